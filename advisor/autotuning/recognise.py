@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -184,6 +183,6 @@ def evaluate(expression: str, named: Mapping[str, Any]) -> Any:
     text = _SHAPE.sub(shape, str(expression))
     names |= {name: value for name, value in named.items() if isinstance(value, (bool, int, float, str)) or value is None}
     try:
-        return Evaluator(names).evaluate(ast.parse(text, mode="eval").body)
-    except (NotLiteralError, SyntaxError) as error:
+        return Evaluator(names).evaluate_text(text)
+    except (NotLiteralError, SyntaxError, ValueError) as error:
         raise UsageError("an expression of KERNELS cannot be evaluated", expression, None, str(error)) from None

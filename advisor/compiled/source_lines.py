@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.launches.launch import Inspection, author_file
 from advisor.pipelines.bound import throughput_per_us
 from advisor.python_source.source import MAX_FILE_BYTES, SourceFile
+from advisor.python_source.syntax import function_lines
 from advisor.result.schema import SourceLine, SourceText
 
 LONGEST_LINES = 3_000
@@ -140,14 +140,9 @@ def source_text(inspection: Inspection, file: str) -> str | None:
 def _functions(text: str, numbers: set[int]) -> Iterator[tuple[int, int]]:
     """First and last line of every outermost function that one of the lines stands in, decorators included."""
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        spans = function_lines(text)
+    except (SyntaxError, ValueError):
         return
-    spans = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            spans.append((first, node.end_lineno or node.lineno))
     outer = [s for s in spans if not any(o != s and o[0] <= s[0] and s[1] <= o[1] for o in spans)]
     for first, last in sorted(set(outer)):
         if any(first <= number <= last for number in numbers):

@@ -111,6 +111,12 @@ def arguments(scope: ast.AST) -> set[str]:
     return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
 
 
+def returns_a_value(function: ast.AST) -> bool:
+    """Whether a function returns something other than None: a helper of kernels, and no kernel."""
+    returns = (each.value for each in own_nodes(function) if isinstance(each, ast.Return))
+    return any(value is not None and not is_none(value) for value in returns)
+
+
 def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict[str, ast.expr]:
     """What arguments of a function are where a call does not give them."""
     asked = function.args

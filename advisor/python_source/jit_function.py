@@ -94,6 +94,11 @@ class JitFunction:
     unread: tuple[str, ...] = ()
     node: ast.FunctionDef = field(repr=False)
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The names that its body reads."""
+        return frozenset(each.id for each in ast.walk(self.node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of that name."""
         return next((p for p in self.parameters if p.name == name), None)

@@ -9,14 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source.bindings import Graph, Scope, arguments
-from advisor.python_source.imported import handed_on, imported_file, imported_kernel
+from advisor.python_source.bindings import Graph, Scope, arguments, other_values
+from advisor.python_source.imported import handed_on as kernel_handed_on
+from advisor.python_source.imported import imported_file, imported_kernel
 from advisor.python_source.imports import Import, imports_in
 from advisor.python_source.kernel_forms import grid_of, visible_kernels
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.literals import NotLiteralError, dotted
 from advisor.python_source.source import SourceFile
 
+LaunchCall = tuple[Sequence[Scope], ast.Call]
+"""The scopes around a launch, the outermost first, and the call."""
 LaunchCalls = Sequence[tuple[SourceFile, Sequence[Scope], ast.Call]]
 """Launches by other files than the kernel's: the file, the scopes around the launch, the outermost first, and the call."""
 
@@ -257,6 +260,34 @@ def _assigned_once(graph: Graph, name: str, scopes: Sequence[Scope]) -> ast.expr
     return None
 
 
+def passed_elements(site: LaunchSite) -> set[str]:
+    """The parameters for which a launch passes how many elements a tensor has, `x.numel()`; none where it works out a constant, which may
+    be a block as long as that."""
+    values = {name: site.assigned.get(node.id, node) if isinstance(node, ast.Name) else node for name, node in site.passed.items()}
+    constants = {each.name for each in site.kernel.parameters if each.is_constexpr}
+    if any(isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name, value in values.items() if name in constants):
+        return set()
+    calls = {name: value.func for name, value in values.items() if isinstance(value, ast.Call) and not value.args}
+    return {name for name, function in calls.items() if isinstance(function, ast.Attribute) and function.attr == "numel"}
+
+
+def handed_on(site: LaunchSite) -> set[str]:
+    """The parameters for which a launch passes what the function around it was given."""
+    given = arguments(site.function) - other_values(site.function)
+    return {name for name, node in site.passed.items() if isinstance(node, ast.Name) and node.id in given}
+
+
+def split_grid(text: str) -> tuple[str, set[str]]:
+    """A grid as it is written, `(a, b)`, as the expression of its sizes, `a,b`, and the names in it.
+
+    Raises:
+        SyntaxError: It is no expression.
+    """
+    tree = ast.parse(text, mode="eval").body
+    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    return ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text, names
+
+
 def options_passed(source: SourceFile, kernel: str, options: Sequence[str], elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:
     """The options that launches of the kernel pass, whatever their values, with the lines of those that do."""
     found: dict[str, list[int]] = {}
@@ -333,7 +364,7 @@ def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = No
     name's first part."""
     module, _, kernel = name.rpartition(".")
     if items is not None and not module:
-        return handed_on(source, items)
+        return kernel_handed_on(source, items)
     file = imported_file(source, module, items) if module else source
     return imported_kernel(file, kernel) if file is not None else None
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Symbol, config_literal, plain
+from advisor.python_source.syntax import parse
 from advisor.result.schema import LAUNCH_OPTIONS
 
 MAX_STEPS = 200_000
@@ -219,6 +220,21 @@ class Evaluator:
             raise NotLiteralError("nested too deeply") from None
         except Exception as error:
             raise NotLiteralError(f"{type(error).__name__}: {error}") from None
+
+    def evaluate_text(self, text: str) -> Any:
+        """The value of an expression that is written somewhere else than in a file; of a function of one argument
+        (`lambda meta: cdiv(n, meta["BLOCK"])`) what it returns for the names as a dictionary.
+
+        Raises:
+            NotLiteralError: It is not one of literals.
+            SyntaxError, ValueError: It is no expression.
+        """
+        tree = parse(f"({text}\n)", "eval")
+        node = tree.body if isinstance(tree, ast.Expression) else tree
+        if isinstance(node, ast.Lambda) and len(node.args.args) == 1:
+            self.names[node.args.args[0].arg] = dict(self.names)
+            node = node.body
+        return self.evaluate(node)
 
     def visit(self, node: ast.AST) -> Any:
         """The value of an expression within another.

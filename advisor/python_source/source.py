@@ -226,6 +226,11 @@ class SourceFile:
         """
         return FunctionReader(self.surroundings, inquiry or Inquiry(unset=self.unset), names, self.module_names.place(at))
 
+    @property
+    def stored(self) -> set[str]:
+        """The names that some line of the file gives a value."""
+        return {each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
     @cached_property
     def surroundings(self) -> Surroundings:
         """What its expressions are read with."""

@@ -47,6 +47,16 @@ def parse(text: str | bytes, mode: str = "exec") -> ast.AST:
     raise _too_deep()
 
 
+def function_lines(text: str) -> list[tuple[int, int]]:
+    """First and last line of each function of a file, decorators included.
+
+    Raises:
+        SyntaxError, ValueError: As `parse`.
+    """
+    functions = [node for node in ast.walk(parse(text)) if isinstance(node, ast.FunctionDef)]
+    return [(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.end_lineno or node.lineno) for node in functions]
+
+
 def declared_encoding(data: bytes) -> str:
     """The encoding of a Python file, as its first lines declare it.
 

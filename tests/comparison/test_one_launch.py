@@ -158,6 +158,34 @@ def test_sizes_that_nothing_says_are_typical_large_ones(name, kernel, others, si
     assert typical_size(name, kernel, others) == size
 
 
+FILL = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def fill(x_ptr, y_ptr, N, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < N).to(tl.float32)
+    tl.store(y_ptr + offsets, x * 2.0, mask=offsets < N)
+
+
+def run(x, y):
+    N = COUNT
+    fill[(triton.cdiv(N, 1024),)](x, y, N, BLOCK=1024)
+"""
+
+
+@pytest.mark.parametrize(("count", "size", "verdict"), [("x.numel()", 2**24, "predicted-regressed"), ("len(x)", 4096, "cannot-tell")])
+def test_of_a_launch_smaller_than_the_gpu_no_size_is_typical(repository, predictor, count, size, verdict):
+    pytest.importorskip("triton")
+    base = FILL.replace("COUNT", count)
+    head = base.replace("x * 2.0", " + ".join(f"tl.exp(x * {i}.0)" for i in range(1, 40)))
+    found = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True)
+    (row,) = found.subjects[0].static
+    assert (row.verdict, row.label) == (verdict, f"grid {-(-size // 1024)}, typical N={size}")
+    assert verdict != "cannot-tell" or row.reason == "without N"
+
+
 def test_a_kernel_of_ones_own_is_predicted_with_its_doubt_and_with_what_changed(repository, predictor):
     pytest.importorskip("triton")
     head = KERNEL.replace("x * 2.0", "x * tl.exp(x.to(tl.float32))")

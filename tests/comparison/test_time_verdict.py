@@ -297,6 +297,17 @@ def test_no_verdict_of_time_has_a_guess_behind_it(tmp_path_factory, count, flag,
         assert row.verdict in TIME_VERDICTS
 
 
+def test_the_type_of_a_tensor_that_one_side_alone_has_is_no_typical_one(repository):
+    """A mask that is read in place of what was worked out: of one byte or of two decides which version is faster."""
+    head = PLAIN.replace("x_ptr, y_ptr", "x_ptr, m_ptr, y_ptr").replace("(x, y, n", "(x, mask, y, n")
+    head = head.replace("    for _ in", "    x *= tl.load(m_ptr + offsets, mask=offsets < n)\n    for _ in")
+    _, subject = one(repository, PLAIN, head)
+    (row,) = subject.static
+    assert (row.verdict, row.reason) == ("cannot-tell", "without m_ptr") and told_in(subject.hint).types.keys() == {"m_ptr"}
+    _, told = one(repository, PLAIN, head, subject.hint)
+    assert told.static[0].verdict in TIME_VERDICTS
+
+
 def test_two_runs_give_the_same_comment(tmp_path, monkeypatch):
     """The second finds every compiled kernel in the cache, the first none."""
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))

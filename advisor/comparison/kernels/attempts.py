@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,8 +117,7 @@ class Attempt:
         found = _NOT_DEFINED.search(text)
         if found is None or self.launch is None:
             return False
-        nodes = ast.walk(self.launch.source.tree)
-        return not any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == found[1] for node in nodes)
+        return found[1] not in self.launch.source.stored
 
 
 CERTAIN = frozenset({"absent", "interfered", "refused"})

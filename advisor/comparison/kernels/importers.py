@@ -3,7 +3,6 @@ They are read from the tree as `advisor.python_source.imported` finds them on a 
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -108,7 +107,7 @@ MOST_CALLERS = 12
 def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
     """The files of a tree that call the functions of another which launch its kernels: those of the same package, tests aside."""
     around = [source.module_names.scopes_around(call) for _, call in source.launches]
-    names = {each.name for scopes in around for each in scopes if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+    names = {name for scopes in around for each in scopes if (name := getattr(each, "name", ""))}
     if not names:
         return ()
     path = source.path.as_posix()

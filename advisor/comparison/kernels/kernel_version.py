@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from advisor.comparison.kernels.kernel_source import ODD
-from advisor.python_source.bindings import Scope, is_none, own_nodes
+from advisor.python_source.bindings import returns_a_value
 from advisor.python_source.jit_function import JitFunction
-from advisor.python_source.launch_sites import imported_launches, launches
+from advisor.python_source.launch_sites import LaunchCall, imported_launches, launches
 from advisor.python_source.literal_values import ConfigLiteral
 from advisor.python_source.source import SourceFile
 from advisor.result.schema import Configuration
@@ -39,12 +38,7 @@ class KernelVersion:
 
 def launched(source: SourceFile) -> list[str]:
     """The kernels of a file that are not the helpers of others, in it or elsewhere: what returns a value is no kernel."""
-    return [name for name, nodes in source.definitions.items() if name not in source.called and not all(map(_returns_a_value, nodes))]
-
-
-def _returns_a_value(node: ast.FunctionDef) -> bool:
-    returns = (each.value for each in own_nodes(node) if isinstance(each, ast.Return))
-    return any(value is not None and not is_none(value) for value in returns)
+    return [name for name, nodes in source.definitions.items() if name not in source.called and not all(map(returns_a_value, nodes))]
 
 
 def versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersion]:
@@ -122,7 +116,7 @@ class Launching:
 
     where: str
     source: SourceFile
-    calls: tuple[tuple[Sequence[Scope], ast.Call], ...]
+    calls: tuple[LaunchCall, ...]
 
 
 Elsewhere = Mapping[tuple[Path, str], Sequence[Launching]]
@@ -139,7 +133,7 @@ def launches_elsewhere(sources: Iterable[tuple[str, SourceFile]]) -> Elsewhere:
     """The launches of files, each given with its path as it is shown, of kernels that they import."""
     found: dict[tuple[Path, str], list[Launching]] = {}
     for where, source in sources:
-        calls: dict[tuple[Path, str], list[tuple[Sequence[Scope], ast.Call]]] = {}
+        calls: dict[tuple[Path, str], list[LaunchCall]] = {}
         for file, kernel, scopes, call in imported_launches(source):
             calls.setdefault((file.path, kernel), []).append((scopes, call))
         for key, each in calls.items():

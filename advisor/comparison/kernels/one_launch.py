@@ -6,7 +6,6 @@ how large that is, a typical large one is taken (`typical_sizes`) and said.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,12 +24,19 @@ from advisor.compiled.launches.provenance import GRID, origins
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.python_source.bindings import arguments, other_values
 from advisor.python_source.callers import given_by_each
 from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
-from advisor.python_source.launch_sites import arguments_passed, grid_as_written, launches, names_around_launches
+from advisor.python_source.launch_sites import (
+    arguments_passed,
+    grid_as_written,
+    handed_on,
+    launches,
+    names_around_launches,
+    passed_elements,
+    split_grid,
+)
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
@@ -49,11 +55,14 @@ BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
 
+OF_TENSOR = 2**24
+"""Elements of a large tensor."""
+
 _SIZES = tuple(
     (re.compile(pattern, re.IGNORECASE), size)
     for pattern, size in (
         (r"\w*vocab\w*", OF_VOCABULARY),
-        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", 2**24),
+        (r"(n_?|num_?|total_?)?(elements?|elems?|numel|size)|numel|xnumel", OF_TENSOR),
         (r"(n_?|num_?|total_?)?(rows?|tokens?)|m|x?_?rows", 8_192),
         (r"(?-i:[BZ])|(n_?|num_?)?batch(es|_size)?|batchsize", 4),
         (r"(?-i:[TSL])|sq|sk|n_ctx\w*|(max_?)?(seq|ctx|context)_?(len)?\w*|\w*seq_?lens?\w*|length", 4_096),
@@ -254,7 +263,7 @@ def _made(
     launch = make_launch(
         source,
         function.name,
-        types={name: type_name(kind) for name, kind in said.types.items()},
+        types={name: type_name(kind) for name, kind in said.types.items() if name in names},
         constexprs={name: value for name, value in {**values, **tuned}.items() if name in constants},
         arguments={name: value for name, value in values.items() if name in (names - constants) | around},
         options=options,
@@ -279,31 +288,33 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     names = [each.name for each in version.function.parameters]
     unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
+    elements = {name for site in _sites(version) for name in passed_elements(site)}
     for name in (each for each in names if each in unsaid):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
         if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
             yield name, OF_BLOCK
-        size = typical_size(name, version.function.name, names) if not blocks and not STRIDE_NAME.search(name) else None
+        size = (
+            None
+            if blocks or STRIDE_NAME.search(name)
+            else OF_TENSOR
+            if name in elements
+            else typical_size(name, version.function.name, names)
+        )
         if size is not None:
             yield name, size
+
+
+def _sites(version: KernelVersion) -> Iterator[LaunchSite]:
+    """The launches of a version."""
+    for launching in version.launching:
+        for scopes, call in launching.calls:
+            yield LaunchSite(launching.source, version.function, scopes, call, None, None)
 
 
 def _passed(version: KernelVersion) -> set[str]:
     """What launches of a version pass, by name."""
     calls = [(each.source, *site) for each in version.launching for site in each.calls]
     return arguments_passed(version.source, version.function.name, calls) if calls else set()
-
-
-def _handed_on(version: KernelVersion) -> set[str]:
-    """What launches of a version pass as it was given to the function around them."""
-    found: list[set[str]] = []
-    for launching in version.launching:
-        for scopes, call in launching.calls:
-            site = LaunchSite(launching.source, version.function, scopes, call, None, None)
-            around = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
-            given = arguments(around) - other_values(around) if around is not None else set()
-            found.append({name for name, node in site.passed.items() if isinstance(node, ast.Name) and node.id in given})
-    return set.intersection(*found) if found else set()
 
 
 def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool) -> KernelLaunch:
@@ -331,7 +342,8 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
         multiples=given.multiples | (theirs.multiples & open_),
     )
     # What this side's launch works out in a way that is not followed is not known to be what the other side's is; what it hands on is.
-    own = passed - _handed_on(version)
+    sites = list(_sites(version))
+    own = {name for name in passed if not all(name in handed_on(site) for site in sites)}
     whence: dict[str, Origin] = {
         name: "unknown" if name in own and differs else other.origins[name]
         for name in {*(open_ & {*theirs.types, *values}), *options}
@@ -389,9 +401,8 @@ def _sized(
         written = grid_as_written(launch.source, launch.kernel)
         text = written[1] if written is not None else ""
         with contextlib.suppress(AdvisorError, SyntaxError):
-            tree = ast.parse(text, mode="eval").body
-            text = ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text
-            asked = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)} - known.keys() - constants.keys()
+            text, names_in = split_grid(text)
+            asked = names_in - known.keys() - constants.keys()
             others = {name: _size_around(name, version.function.name, gpu) for name in asked}
             found = {name: size for name, size in others.items() if size is not None}
             lacking = {name for name in asked - found.keys() if name in names_around_launches(launch.source, launch.kernel)}

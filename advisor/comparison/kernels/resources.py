@@ -29,6 +29,7 @@ from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import author_file
+from advisor.compiled.launches.provenance import TOLD
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
 from advisor.result.schema import Configuration, Problem
@@ -45,8 +46,6 @@ UNFINISHED = frozenset({"timeout", "crash"})
 """Kinds of `CompileError` that say nothing of the kernel."""
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
-TOLD = frozenset({"said", "recorded", "literal"})
-"""Origins of values that no other is tried in place of."""
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')

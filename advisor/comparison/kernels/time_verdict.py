@@ -22,7 +22,7 @@ from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
-from advisor.compiled.launches.provenance import GRID, deciding, deciding_code, named
+from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
 from advisor.result.comparison_schema import StaticRow, StaticVerdict
@@ -104,6 +104,8 @@ def time_verdict(
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
+    if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
+        lacking = {**sizes, **lacking}
     changed = any(each.code or not each.names.isdisjoint(lacking) for each in relaunched)
     if alike and not (lacking and changed) and (same or not guessed_code(base, head)):
         row = untold(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
@@ -159,7 +161,20 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
                 found[name] = kind
             else:
                 found.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
-    return found
+    return {**found, **_lacking_types(base, head)}
+
+
+def _lacking_types(*attempts: Attempt) -> dict[str, str]:
+    """The tensors that one side alone is passed, and of what type nothing says: a typical type of what both have is none that decides."""
+    sides: list[dict[str, str]] = []
+    for each in attempts:
+        assert each.launch is not None and each.guess is not None
+        whence = origins(each.launch, each.guess)
+        kinds = {name: kind for name, kind in each.guess.signature.items() if kind.startswith("*")}
+        sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
+    if len(sides[0]) == len(sides[1]):
+        return {}
+    return {name: kind for one, other in (sides, sides[::-1]) for name, kind in one.items() if name not in other and kind}
 
 
 OTHER_WORK = 4.0

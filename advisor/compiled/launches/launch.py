@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 from collections import Counter
 from collections.abc import Mapping
@@ -37,6 +36,7 @@ from advisor.compiled.guesses.inference import Given, Guess, guesses
 from advisor.compiled.ir.execution import SHAPE, Inputs, not_given, what_holds
 from advisor.compiled.ir.ir import Function, Module, parse
 from advisor.compiled.ir.slicing import needed_values
+from advisor.python_source.bindings import returns_a_value
 from advisor.python_source.literal_values import passed_in
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import SourceFile
@@ -258,7 +258,7 @@ def compile_launch(
     """
     launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     function = launch.source.kernel(launch.kernel)
-    helper = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function.node))
+    helper = returns_a_value(function.node)
     first: CompileError | None = None
     late: CompileError | None = None
     failures: list[str] = []

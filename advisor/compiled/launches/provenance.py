@@ -3,7 +3,6 @@ where one does."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +21,8 @@ GRID = "grid"
 """Stands for the grid among the names of a launch's values."""
 NO_DECISION = frozenset({"guessed", "unknown"})
 """Origins of values that decide nothing."""
+TOLD = frozenset({"said", "recorded", "literal"})
+"""Origins of values that are known, and in whose place no other is tried."""
 _ARGUMENT = "argument "
 _COUNTS = ("a branch", "the trips", "a mask", "a block")
 """Begin what `Execution.assume` says of places where an amount of work hangs on something; others tell where an access goes."""
@@ -77,7 +78,7 @@ def deciding_code(launch: KernelLaunch, guess: Guess) -> tuple[str, ...]:
     """The guessed constants, and descriptors of a guessed block, on which it hangs what the compiler makes of a kernel."""
     function = launch.source.kernel(launch.kernel)
     where, usage = origins(launch, guess), usage_of(launch.source, function)
-    read = {node.id for node in ast.walk(function.node) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    read = function.reads
     names = [each.name for each in function.parameters if where[each.name] in NO_DECISION and each.name in read]
     values = {name: guess.constexprs.get(name) for name in names if not _is_number(guess.signature.get(name, ""))}
     return tuple(name for name, value in values.items() if _decides(usage[name], value))

@@ -254,15 +254,8 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
     Raises:
         UsageError: It is none.
     """
-    import ast
-
     try:
-        tree = ast.parse(f"({text},)", mode="eval").body
-        made = tree.elts[0] if isinstance(tree, ast.Tuple) and len(tree.elts) == 1 else tree
-        if isinstance(made, ast.Lambda) and len(made.args.args) == 1:
-            names, tree = {**names, made.args.args[0].arg: dict(names)}, made.body
-        value = source.evaluator(names).evaluate(tree)
-        value = value if isinstance(value, tuple) else (value,)
+        value = source.evaluator(names).evaluate_text(text)
     except (SyntaxError, ValueError) as error:
         raise UsageError("not a grid", text, "up to three sizes, as in 1024 or cdiv(M, BLOCK_M),8", str(error)) from None
     except NotLiteralError as error:
@@ -273,7 +266,7 @@ def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[in
             f"numbers, or an expression{known}, as in cdiv(M, BLOCK_M)",
             "give the value of a size that lacks one (--arg NAME=VALUE)",
         ) from None
-    return checked_grid(value[0] if len(value) == 1 and isinstance(value[0], tuple) else value, text)
+    return checked_grid(value, text)
 
 
 def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
 from collections.abc import Sequence
@@ -108,7 +107,7 @@ def literal(text: str) -> Any:
     if lowered in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[lowered]
     try:
-        return Evaluator({}, frozenset({"tl", "triton"})).evaluate(ast.parse(text.strip(), mode="eval").body)
+        return Evaluator({}, frozenset({"tl", "triton"})).evaluate_text(text)
     except (NotLiteralError, SyntaxError, ValueError, RecursionError, MemoryError):
         return text
 
