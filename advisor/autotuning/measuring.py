@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,11 @@ class Call:
     named: Mapping[str, Any]  # every argument by name
     identities: list[str]  # of `configs`
     configs: list[Any]
+
+    def launches(self, places: Iterable[int]) -> list[tuple[tuple, dict[str, Any]]]:
+        """Positional and keyword arguments of the launches of configurations."""
+        kwargs = {name: value for name, value in self.kwargs.items() if name != "warmup"}
+        return [(self.args, {**kwargs, **self.configs[place].all_kwargs()}) for place in places]
 
 
 @dataclass(kw_only=True)
@@ -385,16 +390,9 @@ class Session:
         if not self._compiles:
             return {}
         along = [place for place in self.likely if place not in self.rows and place not in places]
-        launches = []
-        chosen = []
-        for place in (*places, *along[: max(2 * internals.workers() - len(places), 0)]):
-            config = self.call.configs[place]
-            if config.pre_hook is not None:
-                continue  # the hook may change what is compiled, and runs with the launch
-            kwargs = {name: value for name, value in self.call.kwargs.items() if name != "warmup"}
-            launches.append((self.call.args, {**kwargs, **config.all_kwargs()}))
-            chosen.append(place)
+        likely = (*places, *along[: max(2 * internals.workers() - len(places), 0)])
+        chosen = [place for place in likely if self.call.configs[place].pre_hook is None]  # a hook may change what is compiled
         if len(chosen) < 2:
             return {}
-        failed = internals.compile_ahead(self.tuner.fn, launches, min(len(chosen), internals.workers()))
+        failed = internals.compile_ahead(self.tuner.fn, self.call.launches(chosen), min(len(chosen), internals.workers()))
         return {place: error for place, error in zip(chosen, failed, strict=True) if error is not None}
