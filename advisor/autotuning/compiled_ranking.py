@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from advisor.autotuning import internals
-from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.ranking import Ranking, given_order, predictor, rank
 from advisor.autotuning.recognise import Recognised
+from advisor.gpus.hardware import gpu_model
 from advisor.result.schema import Configuration
 from advisor.system.errors import AdvisorError
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import internals, watching
-from advisor.autotuning.decisions.cache import Cache, Row
+from advisor.autotuning.decisions.cache import EXTEND_EVERY_S, LEASE_S, Cache, Row
 from advisor.autotuning.decisions.failures import TooSlowError, left_out
-from advisor.autotuning.decisions.leases import EXTEND_EVERY_S, LEASE_S
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.tunable import Tunable
 from advisor.system.owners import repeating
@@ -264,8 +263,8 @@ class Session:
 
     # -------------------------------------------------------------------------------------------------------- one kernel
 
-    def _launcher(self, config: Any) -> Callable[[], None]:
-        """One run with the hooks around it, as `triton.autotune` runs it while it measures."""
+    def _launcher(self, config: Any, look: Callable[[], None] | None = None) -> Callable[[], None]:
+        """One run with the hooks around it, as `triton.autotune` measures it; `look` sees what it wrote before they restore it."""
         tuner, call = self.tuner, self.call
         current = {**call.kwargs, **config.all_kwargs()}
         full = {**tuner.nargs, **current}
@@ -276,6 +275,8 @@ class Session:
             tuner.pre_hook(full)
             try:
                 tuner.fn.run(*call.args, **current)
+                if look is not None:
+                    look()
             except Exception as error:
                 try:
                     tuner.post_hook(full, exception=error)
@@ -364,24 +365,14 @@ class Session:
         What timing another configuration left in the outputs must not pass for what this one wrote: they are prepared first.
         """
         assert self.outputs is not None
+
+        def waited() -> None:
+            self._wait(place)
+            look()
+
         self.outputs.prepare()
-        tuner, call, config = self.tuner, self.call, self.call.configs[place]
-        current = {**call.kwargs, **config.all_kwargs()}
-        full = {**tuner.nargs, **current}
-        failure: Exception | None = None
         try:
-            if config.pre_hook:
-                config.pre_hook(full)
-            tuner.pre_hook(full)
-            try:
-                tuner.fn.run(*call.args, **current)
-                self._wait(place)
-                look()
-            except Exception as error:
-                failure = error
-                raise
-            finally:
-                tuner.post_hook(full, exception=failure)
+            self._launcher(self.call.configs[place], waited)()
         finally:
             self.outputs.restore()
 

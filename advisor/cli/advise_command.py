@@ -315,9 +315,8 @@ def _answered(result: Result) -> str | None:
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
     """Report on the cache of `@advisor.autotune`, for each GPU, and on several in a table; the JSON documents, where asked for."""
     from advisor.autotuning.decisions.exchange import read_cache_file
-    from advisor.autotuning.gpu_names import gpu_model
     from advisor.autotuning.tuned_result import advise_tuned
-    from advisor.gpus.hardware import match_device_name
+    from advisor.gpus.hardware import gpu_model, match_device_name
     from advisor.learned import load_predictor
 
     said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel", "tokens", "sizes", "dtype", "routing", "measured")
