@@ -17,11 +17,11 @@ UNLEARNED_SIGMA = 0.3
 """Standard deviation of the log of measured over predicted latency where that is of the code alone (public kernels: `MODEL_CARD.md`)."""
 GAIN = 0.003
 """Relative: less than that another trial need not promise, for it could not be told from noise (`statistics.TAU`)."""
-COMPILING, COMPILING_MORE = 0.005, 0.02
+COMPILING, COMPILING_MORE = 0.01, 0.08
 """Relative, for a further key of a kernel: what the first configuration that is not compiled must promise to be worth its compilation, half
 a second, and how much more each that follows. Of 519 further keys of products of an A100, an H100 and a V100 that the weights had not seen
-(`dejavu`, lists of some 40 configurations), 0.6 are then compiled in place of 1.2, 97.1 % of the choices are within 2 % of the best (98.7)
-and the worst is 1.26 of it (1.11)."""
+(`dejavu`, lists of some 40 configurations), 0.5 are then compiled in place of 1.2, 97.1 % of the choices are within 2 % of the best (98.7)
+and the worst is 1.35 of it (1.11)."""
 
 
 @dataclass(kw_only=True)
@@ -78,22 +78,14 @@ class Trials:
         """
         left = [place for place in self.order if place not in self.tried]
         if not measured_us:  # nothing works yet: the next as many
-            chosen = left[: self.most] if self.prior is None else self._first(left, max(1, min(at_once, self.most)))
+            begun = [place for place in left if place in self.compiled] or left
+            chosen = begun[: self.most if self.prior is None else max(1, min(at_once, self.most))]
         else:
             worked = sum(place in measured_us for place in self.tried)
             most = min(self.most - worked, 2 * self.most - len(self.tried))  # what fails is made up for, so often
             chosen = [] if self.prior is None or most <= 0 else self._promising(measured_us, left, min(at_once, most))
         self.tried += chosen
         return chosen
-
-    def _first(self, left: list[int], count: int) -> list[int]:
-        """The first of the order; where some are compiled those, after what is expected to be better by more than its compilation costs."""
-        assert self.prior is not None
-        ready = [place for place in left if place in self.compiled][:count]
-        if not ready:
-            return left[:count]
-        ahead = self.prior.mean[ready[0]] - self.prior.mean[left[0]]
-        return ([left[0], *ready] if left[0] not in ready and ahead > COMPILING else ready)[:count]
 
     def _promising(self, measured_us: Mapping[int, float], left: list[int], count: int) -> list[int]:
         """The configurations that are expected to gain most over the best, of those that promise more than the noise."""
