@@ -195,8 +195,9 @@ def _measured(situation: Situation, session: Session) -> tuple[Decision, Any]:
     else:
         from advisor.autotuning.trials import Trials
 
-        trials = Trials(ranked=ranked, configurations=[config.all_kwargs() for config in call.configs], most=most)
-        session.likely = [*trials.order[:most], *ranked.elsewhere]
+        compiled = internals.compiled(tuner.fn, call.launches(range(count))) if tuner.foreseen else frozenset()
+        trials = Trials(ranked=ranked, configurations=[config.all_kwargs() for config in call.configs], most=most, compiled=compiled)
+        session.likely = [] if compiled else [*trials.order[:most], *ranked.elsewhere]
         tuner.foreseen = True
         while batch := trials.next(_latencies(session), LEAST):
             session.measure(batch)

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from advisor.autotuning import internals
-from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.ranking import Ranking, given_order, predictor, rank
 from advisor.autotuning.recognise import Recognised
+from advisor.gpus.hardware import gpu_model
 from advisor.result.schema import Configuration
 from advisor.system.errors import AdvisorError
 
@@ -117,8 +117,7 @@ def load() -> None:
 
 def code_of(tuner: Any, call: Any) -> Code:
     """The configurations of a call as the compiler is given them."""
-    kwargs = {name: value for name, value in call.kwargs.items() if name != "warmup"}
-    found = internals.sources_of(tuner.fn, [(call.args, {**kwargs, **config.all_kwargs()}) for config in call.configs])
+    found = internals.sources_of(tuner.fn, call.launches(range(len(call.configs))))
     failed = {place: f"{type(each).__name__}: {each}" for place, each in enumerate(found) if isinstance(each, Exception)}
     return Code(call=call, sources=[None if isinstance(each, Exception) else each for each in found], failed=failed)
 

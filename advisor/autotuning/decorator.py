@@ -91,7 +91,8 @@ def autotune(
             it again, and raises NeverEndsError; until it ends, if ever, later calls of this process measure nothing and take the best
             known configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is
             left out.
-        compile_ahead: Compile in threads what will be measured, and on idle cores what other keys are likely to ask for.
+        compile_ahead: Compile in threads what will be measured, and on idle cores what other keys are likely to ask for. For a further key,
+            what this process has compiled is measured first; what else is to be compiled must promise more than that costs.
         cache_dir: Folder of the cache, in place of ADVISOR_CACHE_DIR.
 
     Raises:

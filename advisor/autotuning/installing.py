@@ -55,6 +55,7 @@ _TRITONS = autotuner.Autotuner
 _init = _TRITONS.__init__
 _before: dict[tuple[types.ModuleType, str], Any] = {}
 _made: list[tuple[weakref.ref[Any], str]] = []
+_decided: dict[str, Fate] = {}  # of tuners that have decided, which need not be there any more
 
 
 class _InPlaceOfTritons(abc.ABCMeta):  # a library may derive from an abstract class besides
@@ -89,6 +90,11 @@ class Taken(Tuner, metaclass=_InPlaceOfTritons):
     def says_what_it_won(self) -> bool:  # type: ignore[override]
         """Under `advisor run`."""
         return CENSUS in os.environ
+
+    def _tell(self, decision: Any, told: Any) -> None:
+        super()._tell(decision, told)
+        if hasattr(self, "made"):
+            _decided[self.made] = _fate(self, self.made)
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # of a copy, as a library makes one for each card
         super().__setstate__(state)
@@ -137,8 +143,9 @@ def uninstall() -> None:
 
 
 def fates() -> list[Fate]:
-    """What became of every tuner that was made since `install()` and is still there."""
-    return _one_each(_fate(tuner, made) for tuner, made in ((tuner(), made) for tuner, made in _made) if tuner is not None)
+    """What became of every tuner that was made since `install()` and has decided something, or is still there."""
+    there = [_fate(tuner, made) for tuner, made in ((tuner(), made) for tuner, made in _made) if tuner is not None]
+    return _one_each([*there, *_decided.values()])
 
 
 def _fate(tuner: Any, made: str) -> Fate:

@@ -327,6 +327,21 @@ def sources_of(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> lis
     An exception is what the binding of that launch raised.
     """
     function = jitted(fn)
+    return [each if isinstance(each, Exception) else _source(function, *each[1:]) for each in _bound(fn, launches)]
+
+
+def compiled(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> frozenset[int]:
+    """The places of the launches whose code this process has compiled."""
+    caches = getattr(jitted(fn), "device_caches", None)
+    if caches is None or is_interpreted() or (driver := active_driver()) is None or not caches:
+        return frozenset()
+    known = caches[driver.get_current_device()][0]
+    return frozenset(place for place, each in enumerate(_bound(fn, launches)) if not isinstance(each, Exception) and each[0] in known)
+
+
+def _bound(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> list[tuple[Any, ...] | Exception]:
+    """For each launch the key of its code, signature, constants, options and attributes; or what binding it raised."""
+    function = jitted(fn)
     theirs, thread, caught = getattr(function, "_do_compile", None), threading.get_ident(), list[Any]()
     if theirs is None or not hasattr(fn, "warmup"):
         return [TypeError("it is no jitted function")] * len(launches)
@@ -334,10 +349,10 @@ def sources_of(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> lis
     def catch(key: Any, signature: Any, device: Any, constants: Any, options: Any, attributes: Any, warmup: bool) -> Any:
         if threading.get_ident() != thread:
             return theirs(key, signature, device, constants, options, attributes, warmup)
-        caught.append((signature, constants, options, attributes))
+        caught.append((key, signature, constants, options, attributes))
         return None
 
-    found: list[Source | Exception] = []
+    found: list[tuple[Any, ...] | Exception] = []
     held = function.device_caches
     function.device_caches = defaultdict(function.create_binder)  # what was compiled before is asked for too
     function._do_compile = catch
@@ -346,7 +361,7 @@ def sources_of(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> lis
             caught.clear()
             try:
                 fn.warmup(*args, **kwargs)
-                found.append(_source(function, *caught[0]))
+                found.append(caught[0])
             except Exception as error:
                 found.append(error)
     finally:

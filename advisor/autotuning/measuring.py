@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import internals, watching
-from advisor.autotuning.decisions.cache import Cache, Row
+from advisor.autotuning.decisions.cache import EXTEND_EVERY_S, LEASE_S, Cache, Row
 from advisor.autotuning.decisions.failures import TooSlowError, left_out
-from advisor.autotuning.decisions.leases import EXTEND_EVERY_S, LEASE_S
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.tunable import Tunable
 from advisor.system.owners import repeating
@@ -47,6 +46,11 @@ class Call:
     named: Mapping[str, Any]  # every argument by name
     identities: list[str]  # of `configs`
     configs: list[Any]
+
+    def launches(self, places: Iterable[int]) -> list[tuple[tuple, dict[str, Any]]]:
+        """Positional and keyword arguments of the launches of configurations."""
+        kwargs = {name: value for name, value in self.kwargs.items() if name != "warmup"}
+        return [(self.args, {**kwargs, **self.configs[place].all_kwargs()}) for place in places]
 
 
 @dataclass(kw_only=True)
@@ -259,8 +263,8 @@ class Session:
 
     # -------------------------------------------------------------------------------------------------------- one kernel
 
-    def _launcher(self, config: Any) -> Callable[[], None]:
-        """One run with the hooks around it, as `triton.autotune` runs it while it measures."""
+    def _launcher(self, config: Any, look: Callable[[], None] | None = None) -> Callable[[], None]:
+        """One run with the hooks around it, as `triton.autotune` measures it; `look` sees what it wrote before they restore it."""
         tuner, call = self.tuner, self.call
         current = {**call.kwargs, **config.all_kwargs()}
         full = {**tuner.nargs, **current}
@@ -271,6 +275,8 @@ class Session:
             tuner.pre_hook(full)
             try:
                 tuner.fn.run(*call.args, **current)
+                if look is not None:
+                    look()
             except Exception as error:
                 try:
                     tuner.post_hook(full, exception=error)
@@ -359,24 +365,14 @@ class Session:
         What timing another configuration left in the outputs must not pass for what this one wrote: they are prepared first.
         """
         assert self.outputs is not None
+
+        def waited() -> None:
+            self._wait(place)
+            look()
+
         self.outputs.prepare()
-        tuner, call, config = self.tuner, self.call, self.call.configs[place]
-        current = {**call.kwargs, **config.all_kwargs()}
-        full = {**tuner.nargs, **current}
-        failure: Exception | None = None
         try:
-            if config.pre_hook:
-                config.pre_hook(full)
-            tuner.pre_hook(full)
-            try:
-                tuner.fn.run(*call.args, **current)
-                self._wait(place)
-                look()
-            except Exception as error:
-                failure = error
-                raise
-            finally:
-                tuner.post_hook(full, exception=failure)
+            self._launcher(self.call.configs[place], waited)()
         finally:
             self.outputs.restore()
 
@@ -385,16 +381,9 @@ class Session:
         if not self._compiles:
             return {}
         along = [place for place in self.likely if place not in self.rows and place not in places]
-        launches = []
-        chosen = []
-        for place in (*places, *along[: max(2 * internals.workers() - len(places), 0)]):
-            config = self.call.configs[place]
-            if config.pre_hook is not None:
-                continue  # the hook may change what is compiled, and runs with the launch
-            kwargs = {name: value for name, value in self.call.kwargs.items() if name != "warmup"}
-            launches.append((self.call.args, {**kwargs, **config.all_kwargs()}))
-            chosen.append(place)
+        likely = (*places, *along[: max(2 * internals.workers() - len(places), 0)])
+        chosen = [place for place in likely if self.call.configs[place].pre_hook is None]  # a hook may change what is compiled
         if len(chosen) < 2:
             return {}
-        failed = internals.compile_ahead(self.tuner.fn, launches, min(len(chosen), internals.workers()))
+        failed = internals.compile_ahead(self.tuner.fn, self.call.launches(chosen), min(len(chosen), internals.workers()))
         return {place: error for place, error in zip(chosen, failed, strict=True) if error is not None}

@@ -9,7 +9,6 @@ from typing import Any
 from advisor.autotuning import internals, ranking, source, triton_configs
 from advisor.autotuning.decisions import keys
 from advisor.autotuning.decisions.cache import FOR_CONSTANTS, WITH_HOOKS, Cache, ProblemKey, memory_cache
-from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.measuring import Call
 from advisor.autotuning.ranking import Ranking
 from advisor.autotuning.recognise import Recognised, recognise
@@ -69,6 +68,8 @@ def situation_of(
         pruned: The configurations that are left after pruning.
         started: When the choice began (`time.perf_counter`).
     """
+    from advisor.gpus.hardware import gpu_model  # decorating a kernel loads nothing of it
+
     named = {**dict(zip(tuner.arg_names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in tuner.arg_names}}
     unique: dict[str, Any] = {}  # a list that is put together from others often holds one twice
     for config in pruned:

@@ -270,9 +270,8 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     """Report on the cache of `@advisor.autotune`, for each GPU, and on several in a table; the JSON documents, where asked for."""
     from advisor.advising.options import refuse_unfit
     from advisor.autotuning.decisions.exchange import read_cache_file
-    from advisor.autotuning.gpu_names import gpu_model
     from advisor.autotuning.tuned_result import advise_tuned
-    from advisor.gpus.hardware import match_device_name
+    from advisor.gpus.hardware import gpu_model, match_device_name
     from advisor.learned import load_predictor
 
     refuse_unfit("tuning cache", arguments.target, options.values_of(arguments), flags=True)

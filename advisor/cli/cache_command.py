@@ -189,7 +189,7 @@ def _check_kept(cache: Cache) -> None:
 
 def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
 
-    from advisor.autotuning.gpu_names import gpu_model
+    from advisor.gpus.hardware import gpu_model
 
     if not (arguments.all or arguments.older_than is not None or arguments.kernel or arguments.gpu):
         raise UsageError("prune: say what to forget", None, "--older-than DAYS, --kernel NAME, --gpu NAME or --all")

@@ -258,6 +258,13 @@ def match_device_name(text: str) -> GpuSpec | None:
     return None
 
 
+@lru_cache(maxsize=256)
+def gpu_model(name: str) -> str:
+    """One name per model, however CUDA, a path or a user spells it: the short one of `ceilings/`, else the name as it is."""
+    found = match_device_name(name)
+    return name if found is None else found.name
+
+
 def normalise(name: str) -> str:
     """A device name without case, separators and brand: `NVIDIA A100-SXM4-80GB` and `a100_sxm4_80gb` are the same.
 

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from advisor.measurement.kernel_file import KernelRef
-from advisor.result.result_json import converted
 from advisor.result.schema import Configuration, Problem, Round
 from advisor.system.errors import AdvisorError, MeasurementError, shorten
 
@@ -271,26 +270,3 @@ def problem_key(problem: Problem) -> str:
     if problem.routing is not None:  # hundreds of numbers: a digest tells them apart
         values["routing"] = hashlib.sha256(json.dumps(problem.routing).encode()).hexdigest()[:16]
     return json.dumps(values, sort_keys=True)
-
-
-def problem_from_json(values: dict[str, Any]) -> Problem:
-    """The reverse of `asdict`, through JSON."""
-    return converted(values, Problem, "problem", reading=True)
-
-
-def batch_from_json(values: dict[str, Any]) -> Batch:
-    """The reverse of `asdict`, through JSON."""
-    launches = tuple(
-        Launch(
-            kernel=KernelRef(**each["kernel"]),
-            problem=problem_from_json(each["problem"]),
-            configuration=Configuration(**each["configuration"]),  # the values of a user's space may be of any type
-        )
-        for each in values["launches"]
-    )
-    return Batch(**{**values, "launches": launches})
-
-
-def outcome_from_json(values: dict[str, Any]) -> Outcome:
-    """The reverse of `asdict`, through JSON."""
-    return converted(values, Outcome, "outcome", reading=True)

@@ -285,6 +285,7 @@ def compare_launches(
     floor: bool = True,
     limits: Limits | None = None,
     scheduler: Scheduler | None = None,
+    deadline: float | None = None,
 ) -> MeasuredComparison:
     """Measures two launches in the same rounds (of two revisions of a kernel, or two configurations) and gives the verdict.
 
@@ -298,25 +299,38 @@ def compare_launches(
         floor: Measure the A/A floor in the same rounds.
         limits: How long a launch may take.
         scheduler: One that is open already (then `device` and `limits` are its).
+        deadline: On the scheduler's clock; what fewer rounds said by then stands.
 
     Raises:
         MeasurementError: The problems differ.
         NoGpuError: There is no device to measure on.
+        OutOfTimeError: The deadline passed before both were measured.
     """
     if base.problem != head.problem:
         raise MeasurementError("only launches of one problem can be compared", f"{base.problem.sizes} and {head.problem.sizes}")
     if scheduler is None:
         with Scheduler(find_device(device, look=False), limits=limits) as opened:
-            return compare_launches(base, head, seed=seed, floor=floor, scheduler=opened)
-    fingerprint = scheduler.description.fingerprint
+            return compare_launches(base, head, seed=seed, floor=floor, scheduler=opened, deadline=deadline)
     batch = Batch(launches=(base, head), rounds=MIN_ROUNDS, max_rounds=MIN_ROUNDS, together=True, seed=seed, floor=floor)
-    found = _verdict(scheduler, batch, fingerprint)
+    found = _verdict(scheduler, batch, deadline)
+    if found is None:
+        raise OutOfTimeError("the time limit ended it")
     if found.comparison.wants_more_rounds:
-        found = _verdict(scheduler, replace(batch, rounds=MAX_ROUNDS, max_rounds=MAX_ROUNDS), fingerprint)
+        found = _verdict(scheduler, replace(batch, rounds=MAX_ROUNDS, max_rounds=MAX_ROUNDS), deadline) or found
     return found
 
 
-def _verdict(scheduler: Scheduler, batch: Batch, fingerprint: Fingerprint) -> MeasuredComparison:
-    (_, (base, head)) = next(iter(scheduler.run([batch])))
+class OutOfTimeError(MeasurementError):
+    """The deadline of a comparison passed before both sides were measured."""
+
+
+def _verdict(scheduler: Scheduler, batch: Batch, deadline: float | None) -> MeasuredComparison | None:
+    """The verdict of the rounds of a batch of two; None: the deadline passed first."""
+    if deadline is not None and scheduler.clock() >= deadline:  # not worth a worker's start
+        return None
+    outcomes = next((outcomes for _, outcomes in scheduler.run([batch], deadline=deadline)), None)
+    if outcomes is None:
+        return None
+    (base, head), fingerprint = outcomes, scheduler.description.fingerprint
     sides = [Side(rounds=o.rounds, failure=o.failure, fingerprint=fingerprint, session="interleaved") for o in (base, head)]
     return MeasuredComparison(comparison=verdict(sides[0], sides[1], floor=base.noise_floor), base=base, head=head, fingerprint=fingerprint)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from advisor.gpus.hardware import GpuSpec, match_device_name
+from advisor.gpus.hardware import GpuSpec, gpu_model, match_device_name
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import NotRecordedError
 from advisor.measurement.rounds import Timing
@@ -123,12 +123,10 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
     problems: dict[ProblemKey, Problem] = {}
     gpus: dict[str, str] = {}
     said: tuple[str, ...] = ()
-    wanted = _canonical(gpu) if gpu else None
-    canonical: dict[str, str] = {"": ""}
+    wanted = gpu_model(gpu) if gpu else None
     before: Problem | None = None
     for row in read_measured(path):
-        if (name := canonical.get(row.gpu)) is None:
-            name = canonical[row.gpu] = _canonical(row.gpu)
+        name = gpu_model(row.gpu)
         gpus.setdefault(name, row.gpu)
         if row.latency_us is None or row.configuration is None or (wanted is not None and name != wanted):
             continue
@@ -152,11 +150,6 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
         raise InputError(f"{source}: has no latency of a known configuration", None, "rows with configuration columns and latency_us")
     name = wanted if wanted is not None else next(iter(gpus))
     return Recording(gpu=name, source=source, said=said, latencies=latencies, problems=problems)
-
-
-def _canonical(name: str) -> str:
-    gpu = match_device_name(name)
-    return gpu.name if gpu else name
 
 
 class RecordedDevice:

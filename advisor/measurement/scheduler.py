@@ -13,17 +13,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, TypeVar
 
+from advisor.measurement import worker as jobs
 from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.device import DeviceSpec, open_device
-from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Failure, Launch, Outcome, outcome_from_json
-from advisor.measurement.worker import WorkerProcess
-from advisor.result.schema import Fingerprint
+from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Failure, Launch, Outcome
+from advisor.measurement.worker import DeviceDescription
 from advisor.system.errors import MeasurementError, NoGpuError
+from advisor.system.jobs import Worker
 
+T = TypeVar("T")
 MAX_COMPILE_WORKERS = 16
 LOOKAHEAD_PER_WORKER = 4  # launches compiling or compiled ahead, per compiling worker
 MAX_LOST_WORKERS = 3  # without a launch to blame, before the run gives up on a batch
@@ -68,15 +70,6 @@ class Limits:
         return cls(**{f"{stage}_s": seconds for stage in _BY_TIMEOUT})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceDescription:
-    """A device's description of itself; `target` is Triton's, None where `ceilings/` does not describe the GPU."""
-
-    gpu: str
-    fingerprint: Fingerprint
-    target: tuple[Any, ...] | None
-
-
 @dataclass(slots=True, eq=False)
 class _Pending:
     """A batch, and what is being compiled for it."""
@@ -116,11 +109,11 @@ class Scheduler:
         self._device = open_device(device) if device.in_process else None
         wanted = max(1, min((os.cpu_count() or 2) - 2, MAX_COMPILE_WORKERS)) if compile_workers is None else compile_workers
         self.compile_workers = wanted if device.kind == "cuda" else 0
-        self._worker: WorkerProcess | None = None
+        self._worker: Worker | None = None
         self._worker_deadline = 0.0
         self._pool = ThreadPoolExecutor(max(1, self.compile_workers), thread_name_prefix="advisor-compile")
         self._of_thread = threading.local()  # its compiling worker
-        self._compilers: set[WorkerProcess] = set()
+        self._compilers: set[Worker] = set()
         self._known: dict[str, Future[Failure | None]] = {}
         self.description = self._describe()
 
@@ -142,9 +135,7 @@ class Scheduler:
     def _describe(self) -> DeviceDescription:
         if self._device is not None:
             return DeviceDescription(gpu=self._device.gpu_name, fingerprint=self._device.fingerprint(), target=None)
-        answer = self._ask("describe", self.limits.open_s)
-        target = tuple(answer["target"]) if answer["target"] else None
-        return DeviceDescription(gpu=answer["gpu"], fingerprint=Fingerprint(**answer["fingerprint"]), target=target)
+        return self._ask(jobs.describe, self.limits.open_s)
 
     def measure_ceilings(self, timeout_s: float = 120.0) -> dict[str, float]:
         """The device's own ceilings (`ceilings.FIGURES`).
@@ -154,33 +145,35 @@ class Scheduler:
         """
         if self._device is not None:
             return self._device.measure_ceilings()
-        return dict(self._ask("ceilings", timeout_s)["figures"])
+        return self._ask(jobs.measure_ceilings, timeout_s)
 
-    def _ask(self, what: str, timeout_s: float) -> dict[str, Any]:
-        """One question to the worker that is not a batch."""
-        worker = self._gpu_worker()
-        worker.send({"do": what, "device": self.spec.to_json()})
+    def _ask(self, job: Callable[..., T], timeout_s: float) -> T:
+        """What a job of the worker returns that is no batch."""
+        worker, what = self._gpu_worker(), job.__name__.replace("_", " ")
+        worker.send(job, self.spec)
         deadline = self.clock() + timeout_s
-        while True:
-            if not wait([worker.connection], max(0.0, deadline - self.clock())):
-                self._drop_worker()
-                raise MeasurementError(
-                    f"the device did not answer ({what})",
-                    f"nothing within {timeout_s:g} s",
-                    "an answer by then, a limit that no option raises",
-                    "see with nvidia-smi whether another program holds the GPU, then run it again",
-                )
+        while wait([worker.connection], max(0.0, deadline - self.clock())):
             answer = worker.receive()
             if answer is None:
-                failure = worker.death(what)
+                ended = worker.how_it_ended()
                 self._drop_worker()
-                raise MeasurementError(f"the device's worker died ({what})", failure.message)
-            if answer["is"] == "error":
-                self._drop_worker()
-                error = NoGpuError if answer["exit_code"] == NoGpuError.exit_code else MeasurementError
-                raise error(answer["message"])
-            if answer["is"] != "stage":
-                return answer
+                raise MeasurementError(f"the device's worker died ({what})", ended)
+            if answer[0] == "done":
+                return answer[1]
+            if answer[0] == "error":
+                raise self._error(*answer[1:])
+        self._drop_worker()
+        raise MeasurementError(
+            f"the device did not answer ({what})",
+            f"nothing within {timeout_s:g} s",
+            "an answer by then, a limit that no option raises",
+            "see with nvidia-smi whether another program holds the GPU, then run it again",
+        )
+
+    def _error(self, message: str, exit_code: int) -> Exception:
+        """The error that a worker met; the worker is dropped."""
+        self._drop_worker()
+        return (NoGpuError if exit_code == NoGpuError.exit_code else MeasurementError)(message)
 
     def run(self, batches: Iterable[Batch], *, deadline: float | None = None) -> Iterator[tuple[Batch, list[Outcome]]]:
         """Measures the batches; yields each with one outcome per launch.
@@ -252,15 +245,15 @@ class Scheduler:
             return
         batch = replace(running.batch, launches=tuple(running.batch.launches[i] for i in running.indices))
         running.stage, running.launch = "open", None
-        self._gpu_worker().send({"do": "measure", "device": self.spec.to_json(), "batch": asdict(batch)})
+        self._gpu_worker().send(jobs.measure, self.spec, batch)
         self._worker_deadline = self.clock() + self.limits.open_s
 
     def _finish(self, running: _Running) -> tuple[Batch, list[Outcome]]:
         return running.batch, [running.outcomes[i] for i in range(len(running.batch.launches))]
 
-    def _gpu_worker(self) -> WorkerProcess:
+    def _gpu_worker(self) -> Worker:
         if self._worker is None:
-            self._worker = WorkerProcess()
+            self._worker = Worker()
         return self._worker
 
     def _drop_worker(self) -> None:
@@ -281,24 +274,23 @@ class Scheduler:
             failure = Failure(kind="hang", message=self.limits.exceeded(running.stage), stage=running.stage)
             self._blame(running, failure, running.launch)
 
-    def _on_gpu_message(self, running: _Running, message: dict[str, Any] | None) -> None:
+    def _on_gpu_message(self, running: _Running, message: tuple[Any, ...] | None) -> None:
         if message is None:
-            worker = self._worker
-            assert worker is not None
-            self._blame(running, worker.death(running.stage), running.launch)
-        elif message["is"] == "stage":
-            running.stage, running.launch = message["stage"], message["launch"]
+            assert self._worker is not None
+            self._blame(running, Failure(kind="crash", message=self._worker.how_it_ended(), stage=running.stage), running.launch)
+            return
+        kind, *more = message
+        if kind == "stage":
+            running.stage, running.launch = more
             self._worker_deadline = self.clock() + self.limits.of(running.stage)
-        elif message["is"] == "done":
-            for index, outcome in zip(running.indices, message["outcomes"], strict=True):
-                running.outcomes[index] = outcome_from_json(outcome)
+        elif kind == "done":
+            running.outcomes.update(zip(running.indices, more[0], strict=True))
             running.indices = []
-        elif message["is"] == "fatal":
-            self._blame(running, Failure(**message["failure"]), message["launch"])
+        elif kind == "fatal":
+            launch, failure = more
+            self._blame(running, failure, launch)
         else:
-            self._drop_worker()
-            error = NoGpuError if message.get("exit_code") == NoGpuError.exit_code else MeasurementError
-            raise error(message.get("message", "the worker failed"))
+            raise self._error(*more)
 
     def _blame(self, running: _Running, failure: Failure, launch: int | None) -> None:
         """The worker is lost: takes the launch it was at out of the batch, and gives the others to a new worker.
@@ -316,32 +308,21 @@ class Scheduler:
         self._send(running)
 
     def _compile(self, launch: Launch) -> Failure | None:
-        """Compiles a launch in a worker of this thread's; why it failed.
-
-        Only what is surely the compiler's verdict counts; anything else (a kernel file whose `arguments` is off, say) is left to the
-        launch itself. A compiler that takes its process with it would take the GPU's worker too.
-        """
+        """Compiles a launch in a worker of this thread's, for a compiler may take its process with it; why it failed."""
         worker = getattr(self._of_thread, "worker", None)
         if worker is None:
-            worker = self._of_thread.worker = WorkerProcess()
+            worker = self._of_thread.worker = Worker()
             self._compilers.add(worker)
-        worker.send(
-            {
-                "do": "compile",
-                "target": self.description.target,
-                "kernel": asdict(launch.kernel),
-                "problem": asdict(launch.problem),
-                "configuration": asdict(launch.configuration),
-            }
-        )
+        worker.send(jobs.compile_ahead, self.description.target, launch)
         answers = worker.connection.poll(self.limits.compile_s)
         message = worker.receive() if answers else None
-        if message is None:
-            failure = worker.death("compile") if answers else Failure(kind="hang", message=self.limits.exceeded("compile"), stage="compile")
-            self._compilers.discard(worker)
-            self._of_thread.worker = None
-            worker.kill()
-            return failure
-        failed = message["failure"]
-        lasts = failed is not None and failed["kind"] == "compile-error"
-        return Failure(kind="compile-error", message=failed["message"], stage="compile") if lasts else None
+        if message is not None:
+            return message[1] if message[0] == "done" else None
+        if answers:
+            failure = Failure(kind="crash", message=worker.how_it_ended(), stage="compile")
+        else:
+            failure = Failure(kind="hang", message=self.limits.exceeded("compile"), stage="compile")
+        self._compilers.discard(worker)
+        self._of_thread.worker = None
+        worker.kill()
+        return failure

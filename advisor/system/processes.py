@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,6 +135,17 @@ def end_with_parent() -> None:
         os._exit(ORPHANED)
 
     threading.Thread(target=watch, daemon=True, name="ends-with-parent").start()
+
+
+def python_command(code: str, *arguments: str) -> list[str]:
+    """The command line of a Python that runs `code` with `arguments` as its `sys.argv[1:]`.
+
+    `python -c` looks for modules in the working folder first, where a user's `json.py` would stand for the standard library's.
+    Nothing but `sys`, which is built in, may be imported before the path is set.
+    """
+    first = 1 + len(arguments)
+    start = f"import sys; sys.path[:] = sys.argv[{first}:]; del sys.argv[{first}:]\n"
+    return [sys.executable, "-c", start + code, *arguments, *(entry or str(Path.cwd()) for entry in sys.path)]
 
 
 STARTED = Path(__file__).parent.parent / "compiled" / "recorder"

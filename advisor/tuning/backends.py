@@ -17,11 +17,11 @@ from advisor.measurement import (
     Outcome,
     Recording,
     Scheduler,
-    Side,
     as_launched,
+    compare_launches,
     find_device,
-    verdict,
 )
+from advisor.measurement.measuring import OutOfTimeError
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.rendering.figures import microseconds
 from advisor.result.schema import Configuration, MeasuredRounds, Problem
@@ -155,10 +155,9 @@ class MeasuringBackend:
             clocks: list[float] = []
             for name in task.launches:
                 launch, floor = self._launch(name, configuration), rounds > FIRST_ROUNDS and self._floor is None
-                outcomes = self._run((launch,), rounds, floor=floor, deadline=self.search_until)
-                if outcomes is None:
+                outcome = self._run(launch, rounds, floor=floor, deadline=self.search_until)
+                if outcome is None:
                     return Measurement(failure="out-of-time", again=True, message="the time limit of the search ended it")
-                outcome = outcomes[0]
                 if outcome.failure is not None:
                     return Measurement(failure=outcome.failure.kind, message=outcome.failure.message)
                 if outcome.noise_floor is not None:
@@ -180,12 +179,11 @@ class MeasuringBackend:
         """A few rounds of every launch, whatever its clock."""
         total, clocks = 0.0, list[float]()
         for name in task.launches:
-            outcomes = self._run((self._launch(name, configuration),), FIRST_ROUNDS, floor=False, deadline=deadline)
-            samples = [us for each in outcomes[0].rounds for us in each.samples_us] if outcomes is not None else []
-            if not samples or outcomes is None or outcomes[0].failure is not None:
+            outcome = self._run(self._launch(name, configuration), FIRST_ROUNDS, floor=False, deadline=deadline)
+            if outcome is None or outcome.failure is not None or not any(each.samples_us for each in outcome.rounds):
                 return None
-            total += median(samples)
-            clocks += [each.sm_clock_mhz for each in outcomes[0].rounds if each.sm_clock_mhz is not None]
+            total += median(us for each in outcome.rounds for us in each.samples_us)
+            clocks += [each.sm_clock_mhz for each in outcome.rounds if each.sm_clock_mhz is not None]
         return Reading(us=total, clock_mhz=median(clocks) if clocks else None)
 
     def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
@@ -196,28 +194,21 @@ class MeasuringBackend:
         verdicts, reasons = [], []
         for name in task.launches:
             pair = (self._launch(name, base), self._launch(name, head))
-            outcomes: list[Outcome] = []
-            for rounds in (MIN_ROUNDS, MAX_ROUNDS):
-                taken = self._run(pair, rounds, floor=True, together=True, deadline=deadline)
-                if taken is None and not outcomes:
-                    return Versus(better=False, base_us=None, head_us=None, verdict=NOT_COMPARED, reason="the time limit ended it")
-                if taken is None:  # what fewer rounds said stands
-                    break
-                outcomes = taken
-                sides = [Side(rounds=o.rounds, failure=o.failure, session="interleaved") for o in outcomes]
-                found = verdict(sides[0], sides[1], floor=outcomes[0].noise_floor)
-                if not found.wants_more_rounds:
-                    break
-            verdicts.append(found.verdict)
-            reasons.append(f"{name} {found.verdict}")
-            for parts, outcome in ((before, outcomes[0]), (after, outcomes[1])):
+            try:
+                found = compare_launches(*pair, scheduler=self.scheduler, deadline=deadline)
+            except OutOfTimeError as error:
+                return Versus(better=False, base_us=None, head_us=None, verdict=NOT_COMPARED, reason=str(error))
+            word = found.comparison.verdict
+            verdicts.append(word)
+            reasons.append(f"{name} {word}")
+            for parts, outcome in ((before, found.base), (after, found.head)):
                 interval = median_interval(outcome.rounds) if outcome.failure is None else None
                 if interval is not None:
                     parts[name] = interval[0]
             if name in before:
-                won = f": {microseconds(after[name])} µs, {found.verdict}" if name in after else ", which failed"
+                won = f": {microseconds(after[name])} µs, {word}" if name in after else ", which failed"
                 source = f"{self.name}, in the same rounds as {pair[1].configuration.label()}{won}"
-                base_rounds[name] = MeasuredRounds(rounds=outcomes[0].rounds, noise_floor=outcomes[0].noise_floor, source=source)
+                base_rounds[name] = MeasuredRounds(rounds=found.base.rounds, noise_floor=found.base.noise_floor, source=source)
         base_us = sum(before.values()) if len(before) == len(task.launches) else None
         head_us = sum(after.values()) if len(after) == len(task.launches) else None
         if head_us is not None and base_us is None:  # what runs today does not run
@@ -256,17 +247,9 @@ class MeasuringBackend:
         assert subject.kernel is not None
         return Launch(kernel=subject.kernel, problem=as_launched(subject.problem), configuration=self.launched(configuration, name))
 
-    def _run(
-        self, launches: tuple[Launch, ...], rounds: int, *, floor: bool, together: bool = False, deadline: float | None
-    ) -> list[Outcome] | None:
-        """The outcomes of the launches; None: the deadline passed first."""
+    def _run(self, launch: Launch, rounds: int, *, floor: bool, deadline: float | None) -> Outcome | None:
+        """The outcome of a launch; None: the deadline passed first."""
         if deadline is not None and self.scheduler.clock() >= deadline:  # not worth a worker's start
             return None
-        batch = Batch(
-            launches=launches,
-            rounds=rounds,
-            max_rounds=rounds if together or rounds < MIN_ROUNDS else MAX_ROUNDS,
-            together=together,
-            floor=floor,
-        )
-        return next((outcomes for _, outcomes in self.scheduler.run([batch], deadline=deadline)), None)
+        batch = Batch(launches=(launch,), rounds=rounds, max_rounds=rounds if rounds < MIN_ROUNDS else MAX_ROUNDS, floor=floor)
+        return next((outcome for _, (outcome,) in self.scheduler.run([batch], deadline=deadline)), None)

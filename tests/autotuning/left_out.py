@@ -1,4 +1,4 @@
-"""Predictors that did not see what they are asked about: forests of configured launches, each grown without a third of the problems."""
+"""Predictors that did not see what they are asked about: models of configured launches, each fitted without a fifth of the problems."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-FOLDS, TREES = 3, 300
+FOLDS = 5
 
 
 def fold_of(sizes: Any) -> int:
-    """The third that problems of these sizes belong to, whatever their type and kernel."""
+    """The fifth that problems of these sizes belong to, whatever their type and kernel."""
     return zlib.crc32(" ".join(str(int(size)) for size in sizes).encode()) % FOLDS
 
 
 @lru_cache(maxsize=2)
 def predictors(folder: Path | None = None) -> tuple[Any, ...]:
-    """One predictor for each third, which did not see it: of the project's own rows, and of the sweeps in a folder (`training.dejavu`)."""
-    from advisor.learned import bushy_forest
+    """One predictor for each fifth, which did not see it: of the project's own rows, and of the sweeps in a folder (`training.dejavu`)."""
     from advisor.learned.estimator import LearnedPredictor
     from advisor.learned.weights import load, shipped
     from advisor.training import configured_training as training
@@ -32,7 +31,8 @@ def predictors(folder: Path | None = None) -> tuple[Any, ...]:
     fold = np.array([fold_of(each) for each in sizes])
     found = []
     for left_out in range(FOLDS):
-        known = (fold != left_out) & (rows.own | (np.arange(fold.size) % training.OF_MANY == 0))
-        forest = bushy_forest.flatten(training._grow(rows.take(np.flatnonzero(known)), TREES), rows.told.shape[1])
-        found.append(LearnedPredictor(replace(weights, configured=replace(weights.configured, forest=forest))))
+        known = rows.take(np.flatnonzero((fold != left_out) & (rows.own | (np.arange(fold.size) % training.OF_MANY == 0))))
+        forest = training._forest(known, training.TREES_LEFT_OUT)
+        networks = training._networks(known, training.STEPS_LEFT_OUT)  # those shipped have seen every problem
+        found.append(LearnedPredictor(replace(weights, configured=replace(weights.configured, forest=forest, networks=networks))))
     return tuple(found)

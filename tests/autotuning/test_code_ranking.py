@@ -14,6 +14,7 @@ import torch
 import triton
 
 from advisor.autotuning import compiled_ranking, internals
+from advisor.autotuning.measuring import Call
 
 from .fakes import FakeDriver
 from .stranger_kernels import flash, product
@@ -57,7 +58,7 @@ def configs(names, *values):
 def ranked(kernel, listed, arguments, grid):
     """What the code of a kernel says of its configurations."""
     named = dict(zip(kernel.arg_names, arguments, strict=False))
-    call = SimpleNamespace(args=arguments, kwargs={"grid": grid}, named=named, configs=listed, identities=[str(each) for each in listed])
+    call = Call(args=arguments, kwargs={"grid": grid}, named=named, configs=listed, identities=[str(each) for each in listed])
     tuner = SimpleNamespace(fn=kernel)
     return compiled_ranking.rank_by_code(tuner, call, internals.current_device(), "no family is known for it")
 

@@ -30,6 +30,7 @@ def test_failures_are_told_and_the_rest_is_ready():
     kernels = double.device_caches[0][0]
     ready = [kernel for kernel in kernels.values() if getattr(kernel, "asm", None)]
     assert len(ready) == 2
+    assert internals.compiled(double, launches) == {0, 2} and internals.compiled(scale, launches) == frozenset()
 
 
 @triton.jit
@@ -137,14 +138,14 @@ def test_what_ranks_is_loaded_while_the_driver_starts(monkeypatch):
 def test_idle_cores_compile_what_other_sizes_ask_for(monkeypatch):
     from types import SimpleNamespace
 
-    from advisor.autotuning.measuring import Session
+    from advisor.autotuning.measuring import Call, Session
 
     monkeypatch.setattr(internals, "workers", lambda: 4)
     monkeypatch.setattr(Session, "_compiles", True)
     compiled = []
     monkeypatch.setattr(internals, "compile_ahead", lambda fn, launches, workers: [compiled.append(each[1]["n"]) for each in launches])
     configs = [SimpleNamespace(pre_hook=None, all_kwargs=lambda n=n: {"n": n}) for n in range(20)]
-    call = SimpleNamespace(configs=configs, args=(), kwargs={}, identities=[])
+    call = Call(configs=configs, args=(), kwargs={}, named={}, identities=[])
     session = Session(tuner=SimpleNamespace(fn=None), call=call, cache=None, problem="", predicted_us={})
     session.likely = (3, 1, 7, 9, 11, 13, 15, 17, 19)
     session._compile([1, 2])

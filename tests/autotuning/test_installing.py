@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import subprocess
 import sys
@@ -23,6 +24,7 @@ def installing():
     from advisor.autotuning import installing
 
     installing._made.clear()
+    installing._decided.clear()
     yield installing
     installing.uninstall()
 
@@ -142,6 +144,14 @@ def test_a_tuner_that_a_forked_child_has_too_is_counted_once(installing, tmp_pat
     assert len(census.read_text().splitlines()) == 4
     words = installing.in_words(installing.read_census(census.read_text().splitlines()))
     assert words.startswith("2 tuners: 2 taken; 1 kernel decided (1 measured), 2 measurements in ")
+
+
+def test_a_tuner_that_is_gone_when_the_program_ends_is_counted(installing):
+    """As Triton's own tests make them, one in every function."""
+    installing.install()
+    decorated()[0][(1,)](Tensor(), 64)
+    gc.collect()
+    assert installing.in_words(installing.fates()).startswith("1 tuner: 1 taken; 1 kernel decided (1 measured), 2 measurements in ")
 
 
 def test_what_a_copy_decides_is_told_of_its_tuner(installing):

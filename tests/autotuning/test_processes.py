@@ -58,7 +58,7 @@ def test_eight_processes_some_killed(tmp_path):
 
 
 def test_claims_of_the_dead_are_taken_over(fresh_cache):
-    from advisor.autotuning.decisions import leases
+    from advisor.autotuning.decisions import cache as leases
     from advisor.autotuning.decisions.cache import Cache
     from advisor.system import owners
 
@@ -99,7 +99,7 @@ def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
 
 
 def test_another_machine_is_believed_until_its_lease_ends():
-    from advisor.autotuning.decisions import leases
+    from advisor.autotuning.decisions import cache as leases
     from advisor.system import owners
 
     assert owners.is_alive("elsewhere|1|1") is None
@@ -109,7 +109,7 @@ def test_another_machine_is_believed_until_its_lease_ends():
 
 
 def test_the_dead_are_told_without_proc(monkeypatch):
-    from advisor.autotuning.decisions import leases
+    from advisor.autotuning.decisions import cache as leases
     from advisor.system import owners, processes
 
     monkeypatch.setattr(processes, "namespace", lambda: None)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
+from advisor.autotuning.tunable import Options
 from advisor.cli import main
 
 from .reports import EXPORT, advised, edited
@@ -46,8 +47,11 @@ def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):
     left_out = [timing for timing in small.timings if timing.us is None]
     assert left_out and all(timing.state == "fit" and "shared memory" in timing.reason for timing in left_out)
     assert all(timing.predicted_us > 0 for timing in small.timings)
-    measured = [timing.us for timing in small.timings if timing.us is not None]
-    assert measured == sorted(measured) and measured[0] <= small.latency_us <= 1.005 * measured[0]  # a tie: the better ranked
+    measured = [timing for timing in small.timings if timing.us is not None]
+    assert [timing.us for timing in measured] == sorted(timing.us for timing in measured)
+    tied = [timing for timing in measured if timing.us <= (1 + Options().noise) * measured[0].us]  # of those the first of the model's order
+    best = min(tied, key=lambda timing: timing.predicted_us)
+    assert (small.configuration, small.latency_us) == (best.configuration, best.us)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "does not fit the GPU" in page and "Tuned in production" in page
     assert "offline: nothing was run for this report; what is measured was given to it" in page

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.cli import main
 from advisor.measurement.devices import probe
-from advisor.measurement.devices.probe import python_command
+from advisor.system.processes import python_command
 
 
 @pytest.fixture

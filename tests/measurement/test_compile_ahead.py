@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.measurement import Batch, Scheduler, find_kernels, parse_device
-from advisor.measurement.worker import WorkerProcess
+from advisor.measurement.launch import Launch
+from advisor.measurement.worker import compile_ahead
 from advisor.result.schema import Configuration, Problem
+from advisor.system.jobs import Worker
 
 from .conftest import configuration, elementwise, kernel, launches
 
@@ -63,15 +65,7 @@ def test_the_launch_finds_what_was_compiled_ahead(tmp_path):
 
 
 def ask(worker, reference, problem, config):
-    worker.send(
-        {
-            "do": "compile",
-            "target": ["cuda", 90, 32],
-            "kernel": {"file": reference.file, "function": reference.function},
-            "problem": asdict(problem),
-            "configuration": asdict(config),
-        }
-    )
+    worker.send(compile_ahead, ("cuda", 90, 32), Launch(kernel=reference, problem=problem, configuration=config))
     return worker.receive()
 
 
@@ -81,11 +75,11 @@ def test_compiling_workers_answer_whatever_they_are_given(tmp_path, monkeypatch)
     problem = Problem(family="fused_moe", op="w13", sizes={"M": 8, "E": 4, "topk": 2, "H": 128, "N": 64})
     good = Configuration(parameters={"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1})
     odd = Configuration(parameters={"BLOCK_SIZE_M": 17, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1})
-    worker = WorkerProcess()
+    worker = Worker()
     try:
-        assert ask(worker, moe, problem, good) == {"is": "compiled", "compiled": True, "failure": None}
-        assert ask(worker, moe, problem, odd)["failure"]["kind"] == "compile-error"  # 17 is no power of two
-        assert not ask(worker, kernel("scale_kernel"), elementwise(), configuration())["compiled"]  # does not say its arguments
+        assert ask(worker, moe, problem, good) == ("done", None) and any(tmp_path.rglob("*.cubin"))
+        assert ask(worker, moe, problem, odd)[1].kind == "compile-error"  # 17 is no power of two
+        assert ask(worker, kernel("scale_kernel"), elementwise(), configuration()) == ("done", None)  # does not say its arguments
     finally:
         worker.kill()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import pickle
 
 import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.measurement import FAILURE_KINDS, KernelRef, Launch, Outcome, measure, read_measured
-from advisor.measurement.launch import Batch, Failure, batch_from_json, outcome_from_json
+from advisor.measurement import worker as jobs
+from advisor.measurement.launch import Batch, Failure
 from advisor.measurement.measured_rows import HEADER, bound_us, line_of, row_key, row_of
 from advisor.result.schema import Configuration, Fingerprint, Problem, Round
 from advisor.rows.rows import read_rows
@@ -146,9 +147,9 @@ def test_messages_to_workers_round_trip():
         ),
         rounds=12,
     )
-    assert batch_from_json(json.loads(json.dumps(dataclasses.asdict(batch)))) == batch
+    assert pickle.loads(pickle.dumps((jobs.measure, batch))) == (jobs.measure, batch)
     for outcome in (Outcome(rounds=ROUNDS, throttle=("a",)), Outcome(failure=Failure(kind="hang", message="", stage="check"))):
-        assert outcome_from_json(json.loads(json.dumps(dataclasses.asdict(outcome)))) == outcome
+        assert pickle.loads(pickle.dumps(outcome)) == outcome
 
 
 def test_one_row_per_launch_and_nothing_twice(tmp_path):

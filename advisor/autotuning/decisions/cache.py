@@ -1,8 +1,9 @@
 """The tuning cache: one SQLite file that many processes read and write at once, and that survives being killed at any moment.
 
 One row per configuration of a problem. A problem is a kernel (its source with dependencies), a Triton version, a GPU model and a
-tuning key. A row is claimed before it is measured, so that processes that tune the same key share the work; the first decision
-written for a list of configurations stands for all of them.
+tuning key. A row is claimed before it is measured, so that processes that tune the same key share the work: owner and lease are written
+beside it, and the lease is extended meanwhile (`system.owners.repeating`). A claim whose process died (seen at once on the same machine) or
+whose lease ran out may be taken over. The first decision written for a list of configurations stands for all of them.
 
 A file that is damaged or cannot be written costs a warning: what can be read of it is used, and the rest happens in memory.
 """
@@ -23,13 +24,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
-from advisor.autotuning.decisions.leases import ATTEMPTS, LEASE_S, may_take_over
 from advisor.system.errors import InputError
-from advisor.system.owners import owner_name
+from advisor.system.owners import is_alive, owner_name
 from advisor.system.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"
 CLAIMED = "claimed"
+LEASE_S, EXTEND_EVERY_S = 30.0, 5.0
+"""How long a claim stands that is not extended: the longest a stopped process keeps others waiting."""
+ATTEMPTS = 3
+"""A configuration that so many processes died on is recorded as a crash."""
 FOR_CONSTANTS = " for "
 """In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
 WITH_HOOKS = " with hooks"
@@ -63,6 +67,11 @@ class ProblemKey:
     def constants(self) -> str:
         """The constants that tell it from other problems of the same key: "HEAD_DIM=128"; empty where none do."""
         return self.source.partition(FOR_CONSTANTS)[2]
+
+
+def may_take_over(owner: str, lease_until: float, now: float) -> bool:
+    """Whether a claim no longer stands."""
+    return lease_until < now or is_alive(owner) is False
 
 
 class Row(NamedTuple):  # hundreds are made for every new key, and a tuple takes a quarter of the time

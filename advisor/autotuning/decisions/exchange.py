@@ -11,8 +11,8 @@ from typing import Any
 
 from advisor.autotuning.decisions import foreign
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
-from advisor.autotuning.gpu_names import gpu_model
 from advisor.autotuning.triton_configs import parameters
+from advisor.gpus.hardware import gpu_model
 from advisor.rows.cells import LATENCY_LIMIT, is_latency
 from advisor.system import reading
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError

@@ -91,10 +91,6 @@ class DeviceSpec:
         """Whether nothing can hang or crash, so that no worker process is needed."""
         return self.kind == "recorded"
 
-    def to_json(self) -> dict[str, Any]:
-        """The device as plain values."""
-        return {"kind": self.kind, "path": self.path, "options": self.options}
-
 
 _OPTION = re.compile(r"[a-z_]+=[^,=]*")
 _MAY_BE_NEGATIVE = ("drift", "seed")
