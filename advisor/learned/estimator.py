@@ -20,12 +20,14 @@ from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredicto
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
 from advisor.learned.configured.model import DIGITS, ConfiguredModel
+from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
-from advisor.learned.machine import Machine, machine
+from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
 from advisor.learned.moe import measured_posterior
 from advisor.learned.moe.features import BEST
 from advisor.learned.moe.launch import Launch
 from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, Estimate, MoeModel, covers
+from advisor.learned.scaled_products import as_expert, scales_blocks, with_steps
 from advisor.learned.served import stack_configuration
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
@@ -58,18 +60,19 @@ class LearnedPredictor:
         library = self._library(problem, configuration, gpu)
         if library is not None:
             return library
+        if configuration is not None and scales_blocks(problem):
+            return with_steps(self.predict(as_expert(problem), configuration, gpu), problem, configuration, gpu)
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.predict(each, configuration, gpu))
-        model, moe = self._configured(problem, gpu), self._moe(problem)
+        model, moe = self._configured(problem, gpu), self._moe(problem, gpu)
         if model is not None and configuration is not None:
             return _of_configured(model, problem, configuration, gpu)
-        if model is not None and moe is None and problem.family == "fused_moe":  # as the stack launches it, and no faster than the best
-            served = _of_configured(model, problem, stack_configuration(problem, gpu), gpu)
-            least = self.ceiling(problem, gpu)
-            slower = np.isfinite(served.us) & (served.us >= least.us)
-            columns = ((served.us, least.us), (served.low_us, least.low_us), (served.high_us, least.high_us))
-            us, low, high = (np.where(slower, mine, best) for mine, best in columns)
-            return Prediction(us=us, low_us=low, high_us=high, learned=least.learned, share=np.ones(us.shape))
+        if moe is None and model is None and (products := self._products(problem, gpu)) is not None:
+            if configuration is not None:
+                return products.predict(problem, configuration, gpu)
+            return self._served(problem, gpu, products.predict(problem, stack_configuration(problem, gpu), gpu))
+        if model is not None and moe is None and problem.family == "fused_moe":
+            return self._served(problem, gpu, _of_configured(model, problem, stack_configuration(problem, gpu), gpu))
         if moe is not None:
             known = machine(gpu, problem.dtype)
             task, source = moe.task(configuration)
@@ -81,18 +84,26 @@ class LearnedPredictor:
         fallback = self._analytical.predict(problem, configuration, gpu)
         return self._direct(problem, configuration, gpu, fallback)
 
+    def _served(self, problem: ProblemBatch, gpu: GpuSpec, served: Prediction) -> Prediction:
+        """A product as the stack launches it, and no faster than the best."""
+        least = self.ceiling(problem, gpu)
+        slower = np.isfinite(served.us) & (served.us >= least.us)
+        columns = ((served.us, least.us), (served.low_us, least.low_us), (served.high_us, least.high_us))
+        us, low, high = (np.where(slower, mine, best) for mine, best in columns)
+        return Prediction(us=us, low_us=low, high_us=high, learned=least.learned, share=np.ones(us.shape))
+
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.ceiling(each, gpu))
-        if self._configured(problem, gpu) is not None:
+        if self._configured(as_expert(problem), gpu) is not None or self._products(as_expert(problem), gpu) is not None:
             for asked, where, known_least in self._least:
                 if asked is problem and where == gpu:
                     return known_least
             least = least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
             self._least.append((problem, gpu, least))
             return least
-        moe = self._moe(problem)
+        moe = self._moe(problem, gpu)
         if moe is None or not moe.core.winners.size:
             return self._analytical.ceiling(problem, gpu)
         known = machine(gpu, problem.dtype)
@@ -146,13 +157,15 @@ class LearnedPredictor:
         Also where the analytical model gives the latencies: of 361 entries of vLLM's bf16 tables for AMD the learned order has 18 %
         among its first eight, the analytical one 4 %.
         """
-        each = [problems] if isinstance(problems, ProblemBatch) else problems
+        each = [as_expert(problem) for problem in ([problems] if isinstance(problems, ProblemBatch) else problems)]
         known = [self._configured(replace(problem, cache="warm"), gpu) for problem in each]
         if all(model is not None for model in known):
             return self._order(each, configuration, gpu)
-        models = [self._moe(replace(problem, cache="warm")) for problem in each]
-        moe = models[0]
-        if moe is None or moe.ranker is None or any(model is not moe for model in models):
+        moe = self.weights.moe if all(covers(replace(problem, cache="warm")) for problem in each) else None
+        if moe is None and all(self._products(replace(problem, cache="warm"), gpu) is not None for problem in each):
+            warm = [self.predict(replace(problem, cache="warm"), configuration, gpu) for problem in each]
+            return np.asarray(np.log(sum(found.us for found in warm)), dtype=np.float64)
+        if moe is None or moe.ranker is None:
             return self._analytical.scores(each, configuration, gpu)
         ranker, core = moe.ranker, moe.core
         return self._remembered((each, configuration, machine(gpu, each[0].dtype)), lambda *asked: ranker.scores(core, *asked))
@@ -188,7 +201,9 @@ class LearnedPredictor:
         at_least: float,
     ) -> Array:
         plain = p_of_intervals(latency_us, prediction, ceiling, at_least)
-        moe = self._moe(problem)
+        if configuration is not None:
+            problem = as_expert(problem)
+        moe = self._moe(problem, gpu)
         if configuration is not None and self._configured(replace(problem, cache="warm"), gpu) is not None:
             return plain
         if moe is None or not moe.core.winners.size:
@@ -216,9 +231,13 @@ class LearnedPredictor:
         share = moe.calibration.share_below(task, seen, scaled, gpu.name)
         return np.where(moe.domain.far(launch, known) <= DOMAIN_MARGIN, share, plain)
 
-    def _moe(self, problem: ProblemBatch) -> MoeModel | None:
-        """The fused-MoE model, where it is meant for such problems."""
-        return self.weights.moe if covers(problem) else None
+    def _moe(self, problem: ProblemBatch, gpu: GpuSpec) -> MoeModel | None:
+        """The fused-MoE model, where it is meant for such problems: no sweep had tcgen05, which measured layers had."""
+        layers = self.weights.layer_products
+        beyond = gpu.vendor == "nvidia" and float(gpu.compute_capability) in TENSOR_MEMORY
+        if not covers(problem) or (beyond and layers is not None and layers.covers(problem, gpu)):
+            return None
+        return self.weights.moe
 
     def _configured(self, problem: ProblemBatch, gpu: GpuSpec) -> ConfiguredModel | None:
         """The model of configured launches, where it answers: fused MoE of 16 bits was swept on other GPUs, and is known better there."""
@@ -226,6 +245,13 @@ class LearnedPredictor:
         if model is None or not model.covers(problem, gpu) or (covers(problem) and self.weights.moe and not model.seen(problem, gpu)):
             return None
         return model
+
+    def _products(self, problem: ProblemBatch, gpu: GpuSpec) -> LayerProducts | None:
+        """The products of measured layers, where they answer: of what neither sweeps nor single launches were measured."""
+        model = self.weights.layer_products
+        if model is None or not model.covers(problem, gpu) or self._moe(problem, gpu) is not None:
+            return None
+        return model if self._configured(problem, gpu) is None else None
 
     def _order(self, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations by what they are predicted to take together."""
@@ -256,6 +282,7 @@ class LearnedPredictor:
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""
+        problem = as_expert(problem)
         model = self._configured(replace(problem, cache="warm"), gpu)
         if model is not None:
             high = model.interval(problem, gpu)[1]
@@ -269,6 +296,7 @@ class LearnedPredictor:
 
     def record(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
         """What first picks won on problems left out on this GPU, or on GPUs left out, in words; empty where none were measured."""
+        problem = as_expert(problem)
         model = self._configured(replace(problem, cache="warm"), gpu)
         return "" if model is None else model.record_of(problem, gpu)
 
