@@ -252,6 +252,9 @@ def costs_of_layers(launch: Launched, model: layer_model.LayerModel) -> list[Cos
 def takes_other_kernels(operator: Operator, gpu: GpuSpec) -> bool:
     """Whether the engines launch no Triton kernels for a layer of experts: fp8 and weights of four bits on Blackwell with tensor memory are
     TRT-LLM's or CUTLASS's (vLLM's and SGLang's automatic choice); elsewhere weights of four bits are Triton's or, where faster, Marlin's.
+
+    Of 16 served points of MiniMax-M2.5 and Qwen3.5-397B in fp8 on B200 and B300, the time per output token is 13.5 % off with layers of
+    libraries, 25 with the sum of kernels near their bounds that stood for them before.
     """
     return operator.op == "layer" and operator.dtype in ("fp8", "mxfp4") and chip(gpu, "fp8").tensor_memory
 

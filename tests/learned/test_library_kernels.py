@@ -10,7 +10,7 @@ from advisor.learned import load_predictor
 from advisor.learned.library import attentions, kernels, products
 from advisor.learned.library.chip import chip
 from advisor.learned.library.kernels import Series
-from advisor.pipelines import ProblemBatch
+from advisor.pipelines import ProblemBatch, column
 
 
 def gemm(m: float, n: float, k: float, **more: object) -> ProblemBatch:
@@ -141,3 +141,11 @@ def test_small_tiles_keep_slow_matrix_units_busy() -> None:
     assert ours > theirs  # 64 rows of 8, at a quarter of the rate
     padded = 2 * 64 * 27_648 * 5120 / (h20.rate * h20.sms * h20.clock)
     assert padded < ours < 1.3 * padded
+
+
+def test_fp8_on_blackwell_of_workstations_is_the_kernel_measured_there():
+    sizes = {"M": column(1), "N": column(6144), "K": column(4096)}
+    problem = ProblemBatch(family="gemm", op="gemm", sizes=sizes, dtype="fp8")
+    gpu, predictor = load_gpu("RTX 5090"), load_predictor()
+    library = predictor.library_reference(problem, gpu)
+    assert library is not None and predictor.predict(problem, None, gpu).us[0] == pytest.approx(library.us, rel=0.01)
