@@ -9,17 +9,18 @@ from typing import cast
 
 import numpy as np
 
-from advisor.advising.backends import library_of_layers
+from advisor.advising.backends import stack_of
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import Predictor
+from advisor.learned.layers import layer_model
+from advisor.learned.layers.layer_model import LayerModel
+from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, version_number, without_gate
+from advisor.learned.library.layer_reference import library_of_layers
 from advisor.pipelines import token_draws
 from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
-from advisor.steps import layer_model
 from advisor.steps.latency import Cost, costs_of_layers
-from advisor.steps.layer_model import LayerModel
-from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Layers, version_number, without_gate
 from advisor.system.phrases import phrase
 from advisor.tables.entries import FIELDS
 
@@ -41,7 +42,7 @@ def layer_launches(target: Target) -> dict[int, tuple[PlannedLaunch, ...]]:
 def layer_reports(
     target: Target, reports: Sequence[LaunchReport], predictor: Predictor, measured: Mapping[str, Measured]
 ) -> tuple[LayerReport, ...]:
-    """The layers of a target; none where no layer of the kind was learned, or both products do not share a configuration.
+    """The layers of a target; none where no layer of the kind was learned.
 
     Args:
         target: What was asked for.
@@ -52,7 +53,7 @@ def layer_reports(
     model = _layer_model(cast(Hashable, predictor))
     found = layer_launches(target) if model is not None and target.gpu.vendor == "nvidia" else {}
     of = {report.id: report for report in reports}
-    found = {m: each for m, each in found.items() if of[each[0].id].configuration == of[each[1].id].configuration is not None}
+    found = {m: each for m, each in found.items() if all(of[launch.id].configuration is not None for launch in each)}
     kind = _kind(next(iter(found.values()))[0].problem) if found else None
     if model is None or kind is None:
         return ()
@@ -62,7 +63,16 @@ def layer_reports(
     layers, loads = _layers(model, [report.problem for report in first], kind, target)
     cold = first[0].problem.cache == "cold"
     sides = [_costs(model, layers, loads, target, some, cold) for some in (now, then)]
-    libraries = library_of_layers(layers, loads, target, cold)
+    libraries = library_of_layers(layers, loads, target.gpu, stack_of(target), cold)
+    products = [[of[launch.id] for launch in each] for each in found.values()]
+    # What is known of its products says more than layers of other kinds, and no layer was measured whose products differ.
+    apart = [AS_MEASURED[kind] != kind or some[0].configuration != some[1].configuration for some in products]
+    ran = [[report.predicted for report in some] for some in products]
+    after = [[report.recommendation.latency if report.recommendation else report.predicted for report in some] for some in products]
+    sides = [
+        [_of_products(cost, some) if alone else cost for cost, some, alone in zip(*side, apart, strict=True)]
+        for side in ((sides[0], ran), (sides[1], after))
+    ]
     sglang, version = target.stack == "sglang", _version(model, target)
     stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
     out = []
@@ -80,7 +90,7 @@ def layer_reports(
                 ),
                 predicted=_latency(today, predictor.name),
                 ceiling=Latency(us=min(today.ceiling_us, after.us), origin="predicted", source=predictor.name),
-                recommended=_latency(after, predictor.name) if report.recommendation else None,
+                recommended=_latency(after, predictor.name) if any(of[launch.id].recommendation for launch in launches) else None,
                 measured=its.latency if its is not None else None,
                 parts=dict(today.parts),
                 library=library,
@@ -97,7 +107,7 @@ def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, ta
     model = _layer_model(cast(Hashable, predictor))
     now, kind = launches[0].configuration, _kind(launches[0].problem)
     whole = [launch.problem.op for launch in launches] == list(GEMM_OF_LAYER)
-    if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions:
+    if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions or AS_MEASURED[kind] != kind:
         return False
     layers, loads = _layers(model, [launches[0].problem] * 2, kind, target)
     before, after = _costs(model, layers, loads, target, [now, then], launches[0].problem.cache == "cold")
@@ -127,20 +137,35 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
             else (0, 0)
         )
         if action.rule is None and action.origin == "predicted" and touched:
-            layer = phrase("action.layers", count=len(touched), now=microseconds(now), then=microseconds(then))
+            layer = phrase(
+                "action.layers" if touched[0].routing else "action.linears",
+                count=len(touched),
+                now=microseconds(now),
+                then=microseconds(then),
+            )
             whole = " ".join((action.detail, layer, *((phrase("action.doubt"),) if then >= now else ())))
             action = replace(action, saving_us=now - then if now > then else action.saving_us, detail=whole)
         out.append(action)
     return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions
 
 
+def _of_products(cost: Cost, products: Sequence[Latency | None]) -> Cost:
+    """A layer whose products take what is predicted of them alone, where they can launch, and the rest what it does in `cost`."""
+    known = [latency for latency in products if latency is not None]
+    if len(known) < len(products):
+        return cost
+    rest = tuple((name, us) for name, us in cost.parts if name not in GEMM_OF_LAYER)
+    alone = tuple(zip(GEMM_OF_LAYER, (latency.us for latency in known), strict=True))
+    us, low, high = (
+        sum(each) + sum(part for _, part in rest)
+        for each in zip(*((latency.us, latency.low_us or latency.us, latency.high_us or latency.us) for latency in known), strict=True)
+    )
+    least = max(us, cost.bound_us)
+    return replace(cost, us=least, low_us=max(low, cost.bound_us), high_us=max(high, least), ceiling_us=least, parts=(*alone, *rest))
+
+
 def _kind(problem: Problem) -> int | None:
-    """How a layer's operands are stored; None where no such layer was measured."""
-    if problem.weight_dtype not in (None, problem.dtype):
-        return None
-    if problem.dtype in ("bf16", "fp16"):
-        return BF16
-    return {None: FP8, (128, 128): FP8_BLOCK}.get(problem.block_shape) if problem.dtype == "fp8" else None
+    return kind_of(problem.dtype, problem.weight_dtype, problem.block_shape)
 
 
 def _version(model: LayerModel, target: Target) -> float:

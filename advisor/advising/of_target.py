@@ -14,6 +14,7 @@ from advisor.advising.choice import Choice, Draft, Measured, choose, draft_of, g
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
 from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed
+from advisor.advising.linears import linear_reports
 from advisor.advising.measured_choice import as_measured, fastest_measured
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
@@ -55,7 +56,8 @@ def advise_target(
     if not target.launches:
         raise NothingMatchedError(f"{target.title}: no launches to look at", None, None, "check --tokens and the table's entries")
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
-    layers = layer_reports(target, launches, predictor, measured or {})
+    launches, linears = linear_reports(target, launches, predictor, measured or {})
+    layers = layer_reports(target, launches, predictor, measured or {}) or linears
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     return Result(

@@ -30,6 +30,8 @@ columns read:
                       of hyper-connections (with hc_mult)
   routing             random, balanced, power_law:A, or token slots per expert; empty: random for op = layer, else balanced, as the
                       published products were measured
+  quantisation        1: of a configured product that scales blocks, with the quantisation of its activations before it, as the stacks'
+                      linears run; a library's linear was measured with it
   storage             weight_dtype, output_dtype and block_shape (128 128), where these are not what dtype implies
   configuration       BLOCK_SIZE_M, BLOCK_SIZE_N, BLOCK_SIZE_K, GROUP_SIZE_M (else 1), num_warps (else 4), num_stages (else 3); a
                       fused-MoE row without one is predicted as the serving stack would launch it
@@ -166,6 +168,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
     from advisor import pipelines
     from advisor.gpus.hardware import load_gpu
     from advisor.learned.base import ANALYTICAL, tunable_ceiling
+    from advisor.learned.scaled_products import quantisation_us, scales_blocks
     from advisor.pipelines.from_rows import batches
     from advisor.result.schema import PIPELINES
 
@@ -204,6 +207,10 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
             "predicted_high_us": prediction.high_us,
             "ceiling_us": ceiling.us,
         }
+        if configuration is not None and scales_blocks(problem) and "quantisation" in rows.text:
+            wanted = np.array([rows.text["quantisation"][row].strip().lower() in ("1", "yes", "true") for row in index.tolist()])
+            more = np.where(wanted, quantisation_us(problem.sizes["M"], problem.sizes["K"], batch.gpu), 0.0)
+            columns |= {name: columns[name] + more for name in ("predicted_us", "predicted_low_us", "predicted_high_us", "ceiling_us")}
         for name, values in columns.items():  # a configuration that cannot launch has no latency: an empty cell, not infinity
             out.columns[name][index] = np.where(np.isfinite(values), values, np.nan)
         out.binding[index] = np.array(PIPELINES, dtype=object)[bound.binding]
@@ -222,8 +229,8 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
     import numpy as np
 
     from advisor.gpus.hardware import load_gpu
+    from advisor.learned.layers import layer_model
     from advisor.result.schema import PIPELINES
-    from advisor.steps import layer_model
     from advisor.steps.layer_bound import layer_bound
     from advisor.steps.layer_rows import has_layers, layer_batches
 

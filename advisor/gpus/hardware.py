@@ -32,6 +32,20 @@ CARDS = "cards.toml"
 INTEL = re.compile(r"\b(?:intel|xe|arc|b60|b70|b5[78]0|a7[57]0|pvc|data_center_gpu_max)(?:\b|_)")
 """Names of Intel's GPUs: Arc Pro B60 and B70, Arc B570, B580, A750, A770, Data Center GPU Max."""
 
+_NOT_DESCRIBED = (
+    (
+        INTEL,
+        "Intel's GPUs are not modelled: what Triton builds for them (intel-xpu-backend-for-triton) runs on units that no ceiling describes",
+    ),
+    (re.compile(r"^amd_radeon_graphics$"), "the driver calls many Radeon and Instinct GPUs by this one name: which it is, it does not say"),
+    (
+        re.compile(r"radeon|_r9700"),
+        "AMD's RDNA GPUs are not modelled: their matrix instructions (WMMA) and caches are described in no ceiling",
+    ),
+    (re.compile(r"^amd_instinct_mi4"), "AMD has not published the rates of its CUs and caches"),
+)
+"""Normalised names of GPUs that people have and `ceilings/` leaves out, and why."""
+
 FP16_ACCUMULATOR = " into fp16"
 """What follows an input type of the matrix units where their products are summed in fp16."""
 
@@ -216,13 +230,8 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
         is_file = False
     if is_file:
         return _read(Path(text), own=True)
-    if INTEL.search(_separated(text)):
-        raise UnknownGpuError(
-            "Intel's GPUs are not modelled: what Triton builds for them (intel-xpu-backend-for-triton) runs on units that no ceiling "
-            "describes",
-            got=text,
-            limit="a GPU of NVIDIA or AMD (`advisor gpus`)",
-        )
+    if (reason := why_not_described(text)) is not None:
+        raise UnknownGpuError(reason, got=text, limit="a GPU of NVIDIA or AMD (`advisor gpus`)", remedy="describe it in a TOML file")
     remedy = "list all with `advisor gpus`, or describe another in a file and pass it with `--gpu my.toml`"
     meant = gpus_with_words_of(text)
     if len(meant) == 1:
@@ -231,6 +240,16 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
         which = ", ".join(f"{gpu.name} ({gpu.device_names[0]})" for gpu in meant)
         raise UnknownGpuError("several GPUs go by this name", got=text, limit=f"one of {which}", remedy=f"say which; or {remedy}")
     raise UnknownGpuError("unknown GPU", got=text, limit=f"a known name, such as {', '.join(_closest(text))}", remedy=remedy)
+
+
+def why_not_described(name: str) -> str | None:
+    """Why `ceilings/` has no file for a GPU of this name; None where nothing is known of it.
+
+    >>> why_not_described("AMD_Radeon_R9700")[:33]
+    "AMD's RDNA GPUs are not modelled:"
+    """
+    text = _separated(name)
+    return next((reason for pattern, reason in _NOT_DESCRIBED if pattern.search(text)), None)
 
 
 def list_gpus() -> tuple[GpuSpec, ...]:

@@ -14,18 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor import pipelines
-from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned import calibration
 from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor
 from advisor.learned.calibration import WIDEST
 from advisor.learned.configured.model import DIGITS, ConfiguredModel
+from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
-from advisor.learned.machine import Machine, machine
+from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
 from advisor.learned.moe import measured_posterior
 from advisor.learned.moe.features import BEST
 from advisor.learned.moe.launch import Launch
 from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, Estimate, MoeModel, covers
+from advisor.learned.scaled_products import as_expert, scales_blocks, with_steps
 from advisor.learned.served import stack_configuration
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
@@ -58,18 +60,26 @@ class LearnedPredictor:
         answers = (each.answer(self, problem, configuration, gpu) for each in PREDICTORS)
         return next(found for found in answers if found is not None)
 
+    def _served(self, problem: ProblemBatch, gpu: GpuSpec, served: Prediction) -> Prediction:
+        """A product as the stack launches it, and no faster than the best."""
+        least = self.ceiling(problem, gpu)
+        slower = np.isfinite(served.us) & (served.us >= least.us)
+        columns = ((served.us, least.us), (served.low_us, least.low_us), (served.high_us, least.high_us))
+        us, low, high = (np.where(slower, mine, best) for mine, best in columns)
+        return Prediction(us=us, low_us=low, high_us=high, learned=least.learned, share=np.ones(us.shape))
+
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, each: model.ceiling(each, gpu))
-        if self._configured(problem, gpu) is not None:
+        if self._configured(as_expert(problem), gpu) is not None or self._products(as_expert(problem), gpu) is not None:
             for asked, where, known_least in self._least:
                 if asked is problem and where == gpu:
                     return known_least
             least = least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
             self._least.append((problem, gpu, least))
             return least
-        moe = self._moe(problem)
+        moe = self._moe(problem, gpu)
         if moe is None or not moe.core.winners.size:
             return self._analytical.ceiling(problem, gpu)
         known = machine(gpu, problem.dtype)
@@ -87,23 +97,31 @@ class LearnedPredictor:
             return None
         return self._with_cache(problem, gpu, lambda model, warm: model.predict(warm, configuration, gpu))
 
+    def _as_scaled(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
+        if configuration is None or not scales_blocks(problem):
+            return None
+        return with_steps(self.predict(as_expert(problem), configuration, gpu), problem, configuration, gpu)
+
     def _as_configured(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
         model = self._configured(problem, gpu)
         if model is None:
             return None
         if configuration is not None:
             return _of_configured(model, problem, configuration, gpu)
-        if problem.family != "fused_moe" or self._moe(problem) is not None:
+        if problem.family != "fused_moe" or self._moe(problem, gpu) is not None:
             return None
-        served = _of_configured(model, problem, stack_configuration(problem, gpu), gpu)  # as the stack launches it
-        least = self.ceiling(problem, gpu)  # which it is not faster than
-        slower = np.isfinite(served.us) & (served.us >= least.us)
-        columns = ((served.us, least.us), (served.low_us, least.low_us), (served.high_us, least.high_us))
-        us, low, high = (np.where(slower, mine, best) for mine, best in columns)
-        return Prediction(us=us, low_us=low, high_us=high, learned=least.learned, share=np.ones(us.shape))
+        return self._served(problem, gpu, _of_configured(model, problem, stack_configuration(problem, gpu), gpu))
+
+    def _as_in_layers(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
+        products = self._products(problem, gpu)
+        if products is None:
+            return None
+        if configuration is not None:
+            return products.predict(problem, configuration, gpu)
+        return self._served(problem, gpu, products.predict(problem, stack_configuration(problem, gpu), gpu))
 
     def _as_swept(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
-        moe = self._moe(problem)
+        moe = self._moe(problem, gpu)
         if moe is None:
             return None
         known = machine(gpu, problem.dtype)
@@ -162,13 +180,15 @@ class LearnedPredictor:
         Also where the analytical model gives the latencies: of 361 entries of vLLM's bf16 tables for AMD the learned order has 18 %
         among its first eight, the analytical one 4 %.
         """
-        each = [problems] if isinstance(problems, ProblemBatch) else problems
+        each = [as_expert(problem) for problem in ([problems] if isinstance(problems, ProblemBatch) else problems)]
         known = [self._configured(replace(problem, cache="warm"), gpu) for problem in each]
         if all(model is not None for model in known):
             return self._order(each, configuration, gpu)
-        models = [self._moe(replace(problem, cache="warm")) for problem in each]
-        moe = models[0]
-        if moe is None or moe.ranker is None or any(model is not moe for model in models):
+        moe = self.weights.moe if all(covers(replace(problem, cache="warm")) for problem in each) else None
+        if moe is None and all(self._products(replace(problem, cache="warm"), gpu) is not None for problem in each):
+            warm = [self.predict(replace(problem, cache="warm"), configuration, gpu) for problem in each]
+            return np.asarray(np.log(sum(found.us for found in warm)), dtype=np.float64)
+        if moe is None or moe.ranker is None:
             return self._analytical.scores(each, configuration, gpu)
         ranker, core = moe.ranker, moe.core
         return self._remembered((each, configuration, machine(gpu, each[0].dtype)), lambda *asked: ranker.scores(core, *asked))
@@ -204,7 +224,9 @@ class LearnedPredictor:
         at_least: float,
     ) -> Array:
         plain = p_of_intervals(latency_us, prediction, ceiling, at_least)
-        moe = self._moe(problem)
+        if configuration is not None:
+            problem = as_expert(problem)
+        moe = self._moe(problem, gpu)
         if configuration is not None and self._configured(replace(problem, cache="warm"), gpu) is not None:
             return plain
         if moe is None or not moe.core.winners.size:
@@ -232,9 +254,13 @@ class LearnedPredictor:
         share = moe.calibration.share_below(task, seen, scaled, gpu.name)
         return np.where(moe.domain.far(launch, known) <= DOMAIN_MARGIN, share, plain)
 
-    def _moe(self, problem: ProblemBatch) -> MoeModel | None:
-        """The fused-MoE model, where it is meant for such problems."""
-        return self.weights.moe if covers(problem) else None
+    def _moe(self, problem: ProblemBatch, gpu: GpuSpec) -> MoeModel | None:
+        """The fused-MoE model, where it is meant for such problems: no sweep had tcgen05, which measured layers had."""
+        layers = self.weights.layer_products
+        beyond = gpu.vendor == "nvidia" and float(gpu.compute_capability) in TENSOR_MEMORY
+        if not covers(problem) or (beyond and layers is not None and layers.covers(problem, gpu)):
+            return None
+        return self.weights.moe
 
     def _configured(self, problem: ProblemBatch, gpu: GpuSpec) -> ConfiguredModel | None:
         """The model of configured launches, where it answers: fused MoE of 16 bits was swept on other GPUs, and is known better there."""
@@ -242,6 +268,13 @@ class LearnedPredictor:
         if model is None or not model.covers(problem, gpu) or (covers(problem) and self.weights.moe and not model.seen(problem, gpu)):
             return None
         return model
+
+    def _products(self, problem: ProblemBatch, gpu: GpuSpec) -> LayerProducts | None:
+        """The products of measured layers, where they answer: of what neither sweeps nor single launches were measured."""
+        model = self.weights.layer_products
+        if model is None or not model.covers(problem, gpu) or self._moe(problem, gpu) is not None:
+            return None
+        return model if self._configured(problem, gpu) is None else None
 
     def _order(self, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations by what they are predicted to take together."""
@@ -272,6 +305,7 @@ class LearnedPredictor:
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""
+        problem = as_expert(problem)
         model = self._configured(replace(problem, cache="warm"), gpu)
         if model is not None:
             high = model.interval(problem, gpu)[1]
@@ -285,6 +319,7 @@ class LearnedPredictor:
 
     def record(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
         """What first picks won on problems left out on this GPU, or on GPUs left out, in words; empty where none were measured."""
+        problem = as_expert(problem)
         model = self._configured(replace(problem, cache="warm"), gpu)
         return "" if model is None else model.record_of(problem, gpu)
 
@@ -322,17 +357,11 @@ class LearnedPredictor:
         return model.best(problem, gpu) if model is not None else None
 
     def _speaks_directly(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
-        """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own, unless
-        libraries alone were measured on GPUs of the same target (fp8 on an RTX 5090: 59 µs whatever M, where 12 to 40 was posted)."""
+        """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own."""
         kind = direct.kind_of(problem)
         if problem.cache != "warm" or problem.block_shape is not None or kind not in self.weights.direct:
             return False
-        library = self.weights.library.get(kernels.kind_of(problem, gpu.vendor) or "")
-        measured, own = (
-            gpu.compute_capability in {load_gpu(name).compute_capability for name in names}
-            for names in (library.gpus if library else (), self.weights.direct[kind].gpus)
-        )
-        return direct.alike(kind, machine(gpu, problem.dtype)) and (own or not measured)
+        return direct.alike(kind, machine(gpu, problem.dtype))
 
     def _as_published(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
         model = self.weights.direct.get(direct.kind_of(problem)) if direct.covers(problem, configuration) else None
@@ -352,16 +381,21 @@ class Source(NamedTuple):
 
 PREDICTORS = (
     Source("products and attention of libraries, as serving stacks were measured to run them (`library/`)", LearnedPredictor._library),
+    Source(
+        "products that scale blocks, with a configuration: as an expert's, and its scale steps (`scaled_products.py`)",
+        LearnedPredictor._as_scaled,
+    ),
     Source("a cold cache: what is said of the launch warm, and what the analytical model adds", LearnedPredictor._cold),
     Source(
         "Triton launches with a configuration, of families and GPUs like those measured (`configured/`)",
         LearnedPredictor._as_configured,
     ),
+    Source("products of layers, where no launch of them was measured alone (`layers/products.py`)", LearnedPredictor._as_in_layers),
     Source("fused MoE of 16 bits, with a configuration, or as a stack serves it (`moe/`)", LearnedPredictor._as_swept),
     Source("products and operators over rows of PyTorch, whose kernel nobody names (`library/direct.py`)", LearnedPredictor._as_published),
     Source("every other launch in closed form: the analytical model alone (`analytical.py`)", LearnedPredictor._as_analysed),
 )
-"""Who is asked for a launch, in this order; the first that answers is believed. A kernel of a user's own is asked of the third where its
+"""Who is asked for a launch, in this order; the first that answers is believed. A kernel of a user's own is asked of the fourth where its
 code is a product or attention (`compiled_launch.py`), else `compiled/phases.py` predicts it; whole layers and published operators are of
 `steps/layer_model.py`, `library/moe_kernels.py` and `operators/model.py`."""
 

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from advisor.learned import own_rows
 from advisor.learned.configured import model as configured
 from advisor.learned.configured.model import ConfiguredModel
+from advisor.learned.layers import products
+from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.library.direct import DirectModel
 from advisor.learned.library.kernels import LibraryModel
@@ -62,6 +64,11 @@ class Weights:
     def library(self) -> dict[str, LibraryModel]:
         """Models of measured library kernels, by kind."""
         return kernels.load_all(self.silicon)
+
+    @cached_property
+    def layer_products(self) -> LayerProducts | None:
+        """The products of measured layers."""
+        return products.load(self.silicon)
 
     @cached_property
     def own(self) -> dict[tuple[str, str], OwnRows]:

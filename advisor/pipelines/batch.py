@@ -27,8 +27,9 @@ ELEMENT_BYTES: dict[str, float] = {
     "fp8": 1,
     "int8": 1,
     "int4": 0.5,
+    "mxfp4": 0.53125,
 }
-"""Bytes per element as stored. tf32 is stored as fp32."""
+"""Bytes per element as stored. tf32 is stored as fp32; 32 elements of mxfp4 share a scale of one byte."""
 
 SIZES: dict[tuple[str, str], tuple[str, ...]] = {
     ("fused_moe", "w13"): ("M", "E", "topk", "H", "N"),

@@ -116,8 +116,10 @@ def _layer_lines(result: Result) -> list[Text]:
     """The layers, whole, with what is recommended for their products."""
     if not result.layers:
         return []
-    head = Text("layer", style="bold")
-    head.append(f"  as {figures.clean(result.layers[0].stack)} launches it, {result.layers[0].routing} routing", style="not bold")
+    first = result.layers[0]
+    head = Text("layer" if first.routing else "linear", style="bold")
+    what = f"{first.routing} routing" if first.routing else "with the quantisation of its activations"
+    head.append(f"  as {figures.clean(first.stack)} launches it, {what}", style="not bold")
     out, width = [head], max(len(str(layer.tokens)) for layer in result.layers)
     for layer in result.layers:
         line = Text(f"  M {layer.tokens:<{width}}  ")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.learned.layers.moe_layer import WEIGHT_BYTES, Launched
 from advisor.pipelines.bound import LEAST_LAUNCH_US
 from advisor.pipelines.columns import Array
 from advisor.pipelines.token_draws import LOW_SIGMAS
 from advisor.result.schema import PIPELINES
-from advisor.steps.moe_layer import WEIGHT_BYTES, Launched
 
 STORED_BYTES = 2
 """Of what goes into a layer and comes out of it, in any kind."""

@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
+from advisor.learned.layers import tuned_tables
+from advisor.learned.layers.layer_model import LayerModel
+from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
 from advisor.pipelines import token_draws
 from advisor.pipelines.columns import Array
 from advisor.pipelines.from_rows import LAYER
 from advisor.pipelines.token_draws import Loads
 from advisor.rows.cells_by_gpu import by_gpu, cells
 from advisor.rows.rows import Rows
-from advisor.steps import tuned_tables
-from advisor.steps.layer_model import LayerModel
 from advisor.steps.library_rows import library_layers
-from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
 from advisor.system.errors import InputError
 from advisor.tables.entries import FIELDS
 from advisor.tables.routing import Routing

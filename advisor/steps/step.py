@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
+from advisor.learned.layers import layer_model
 from advisor.result.step import StepOperator, StepResult, StepTime
-from advisor.steps import collectives, layer_model
+from advisor.steps import collectives
 from advisor.steps.constants import Constants, Gaps, load_constants
 from advisor.steps.latency import Cost, costs, takes_other_kernels
 from advisor.steps.memory import memory
@@ -203,7 +204,7 @@ def predict_step(
         bound_us=priced.bound_us,
         stack_version=asked.version or measured_version(asked.engine, gpu, predictor),
     )
-    other = any(takes_other_kernels(operator, gpu) for operator, _ in priced.kernels)
+    other = any(takes_other_kernels(operator, gpu) and not cost.source for operator, cost in priced.kernels)
     missing = [f"not priced: {', '.join(asked.model.unpriced)}"] if asked.model.unpriced else []
     caveats = (*overlaps(result, asked), *([OTHER_KERNELS] if other else []), *missing)
     return replace(result, advice=tuple(advice(result)), caveats=caveats)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from advisor.learned.layers import layer_model
 from advisor.learned.weights import Weights
-from advisor.steps import layer_model
 from advisor.system.resources import folder
 
 TASKS = {"served": "as served", "exact": "known configuration", "best": "best of a sweep"}

@@ -13,18 +13,18 @@ from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import own_rows
 from advisor.learned.estimator import LearnedPredictor
+from advisor.learned.layers import layer_model
+from advisor.learned.layers.layer_features import features as layer_features
+from advisor.learned.layers.layer_model import own_kind
+from advisor.learned.layers.layer_time import layer_time
 from advisor.learned.own_predictor import POOLS, demands, features, kind_of, parts_of
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array
 from advisor.pipelines.from_rows import batches
 from advisor.rows.rows import Rows
 from advisor.rows.types_and_origin import simulated_rows
-from advisor.steps import layer_model
 from advisor.steps.layer_bound import layer_bound
-from advisor.steps.layer_features import features as layer_features
-from advisor.steps.layer_model import own_kind
 from advisor.steps.layer_rows import has_layers, layer_batches
-from advisor.steps.layer_time import layer_time
 from advisor.system.errors import NothingMatchedError
 
 

@@ -24,12 +24,12 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned import load_predictor  # noqa: E402
+from advisor.learned.layers.moe_layer import KINDS, MXFP4  # noqa: E402
+from advisor.learned.layers.tuned_tables import TunedTables  # noqa: E402
 from advisor.pipelines.from_rows import batches, one_problem  # noqa: E402
 from advisor.pipelines.space import problem_space  # noqa: E402
 from advisor.pipelines.token_draws import BALANCED, RANDOM  # noqa: E402
 from advisor.rows.rows import read_rows  # noqa: E402
-from advisor.steps.moe_layer import KINDS, MXFP4  # noqa: E402
-from advisor.steps.tuned_tables import TunedTables  # noqa: E402
 from advisor.tables.entries import FIELDS  # noqa: E402
 from advisor.training.layers.layer_tables import Measured, choose_launches  # noqa: E402
 from advisor.training.layers.layer_training import fit_time, read  # noqa: E402

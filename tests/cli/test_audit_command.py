@@ -38,7 +38,7 @@ def test_regret_by_the_analytical_model_is_marked(tmp_path, capsys):
     """No 8-bit GEMM of this kernel was measured on that GPU; of the others the learned model speaks."""
     slow = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2}
     known = "E=128,N=768,device_name=NVIDIA_H20.json"
-    beyond = "E=256,N=256,device_name=NVIDIA_B200,dtype=fp8_w8a8,block_shape=[128,128].json"
+    beyond = "E=256,N=256,device_name=AMD_Instinct_MI300X,dtype=fp8_w8a8,block_shape=[128,128].json"
     for name in (known, beyond):
         (tmp_path / name).write_text(json.dumps({"1": slow, "4096": slow}), encoding="utf-8")
     assert main(["audit", str(tmp_path), "--all"]) == 0

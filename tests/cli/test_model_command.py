@@ -44,7 +44,7 @@ def test_several_steps_stand_beside_each_other_first():
     assert "tokens/s" in lines[1] and lines[2].startswith("decode of 64 sequences") and lines[2].endswith("does not fit")
     page = step_page(steps, "0")
     assert "2 steps on 2 GPUs" in page and page.count('class="line s-') >= 4 and "Latency over the tokens of a step" in page
-    assert page.index("does not fit:") < page.index(">decode of 64 sequences, context 900:") and 'class="band s-' not in page
+    assert page.index("does not fit:") < page.index(">Decode of 64 sequences, context 900:") and 'class="band s-' not in page
     assert 'class="band s-predicted"' in step_page(steps[:2], "0")
     assert "Latency over the tokens" not in step_page([one], "0") and steps_text([one]).startswith("Qwen3-0.6B")
 

@@ -61,7 +61,8 @@ def test_library_products_split_a_long_depth(m: int, n: int, k: int, dtype: str)
 
 
 def test_decoding_splits_the_keys(tmp_path: Path) -> None:
-    """Of one long sequence; `rank`, `predict` with the best of its rows and without a configuration agree."""
+    """Of one long sequence; `rank` and `predict` with the best of its rows agree. Without a configuration a library's kernel is meant, whose
+    rows were measured by others: it takes as long within a tenth."""
     shapes, ranked, told, plain = (tmp_path / name for name in ("shapes.csv", "ranked.csv", "told.csv", "plain.csv"))
     shapes.write_text("gpu,family,op,dtype,B,H,H_kv,M,N,D\nH100,attention,decode,fp16,1,32,8,1,131072,128\n")
     assert main(["rank", str(shapes), "-o", str(ranked), "--top", "1"]) == 0
@@ -71,7 +72,8 @@ def test_decoding_splits_the_keys(tmp_path: Path) -> None:
     assert int(best["NUM_KV_SPLITS"]) > 1
     us = [float(row["predicted_us"]) for row in (best, of_best, unsaid)]
     all_keys_us = 2 * 131072 * 8 * 128 * 2 / load_gpu("H100").dram_bytes_per_s * 1e6  # more than an L2 holds: none is left in it
-    assert us == pytest.approx([us[0]] * 3, rel=0.05) and float(unsaid["bound_us"]) < us[0] < 1.2 * all_keys_us
+    assert us[1] == pytest.approx(us[0], rel=0.005) and us[2] == pytest.approx(us[0], rel=0.1)
+    assert float(unsaid["bound_us"]) < us[0] < 1.2 * all_keys_us
     assert float(of_best["ceiling_us"]) == pytest.approx(us[0], rel=0.05)
 
 

@@ -10,7 +10,7 @@ from advisor.learned import load_predictor
 from advisor.learned.library import attentions, kernels, products
 from advisor.learned.library.chip import chip
 from advisor.learned.library.kernels import Series
-from advisor.pipelines import ProblemBatch
+from advisor.pipelines import ProblemBatch, column
 
 
 def gemm(m: float, n: float, k: float, **more: object) -> ProblemBatch:
@@ -153,3 +153,11 @@ def test_a_gpu_of_a_measured_target_is_answered_for_by_what_was_measured_there(p
     """Posted of an RTX 5090, fp8, N=6144 K=4096: 12.2 µs of one token, 40.3 of 256; the model of H20 and H800 says 59 of both."""
     us = [float(predictor.predict(gemm(m, 6144, 4096, dtype="fp8"), None, load_gpu("RTX 5090")).us[0]) for m in (1, 256)]
     assert us[0] < 25 and us[0] * 1.3 < us[1] < 45
+
+
+def test_fp8_on_blackwell_of_workstations_is_the_kernel_measured_there():
+    sizes = {"M": column(1), "N": column(6144), "K": column(4096)}
+    problem = ProblemBatch(family="gemm", op="gemm", sizes=sizes, dtype="fp8")
+    gpu, predictor = load_gpu("RTX 5090"), load_predictor()
+    library = predictor.library_reference(problem, gpu)
+    assert library is not None and predictor.predict(problem, None, gpu).us[0] == pytest.approx(library.us, rel=0.01)

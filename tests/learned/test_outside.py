@@ -57,7 +57,7 @@ def test_what_is_extrapolated_is_said_and_less_sure(predictor):
     near, far, beyond = (predictor.predict(moe(64.0, N=n), None, load_gpu("A40")) for n in (3072.0, 14336.0, 300_000.0))
     assert [p.source(0, "model") for p in (near, far, beyond)] == ["model", "model, extrapolated", "analytical model"]
     assert np.log(far.high_us / far.low_us) > 1.5 * np.log(near.high_us / near.low_us)
-    assert predictor.predict(moe(64.0), None, load_gpu("B200")).source(0, "model") == "analytical model"
+    assert predictor.predict(moe(64.0), None, load_gpu("B200")).source(0, "model") == "model"  # its whole layers were measured
 
 
 @pytest.mark.parametrize(

@@ -135,3 +135,32 @@ def test_block_products_on_blackwell_are_those_of_one_scale(predictor):
     found = predict_step(asked("DeepSeek-V3", load=load, split=Split(tensor=8), engine="sglang"), load_gpu("B200"), predictor)
     assert next(row.us for row in found.operators if row.name == "q_b_proj") < 10  # 15 with scales turned in every call
     assert not any(row.name.startswith("shared expert") or "quantisation" in row.name for row in found.operators)
+
+
+def experts_of(name: str, gpu: str, predictor, **more):
+    spec, load = load_gpu(gpu), Load(contexts=(512,) * more.pop("batch", 64))
+    request = StepRequest(model=load_architecture(name), load=load, split=Split(**more), engine="vllm")
+    priced = price(request.operators(), spec, predictor, load_constants(), engine="vllm", eager=False)
+    return next((operator, cost) for operator, cost in priced.kernels if operator.name == "experts")
+
+
+def test_weights_of_four_bits_cost_their_bytes_on_amd(predictor):
+    _, cost = experts_of("gpt-oss-20b", "MI355X", predictor)
+    gpu = load_gpu("MI355X")
+    least = 32 * 3 * 2880 * 2880 * 0.53125 / (gpu.dram_bytes_per_s * gpu.dram_achievable_fraction) * 1e6
+    assert least < cost.bound_us * 1.02 and cost.us < 1.6 * least
+
+
+@pytest.mark.parametrize(("name", "tensor"), [("gpt-oss-120b", 1), ("DeepSeek-V3", 8)])
+def test_layers_on_blackwell_are_those_of_the_kernels_that_engines_take(name, tensor, predictor):
+    _, cost = experts_of(name, "B200", predictor, tensor=tensor)
+    assert "TRT-LLM" in cost.source and not cost.tunable and cost.bound_us <= cost.low_us <= cost.us <= cost.high_us
+
+
+def test_the_bound_of_a_sum_of_kernels_counts_the_experts_that_random_tokens_use(predictor):
+    operator, cost = experts_of("DeepSeek-V3", "MI300X", predictor, batch=8, tensor=8)
+    sizes, gpu = operator.sizes, load_gpu("MI300X")
+    assert sizes["M"] * sizes["topk"] < sizes["E"]
+    used = sizes["E"] * (1 - (1 - sizes["topk"] / sizes["E"]) ** sizes["M"])
+    weights = used * 3 * sizes["H"] * sizes["N"] * (1 if operator.dtype == "fp8" else 2)
+    assert cost.bound_us < 1.05 * weights / gpu.dram_bytes_per_s * 1e6 + 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from advisor.learned import weights as store
-from advisor.steps import layer_model
+from advisor.learned.layers import layer_model
 from advisor.training import evaluate, model_card
 
 

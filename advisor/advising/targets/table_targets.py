@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Request, Target, routing_assumed, slots_of_a_rank
-from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
+from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name, why_not_described
 from advisor.pipelines.space import problem_space
 from advisor.result.schema import Problem
 from advisor.system.errors import InputError, UsageError
@@ -36,7 +36,7 @@ def table_gpu(name: TableName, request: Request) -> GpuSpec:
     gpu = match_device_name(name.device_name)
     if gpu is None:
         raise InputError(
-            f"{name.file_name()}: the GPU in its name is not described in ceilings/",
+            f"{name.file_name()}: " + (why_not_described(name.device_name) or "the GPU in its name is not described in ceilings/"),
             name.device_name,
             "a name that `advisor gpus` lists",
             "say which with --gpu NAME, or describe it in a TOML file",

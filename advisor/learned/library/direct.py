@@ -127,9 +127,10 @@ def _rows(problem: ProblemBatch, gpu: Machine, streaming: Streaming) -> tuple[Co
 
 
 def alike(kind: str, gpu: Machine) -> bool:
-    """Whether a GPU's libraries run kernels like those learned: CUDA's, and fp8 on tensor cores such as Ada's and Hopper's."""
+    """Whether a GPU's libraries run kernels like those learned: CUDA's, and fp8 on tensor cores such as Ada's and Hopper's. Blackwell's,
+    of workstations too, have kernels of their own, which were measured (`kernels`)."""
     if kind == "gemm/fp8":
-        return gpu.compute_capability >= 8.9 and gpu.compute_capability not in TENSOR_MEMORY
+        return 8.9 <= gpu.compute_capability < min(TENSOR_MEMORY)
     return gpu.compute_capability > 0
 
 

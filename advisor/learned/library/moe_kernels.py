@@ -253,10 +253,10 @@ class LibraryLayers:
 
         return max(range(len(self.series)), key=nearness)
 
-    def candidates(self, form: str, gpu: GpuSpec) -> list[int]:
-        """Places of the series of a format measured on a GPU, or on its nearest relative, with `LEAST_MODELS`; each kernel's newest."""
+    def candidates(self, form: str, gpu: GpuSpec, least: int = LEAST_MODELS) -> list[int]:
+        """Places of the series of a format measured on a GPU, or on its nearest relative, with `least` models; each kernel's newest."""
         here = self.measured.get(gpu.name) or self.measured[self.relatives(gpu)[0]]
-        found = sorted((i for i, models in here.items() if models >= LEAST_MODELS), key=lambda i: self.series[i].newness)
+        found = sorted((i for i, models in here.items() if models >= least), key=lambda i: self.series[i].newness)
         if not self.says_of(form):
             return []
         newest = {(self.series[i].stack, family(self.series[i].kernel)): i for i in found if self.series[i].form == form}

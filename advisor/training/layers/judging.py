@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned import own_rows
+from advisor.learned.layers.moe_layer import KINDS
+from advisor.learned.layers.tuned_tables import TunedTables
 from advisor.pipelines import Array
 from advisor.steps.layer_bound import layer_bound
-from advisor.steps.moe_layer import KINDS
-from advisor.steps.tuned_tables import TunedTables
 from advisor.training.layers.held_out import of_two_defaults
 from advisor.training.layers.layer_tables import Measured, choose_launches
 from advisor.training.layers.layer_training import (

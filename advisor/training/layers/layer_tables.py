@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.learned.layers.layer_model import Ran
+from advisor.learned.layers.layer_time import layer_time
+from advisor.learned.layers.moe_layer import Launched
+from advisor.learned.layers.tuned_tables import Key, TunedTables, keys
 from advisor.pipelines import Array
-from advisor.steps.layer_model import Ran
-from advisor.steps.layer_time import layer_time
-from advisor.steps.moe_layer import Launched
-from advisor.steps.tuned_tables import Key, TunedTables, keys
 from advisor.tables.entries import FIELDS
 
 LEAST_GAIN = 0.02

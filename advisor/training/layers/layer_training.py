@@ -1,4 +1,4 @@
-"""Fitting the model of whole mixture-of-experts layers (`steps.layer_model`) to the tables of `ai-dynamo/aiconfigurator`."""
+"""Fitting the model of whole mixture-of-experts layers (`learned.layers.layer_model`) to the tables of `ai-dynamo/aiconfigurator`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.layers import layer_time
+from advisor.learned.layers.layer_features import LABELS, features
+from advisor.learned.layers.layer_model import TOKEN_BINS, LayerModel, token_bin
+from advisor.learned.layers.moe_layer import KINDS, Layers, launched, version_number, without_gate
+from advisor.learned.layers.tuned_tables import TunedTables
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, token_draws
 from advisor.rows import silicon
-from advisor.steps import layer_time
-from advisor.steps.layer_features import LABELS, features
-from advisor.steps.layer_model import TOKEN_BINS, LayerModel, token_bin
-from advisor.steps.moe_layer import KINDS, Layers, launched, version_number, without_gate
-from advisor.steps.tuned_tables import TunedTables
 from advisor.system.errors import MissingDependencyError
 from advisor.training.correction_network import fit_correction
 from advisor.training.layers.held_out import held_out

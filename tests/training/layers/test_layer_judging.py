@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from advisor.cli import main
-from advisor.steps import layer_time
+from advisor.learned.layers import layer_time
 from advisor.training.layers import held_out, judging
 from tests.training.layers.test_layer_training import measured
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.layers import layer_model, layer_time
+from advisor.learned.layers.layer_model import LayerModel, Ran
+from advisor.learned.layers.tuned_tables import TunedTables
 from advisor.learned.network import Mixed
-from advisor.steps import layer_model, layer_time
-from advisor.steps.layer_model import LayerModel, Ran
-from advisor.steps.tuned_tables import TunedTables
 from advisor.training.layers import layer_training
 from advisor.training.layers.layer_tables import Measured
-from tests.steps.test_layer_time import layers
+from tests.learned.test_layer_time import layers
 
 TOKENS = np.tile([1, 4, 16, 64, 256, 1024, 4096, 16384], 6)
 

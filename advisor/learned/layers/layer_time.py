@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.learned.layers.moe_layer import ACTIVATION_BYTES, AS_MEASURED, BF16, FP8, FP8_BLOCK, MXFP4, WEIGHT_BYTES, Launched
 from advisor.pipelines.columns import Array
-from advisor.steps.moe_layer import ACTIVATION_BYTES, BF16, FP8, FP8_BLOCK, MXFP4, WEIGHT_BYTES, Launched
 
 TILES = (
     (16, 32, 64),
@@ -141,7 +141,7 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
     block_m, block_n, block_k = (launch.configuration[f"BLOCK_SIZE_{axis}"] for axis in "MNK")
     kind = layers.kind
     activation, weight = ACTIVATION_BYTES[kind], WEIGHT_BYTES[kind]
-    fp8, scaled = launch.fp8, kind == FP8_BLOCK
+    fp8, scaled = launch.fp8, AS_MEASURED[kind] == FP8_BLOCK
     clock = gpu.max_clock_mhz
     l2_rate, dram_rate = gpu.l2_bytes_per_s / 1e6, gpu.dram_bytes_per_s * gpu.dram_achievable_fraction / 1e6
     harmonic = block_m * block_n / (block_m + block_n)
@@ -216,7 +216,8 @@ def _tile_place(launch: Launched) -> NDArray[np.int64]:
     sizes = [launch.configuration[f"BLOCK_SIZE_{axis}"] for axis in "MNK"]
     for i, tile in enumerate(TILES):
         which[np.all([size == wanted for size, wanted in zip(sizes, tile, strict=True)], axis=0)] = i
-    kind = np.select([launch.layers.kind == FP8, launch.layers.kind == FP8_BLOCK], [1, 2], BF16)
+    alike = AS_MEASURED[launch.layers.kind]
+    kind = np.select([alike == FP8, alike == FP8_BLOCK], [1, 2], BF16)
     return np.where(which < 0, -1, _TILE_FACTORS + (launch.mma * 3 + kind) * len(TILES) + which)
 
 

@@ -25,8 +25,13 @@ KINDS = ("bf16", "fp8", "fp8_block", "w4a16_mxfp4")
 """How operands are stored: fp8 with one scale per tensor, or with scales per 1 x 128 of activations and 128 x 128 of weights; mxfp4
 weights with 16-bit activations."""
 
-ACTIVATION_BYTES = np.array([2.0, 1.0, 1.0, 2.0])
-WEIGHT_BYTES = np.array([2.0, 1.0, 1.0, 0.53125])
+INT8, INT8_BLOCK, W8A16 = range(4, 7)
+AS_MEASURED = np.array([BF16, FP8, FP8_BLOCK, MXFP4, FP8, FP8_BLOCK, BF16])
+"""Whose errors and factors count for kinds of which no layer was measured: int8, int8 in blocks, and int8 weights with 16-bit activations
+run the same kernels with operands as wide."""
+
+ACTIVATION_BYTES = np.array([2.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0])
+WEIGHT_BYTES = np.array([2.0, 1.0, 1.0, 0.53125, 1.0, 1.0, 1.0])
 """An mxfp4 weight is half a byte, and a byte of scale per 32."""
 
 UNGATED_FROM = {"sglang": 514, "vllm": 2400}
@@ -53,7 +58,7 @@ class Layers:
         hidden: H.
         inner: N of this rank.
         ranks: Expert-parallel ranks.
-        kind: Place in `KINDS`.
+        kind: Place in `KINDS`, or one of the kinds behind them.
         sglang: Whether SGLang launches it, else vLLM.
         version: As `version_number` gives it.
         ungated: Whether w13 is [E, N, H], without a gate.
@@ -135,14 +140,16 @@ class Launched:
 
     @property
     def fp8(self) -> NDArray[np.bool_]:
-        """Where operands are fp8."""
-        return (self.layers.kind == FP8) | (self.layers.kind == FP8_BLOCK)
+        """Where operands are fp8, or int8 in its place."""
+        return np.isin(AS_MEASURED[self.layers.kind], (FP8, FP8_BLOCK))
 
     @property
     def flop_per_clock(self) -> Array:
         """Of the matrix units of an SM."""
         bf16 = self.gpu.tensor_rate("bf16")
-        return np.where(self.fp8, self.gpu.tensor_rate("fp8") or 2 * bf16, bf16)
+        int8 = np.isin(self.layers.kind, (INT8, INT8_BLOCK))
+        narrow = np.where(int8, self.gpu.tensor_rate("int8") or 2 * bf16, self.gpu.tensor_rate("fp8") or 2 * bf16)
+        return np.where(self.fp8, narrow, bf16)
 
     @property
     def split_l2(self) -> bool:
@@ -153,7 +160,7 @@ class Launched:
     def stage_bytes(self) -> Array:
         """Shared memory of one stage of a product's loop."""
         c, activation = self.configuration, ACTIVATION_BYTES[self.layers.kind]
-        weight = np.where(self.layers.kind == MXFP4, WEIGHT_BYTES[MXFP4], activation)
+        weight = WEIGHT_BYTES[self.layers.kind]
         return c["BLOCK_SIZE_K"] * (c["BLOCK_SIZE_M"] * activation + c["BLOCK_SIZE_N"] * weight)
 
     @property
@@ -175,6 +182,21 @@ class Launched:
         """Blocks of the grid: every expert may need one more, and at most one slot fills each."""
         block, slots = self.configuration["BLOCK_SIZE_M"], self.kept * self.layers.topk
         return np.ceil(np.minimum(slots + self.layers.experts * (block - 1), slots * block) / block)
+
+
+def kind_of(dtype: str, weight_dtype: str | None, block_shape: tuple[int, int] | None) -> int | None:
+    """How a layer's operands are stored; None where neither such a layer was measured nor one that runs like it."""
+    found = {
+        ("bf16", "bf16", None): BF16,
+        ("bf16", "int8", None): W8A16,
+        ("fp8", "fp8", None): FP8,
+        ("fp8", "fp8", (128, 128)): FP8_BLOCK,
+        ("int8", "int8", None): INT8,
+        ("int8", "int8", (128, 128)): INT8_BLOCK,
+    }
+    operands = "bf16" if dtype == "fp16" else dtype
+    weights = weight_dtype or operands
+    return found.get((operands, "bf16" if weights == "fp16" else weights, block_shape))
 
 
 def launched(
@@ -201,8 +223,8 @@ def default_configuration(layers: Layers, kept: Array, gpu: GpuSpec) -> dict[str
             int(version),
             kept[rows],
             held[rows],
-            dtype="fp8" if kind in (FP8, FP8_BLOCK) else None,
-            block_shape=(128, 128) if kind == FP8_BLOCK else None,
+            dtype="fp8" if AS_MEASURED[int(kind)] in (FP8, FP8_BLOCK) else None,
+            block_shape=(128, 128) if AS_MEASURED[int(kind)] == FP8_BLOCK else None,
             shared_memory_bytes_per_cta=gpu.smem_bytes_per_cta,
         )
         for name in FIELDS:

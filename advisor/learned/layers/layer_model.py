@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import network, own_rows
 from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.layers.layer_features import features
+from advisor.learned.layers.layer_time import layer_time
+from advisor.learned.layers.moe_layer import AS_MEASURED, KINDS, Launched, Layers, launched
+from advisor.learned.layers.tuned_tables import Key, TunedTables, keys
 from advisor.learned.network import Mixed
 from advisor.learned.own_rows import OwnRows
 from advisor.pipelines.columns import Array
 from advisor.pipelines.token_draws import Loads
-from advisor.steps.layer_features import features
-from advisor.steps.layer_time import layer_time
-from advisor.steps.moe_layer import KINDS, Launched, Layers, launched
-from advisor.steps.tuned_tables import Key, TunedTables, keys
 from advisor.tables.entries import FIELDS
 
 PREFIX = "moe_layer"
@@ -178,11 +178,12 @@ class LayerModel:
         seen = launch.gpu.name in self.versions
         correction = self.correction if seen or isinstance(self.correction, BushyForest) else self.correction.by_trees
         us = time.total * np.exp(correction(told))
-        width = self._quantiles_of(launch.gpu)[token_bin(layers.tokens), layers.kind]
+        alike = AS_MEASURED[layers.kind]
+        width = self._quantiles_of(launch.gpu)[token_bin(layers.tokens), alike]
         low, high = us * np.exp(width[:, 0]), us * np.exp(width[:, 1])
-        for kind in np.unique(layers.kind).tolist():
+        for kind in np.unique(alike).tolist():
             if (own := self.own.get((launch.gpu.name, own_kind(kind)))) is not None:
-                rows = layers.kind == kind
+                rows = alike == kind
                 us[rows], low[rows], high[rows] = own.corrected(told[rows], us[rows], low[rows], high[rows])
         best = np.full(us.shape, np.inf)
         for configuration in TYPICAL:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.learned.layers.layer_time import LayerTime
+from advisor.learned.layers.moe_layer import AS_MEASURED, WEIGHT_BYTES, Launched
 from advisor.pipelines.columns import Array
-from advisor.steps.layer_time import LayerTime
-from advisor.steps.moe_layer import WEIGHT_BYTES, Launched
 
 NEWEST = {True: 514, False: 2400}
 """The newest versions measured, of SGLang (True) and vLLM: newer ones are taken for them."""
@@ -65,7 +65,7 @@ def features(launch: Launched, time: LayerTime) -> Array:
         _log(gpu.dram_bytes_per_s / gpu.l2_bytes_per_s),
         float(gpu.smem_bytes_per_sm),
         layers.ungated.astype(float),
-        layers.kind.astype(float),
+        AS_MEASURED[layers.kind].astype(float),
         np.where(layers.sglang, np.minimum(layers.version, NEWEST[True]), 10000 + np.minimum(layers.version, NEWEST[False])),
     ]
     return np.stack([np.broadcast_to(np.asarray(x, dtype=np.float32), (n,)) for x in columns], axis=1)

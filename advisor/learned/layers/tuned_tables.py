@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import load_gpu
+from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, Launched
 from advisor.pipelines import Array
-from advisor.steps.moe_layer import BF16, FP8, FP8_BLOCK, Launched
 from advisor.system.errors import InputError, UnknownGpuError
 from advisor.system.settings import read_settings
 from advisor.tables.entries import FIELDS

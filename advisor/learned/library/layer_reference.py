@@ -1,0 +1,65 @@
+"""The library reference of a mixture-of-experts layer: what the best library kernel takes for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.gpus.hardware import GpuSpec
+from advisor.learned.layers.moe_layer import KINDS, MXFP4, Layers, nemotron
+from advisor.learned.library import moe_kernels, moe_layers
+from advisor.learned.library.moe_kernels import LEAST_MODELS, LibraryLayers
+from advisor.learned.library.moe_layers import NAMES, MoeLayers
+from advisor.pipelines.token_draws import Loads
+from advisor.result.schema import Latency
+
+GPT_OSS_HIDDEN = 2880
+"""H of gpt-oss, of which mxfp4 weights were measured, by most kernels of it alone: these answer for its layers."""
+
+
+def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, cold: bool) -> list[Latency | None]:
+    """What the fastest library kernel takes for each layer, measured or not on the GPU: of its own stack where one
+    was measured there, else of any. None where no library was measured with the format.
+
+    Args:
+        layers: As the stack launches them with its Triton kernels.
+        loads: Of their experts.
+        gpu: Where.
+        stack: vllm or sglang.
+        cold: Whether the bound is that of layers of which nothing is in the L2 when they begin.
+    """
+    model = moe_kernels.load_shipped()
+    if int(layers.kind[0]) >= len(KINDS):
+        return [None] * len(layers)
+    form = KINDS[int(layers.kind[0])]
+    if model is None or (layers.ranks > 1).any() or form not in NAMES or not model.answers_for(gpu):
+        return [None] * len(layers)
+    of_measured = KINDS[MXFP4] == form and bool((layers.hidden == GPT_OSS_HIDDEN).all())
+    found = model.candidates(form, gpu, 1 if of_measured else LEAST_MODELS)
+    found = [i for i in found if "nongated" not in model.series[i].kernel or bool(nemotron(layers.hidden, layers.topk).all())]
+    found = [i for i in found if model.series[i].stack == stack] or found
+    told = [_latencies(model, i, layers, loads, form, gpu, cold) for i in found]
+    return [min(each, key=lambda latency: latency.us) for each in zip(*told, strict=True)] if told else [None] * len(layers)
+
+
+def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, form: str, gpu: GpuSpec, cold: bool) -> list[Latency]:
+    series, ones = model.series[place], np.ones(len(layers))
+    version = ones * moe_kernels.number(series.version)
+    kernel, whose = (np.full(len(layers), text) for text in (series.kernel, series.stack))
+    asked = MoeLayers(
+        tokens=layers.tokens,
+        experts=layers.experts,
+        topk=layers.topk,
+        hidden=layers.hidden,
+        inner=layers.inner,
+        ungated=moe_layers.ungated(layers.hidden, layers.topk, kernel, whose, version),
+        form=np.full(len(layers), NAMES.index(form)),
+        loads=loads,
+        alpha=np.maximum(layers.routing, 0.0),
+    )
+    told = model.predict(asked, np.full(len(layers), place), gpu)
+    least, _ = moe_layers.bound(asked, gpu, cold=cold)  # as that of the layer beside it
+    source = series.words if told.seen else f"{series.words}; never measured on {gpu.name}"
+    return [
+        Latency(us=max(us, low_us), origin="predicted", source=source, low_us=max(low, low_us), high_us=max(high, low_us), coverage=0.8)
+        for us, low, high, low_us in zip(*(each.tolist() for each in (told.us, told.low_us, told.high_us, least)), strict=True)
+    ]
