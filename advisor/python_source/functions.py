@@ -1,5 +1,4 @@
-"""Functions of a file, followed statement by statement: arithmetic, branches and what is bound. No loops, and no lists that grow: of 374
-public files with kernels four have a function with a loop that is asked for, and one such a list. Nothing of them is run."""
+"""Functions of a file, followed statement by statement: arithmetic, branches, loops, lists and dictionaries. Nothing of them is run."""
 
 from __future__ import annotations
 
@@ -16,9 +15,12 @@ from advisor.python_source.kernel_names import DECORATORS
 from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError, dotted
 
 LONGEST_TEXT = 200
+MOST_TRIPS = 1_000
 DEEPEST_CALLS = 8
 
 _NOTHING = object()
+_BREAK = object()
+_CONTINUE = object()
 _CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
 """Decorators that change nothing of what a function returns."""
 
@@ -209,7 +211,7 @@ class FunctionReader(Evaluator):
         return names
 
     def _body(self, statements: Sequence[ast.stmt]) -> Any:
-        """The value returned; _NOTHING where the end is reached."""
+        """The value returned; _NOTHING where the end is reached, _BREAK or _CONTINUE where a loop around is left or goes on."""
         for statement in statements:
             value = self.execute(statement)
             if value is not _NOTHING:
@@ -222,20 +224,104 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        self.allowance.take()
+        self.allowance.take()  # loops around `pass` evaluate nothing
         if isinstance(statement, ast.Return):
             return self.visit(statement.value) if statement.value is not None else None
         if isinstance(statement, ast.If):
             return self._body(statement.body if self._true(statement.test) else statement.orelse)
         if isinstance(statement, ast.Try):  # what is caught does not happen, as far as is known
             return self._body([*statement.body, *statement.orelse, *statement.finalbody])
+        if isinstance(statement, (ast.While, ast.For)):
+            return self._loop(statement)
+        if isinstance(statement, (ast.Break, ast.Continue)):
+            return _BREAK if isinstance(statement, ast.Break) else _CONTINUE
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            self._bind(statement.targets[0], self.visit(statement.value))
+            self._assign(statement.targets[0], self.visit(statement.value))
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            self._bind(statement.target, self.visit(statement.value))
+            self._assign(statement.target, self.visit(statement.value))
+        elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            self._grow_or_add(statement.target, statement)
+        elif isinstance(statement, ast.Delete) and all(isinstance(t, ast.Subscript) for t in statement.targets):
+            for target in statement.targets:
+                assert isinstance(target, ast.Subscript)
+                self._owner(target).pop(self.visit(target.slice))
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            self._change(statement.value)
         elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
             raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
         return _NOTHING
+
+    def _loop(self, statement: ast.While | ast.For) -> Any:
+        """The value that is returned within a loop; _NOTHING where none is."""
+        for _ in self._trips(statement):
+            value = self._body(statement.body)
+            if value is _BREAK:
+                return _NOTHING
+            if value is not _NOTHING and value is not _CONTINUE:
+                return value
+        return self._body(statement.orelse)
+
+    def _trips(self, statement: ast.While | ast.For) -> Iterator[None]:
+        """One item for each trip of a loop, its target bound."""
+        if isinstance(statement, ast.For):
+            for item in self.visit(statement.iter):
+                self._bind(statement.target, item)
+                yield
+            return
+        for _ in range(MOST_TRIPS):
+            if not self._true(statement.test):
+                return
+            yield
+        raise NotLiteralError(f"a loop in line {statement.lineno} does not end")
+
+    def _grow_or_add(self, target: ast.Name, statement: ast.AugAssign) -> None:
+        name = ast.Name(id=target.id, ctx=ast.Load(), lineno=statement.lineno)
+        if isinstance(statement.op, ast.Add) and isinstance(self.visit(name), list):
+            return self._extend(target.id, self.visit(statement.value))  # a list takes anything that can be walked
+        self._bind(target, self.visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
+        return None
+
+    def _change(self, call: ast.Call) -> None:
+        """`name.append(value)` and `name.extend(values)` of a list of this scope."""
+        function = call.func
+        if isinstance(function, ast.Name) and function.id == "print":
+            return None
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and len(call.args) == 1 and not call.keywords:
+            value = self.visit(call.args[0])
+            if function.attr == "append":
+                return self._extend(function.value.id, [value])
+            if function.attr == "extend":
+                return self._extend(function.value.id, value)
+        raise NotLiteralError(f"{ast.unparse(call)[:60]} in line {call.lineno} is not understood")
+
+    def _extend(self, name: str, values: Any) -> None:
+        # A new list, for the old one may be the value of another name; where it is, Python would change that one too.
+        owner = self.names.get(name)
+        if not isinstance(owner, list):
+            raise NotLiteralError(f"{name} is not a list of its own scope")
+        others = [*(value for other, value in self.names.items() if other != name), *self.known.values()]
+        if any(value is owner for value in others):
+            raise NotLiteralError(f"{name} is changed, and has a second name")
+        self._bind(ast.Name(id=name, ctx=ast.Store()), [*owner, *values])
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Subscript):
+            self._owner(target)[self.visit(target.slice)] = value
+        else:
+            self._bind(target, value)
+
+    def _owner(self, target: ast.Subscript) -> dict:
+        owner = self.visit(target.value)
+        if not isinstance(owner, dict):
+            raise NotLiteralError(f"an assignment in line {target.lineno} is not to a dictionary")
+        return owner
+
+    def _binop(self, node: ast.BinOp) -> Any:
+        if isinstance(node.op, ast.Pow):
+            left, right = self.visit(node.left), self.visit(node.right)
+            if isinstance(right, float) and isinstance(left, (int, float)) and abs(right) <= 64:
+                return float(left) ** right
+        return super()._binop(node)
 
     def _attribute(self, node: ast.Attribute) -> Any:
         origin = self.origin(node)

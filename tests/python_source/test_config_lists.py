@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -235,14 +236,14 @@ def test_names_are_restored_where_a_function_cannot_be_followed() -> None:
     assert evaluator.names == {"a": 1} and evaluator.depth == 0
 
 
-@pytest.mark.parametrize("grows", ["for b in (128, 256):\n        out.append({0})", "out += [{0}]", "out.append({0})", "out.extend([{0}])"])
-def test_lists_that_grow_in_functions_are_not_followed(grows: str) -> None:
-    grown = grows.format("triton.Config({'BLOCK': b})")
-    text = f"def get(b=64):\n    out = []\n    {grown}\n    return out\n"
-    function = parse_source(text + KERNEL.replace("configs=configs", "configs=get()"), "k.py").kernel("k")
-    assert function.autotune is not None and function.autotune.configs == () and function.autotune.problem
-    followed = "def get(sizes=(64, 128)):\n    return [triton.Config({'BLOCK': b}) for b in sizes]\n"
-    assert blocks(followed + KERNEL.replace("configs=configs", "configs=get()")) == [64, 128]
+def test_functions_that_build_lists_are_followed() -> None:
+    text = (
+        "def get(warps=(4, 8)):\n    out: list = []\n    for b in (128, 256):\n        for w in warps:\n            if b * w > 600:\n"
+        "                out.append(triton.Config({'BLOCK': b}, num_warps=w))\n"
+        "    out.extend([triton.Config({'BLOCK': 32})])\n    return out\n"
+    )
+    assert blocks(text + KERNEL.replace("configs=configs", "configs=get()")) == [128, 256, 256, 32]
+    assert blocks(text + KERNEL.replace("configs=configs", "configs=get(warps=[8])")) == [128, 256, 32]
 
 
 @pytest.mark.parametrize(
@@ -297,8 +298,22 @@ def test_files_that_nest_deeply_or_refer_in_circles_are_read() -> None:
             parse_source(chain, "k.py").constant(name)
 
 
-def test_what_would_take_for_ever_is_given_up() -> None:
-    text = "def make():\n    a = [len([0 for j in range(1000)]) for i in range(1000)]\n    return [1]\nA = make()\n"
+@pytest.mark.parametrize(
+    ("loop", "found"),
+    [
+        ("for b in (16, 32, 64, 128):\n    if b == 32:\n        continue\n    if b > 64:\n        break\n    {add}\n", [16, 64]),
+        ("for b in (16, 32):\n    for c in (1, 2):\n        break\n    else:\n        b = 0\n    {add}\n", [16, 32]),
+        ("for b in (16, 32):\n    {add}\nelse:\n    {add}\n", [16, 32, 32]),
+        ("b = 8\nwhile True:\n    b *= 2\n    if b > 32:\n        break\n    {add}\n", [16, 32]),
+    ],
+)
+def test_loops_are_left_and_go_on(loop: str, found: list[int]) -> None:
+    body = textwrap.indent(loop.format(add="out.append(triton.Config({'BLOCK': b}))"), "    ")
+    assert blocks("def get():\n    out = []\n" + body + "    return out\n" + KERNEL.replace("configs=configs", "configs=get()")) == found
+
+
+def test_loops_that_would_take_for_ever_are_given_up() -> None:
+    text = "def make():\n    for i in range(1000):\n        for j in range(1000):\n            pass\n    return [1]\nA = make()\n"
     with pytest.raises(NotLiteralError, match="too much to evaluate"):
         parse_source(text, "k.py").constant("A")
 

@@ -30,7 +30,7 @@ def source(body: str) -> SourceFile:
         ('def run(x, n):\n    def grid(META):\n        return (triton.cdiv(n, META["BLOCK"]) * SIDE,)\n    k[grid](x, n, 1)\n', (8,)),
         (
             'def run(x, n):\n    def grid(META):\n        B = META["BLOCK"]\n        tiles = triton.cdiv(n, B)\n        if tiles > 2:\n'
-            "            tiles = tiles + SIDE\n        return (tiles, m)\n    m = x.shape[1]\n    k[grid](x, n, m)\n",
+            "            tiles += SIDE\n        return (tiles, m)\n    m = x.shape[1]\n    k[grid](x, n, m)\n",
             (6, 3),
         ),
         ("def run(x, n, m):\n    tiles = triton.cdiv(n, 256)\n    total = tiles * m\n    k[(total,)](x, n, m, BLOCK=256)\n", (12,)),
@@ -182,8 +182,8 @@ def test_functions_of_several_values_are_followed(where: str, tmp_path: Path) ->
 
 
 def test_what_is_followed_into_other_files_has_one_allowance(tmp_path: Path) -> None:
-    (tmp_path / "sizes.py").write_text("def slow(n):\n    return n + 0 * len([i for i in range(5000)])\n", encoding="utf-8")
-    grid = "    def grid(meta):\n        return (rows + 0 * len([slow(i) for i in range({0})]),)\n"
+    (tmp_path / "sizes.py").write_text("def slow(n):\n    for i in range(5000):\n        n = n + 0\n    return n\n", encoding="utf-8")
+    grid = "    def grid(meta):\n        n = rows\n        for i in range({0}):\n            n = slow(n)\n        return (n,)\n"
     run = f"def run(x):\n    rows, cols = x.shape\n{grid}    k[grid](x, rows, cols, BLOCK=64)\n"
     for calls, found in ((2, (64,)), (100, None)):
         made = parse_source(HEAD + "from sizes import slow\n" + run.format(calls), tmp_path / "k.py")
