@@ -209,7 +209,7 @@ def test_what_is_not_likely_to_win_is_not_recommended(gpu):
     ],
 )
 def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_files_own_is_taken(sizes, expected):
-    target = resolve_target("softmax", Request(gpu="H200", sizes=sizes))
+    target = resolve_target("softmax", Request(gpu="H20", sizes=sizes))
     assert target.launches[0].untuned is not None and target.launches[0].untuned.parameters == expected
     (report,) = advise_target(target, load_predictor(), command="").launches
     assert report.recommendation.configuration.parameters == expected
