@@ -25,7 +25,7 @@ def predictors(folder: Path | None = None) -> tuple[Any, ...]:
     from advisor.learned.weights import load, shipped
     from advisor.training import configured_training as training
 
-    rows = training._read([folder] if folder else [], (), ())
+    rows = training.read_launches([folder] if folder else [], (), ())
     weights = load(shipped())
     sizes = [[part for part in name.split() if part.isdigit()] for name in rows.problem.tolist()]
     fold = np.array([fold_of(each) for each in sizes])
