@@ -186,9 +186,9 @@ def test_the_ceiling_of_a_kernel_is_one_that_its_own_space_reaches(name, sizes):
     assert launch.ceiling.us == pytest.approx(members.min())
 
 
-@pytest.mark.parametrize("gpu", ["B200", "H200"])
+@pytest.mark.parametrize("gpu", ["MI300X", "H200"])
 def test_what_is_not_likely_to_win_is_not_recommended(gpu):
-    """Of a B200's products nothing was measured: what is ranked first there is said, with its probability, and not recommended."""
+    """Of an MI300X's products nothing was measured: what is ranked first there is said, with its probability, and not recommended."""
     result = advise_target(
         resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu=gpu, tokens=(4096,))), load_predictor(), command=""
     )

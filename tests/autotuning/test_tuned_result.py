@@ -110,7 +110,7 @@ def test_one_kernel_one_gpu_or_a_report_for_each(produced, tmp_path, capsys):
     assert main(["advise", f"{produced}::nothing"]) == 5
     assert main(["advise", str(produced), "--gpu", "A100"]) == 5
     assert main(["advise", str(produced), "--tokens", "1"]) == 2
-    assert "holds its own problems" in capsys.readouterr().err
+    assert "--tokens is for tables and bundled kernels" in capsys.readouterr().err
 
 
 def test_damaged_and_hostile_caches(tmp_path, capsys, fresh_cache):

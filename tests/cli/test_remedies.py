@@ -66,7 +66,7 @@ def test_remedies_are_the_predictors_own_and_no_net_loss(target: Target, predict
             layers = [each for each in result.layers if each.predicted and each.recommended and set(each.launches) <= set(action.launches)]
             whole = sum(each.predicted.us - each.recommended.us for each in layers)
             assert action.saving_us == pytest.approx(whole or sum(saved)), "losses included"
-            assert not whole or whole == pytest.approx(sum(saved), rel=0.02), "a layer gains what its products gain"
+            assert not whole or 0 < whole <= 1.02 * sum(saved), "a layer gains no more than its products"
 
 
 @pytest.mark.parametrize(("factor", "advised"), [(0.2, False), (0.9, False), (1.2, True)])
