@@ -175,6 +175,11 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         origin = evidence(row for subject in subjects for row in subject.measured)
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
     if told := {word: count for word, count in static.items() if word != "cannot-tell"}:
+        if set(told) == {"within-doubt"}:
+            most = max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs)
+            count, change = told["within-doubt"], words.change_text(most)
+            which = change if count == 1 else f"{count} rows, {change} at most"
+            return f"No difference that predictions can tell ({which}): nothing was measured"
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:

@@ -313,6 +313,18 @@ def gpu_count(subject: Subject) -> int:
     return len({row.gpu for row in subject.static} | {row.gpu for row in subject.measured})
 
 
+def has_ceiling(subject: Subject) -> bool:
+    """Whether a tunable ceiling is known for one of its predicted rows."""
+    return any(row.ceiling is not None for row in subject.static)
+
+
+def conditions(comparison: ComparisonResult) -> str:
+    """The operand types and what the L2 holds in the predicted rows, `; bf16; warm L2`; empty where nothing was predicted."""
+    problems = [problem for subject in comparison.subjects for row in subject.static for problem in row.problems]
+    types, caches = (sorted({getattr(problem, name) for problem in problems}) for name in ("dtype", "cache"))
+    return f"; {', '.join(types)}; {' and '.join(caches)} L2" if problems else ""
+
+
 def advice_text(advice: Recommendation) -> str:
     """What is advised, to paste: a table's entry, or a `triton.Config`."""
     return advice.triton_config if advice.table_entry is None else str(advice.table_entry).replace("'", '"')

@@ -107,7 +107,7 @@ def test_a_launch_that_changed_is_no_kernel_that_did():
         title="k.py::k",
         path="k.py",
         change="modified",
-        notes=(f"{SAME} ops.py launches it changed: num_warps=4 → num_warps=8.",),
+        notes=(f"{SAME} in ops.py changed: num_warps=4 → num_warps=8.",),
     )
     changed = Subject(kind="kernel", title="k.py::other", path="k.py", change="modified")
     assert said(launched, launched, changed) == f"2 unchanged kernels launched otherwise, 1 changed kernel: {NOTHING}"

@@ -72,7 +72,7 @@ def test_another_launch_is_a_change_and_is_named(repository, predictor, old, new
     assert KERNEL.count(old) == 1
     found = compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)})
     (subject,) = found.subjects
-    assert f"The kernel is the same; how its file launches it changed: {said}." in subject.notes
+    assert f"The kernel is the same; its launch in its file changed: {said}." in subject.notes
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_is_behind_the_grid_counts(repository, predictor, constant, named):
     if not named:
         text = text.replace("fill[grid]", "fill[(parts, 1)]")
     (subject,) = compared(repository, predictor, {"fill.py": text.replace("parts = 4", "parts = 8")}, {"fill.py": text}).subjects
-    assert "The kernel is the same; how its file launches it changed: the code of run." in subject.notes
+    assert "The kernel is the same; its launch in its file changed: the code of run." in subject.notes
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_of_a_grid_that_is_a_function_it_is_shown_what_it_returns(repository, pr
 @pytest.mark.parametrize("swapped", ["x, n, warps, num_warps=block", "x, n, block, num_warps=block", "x, n, n, num_warps=warps"])
 def test_another_variable_is_a_change(repository, predictor, swapped):
     (subject,) = compared(repository, predictor, {"ops/scale.py": KERNEL.replace("x, n, block, num_warps=warps", swapped)}).subjects
-    assert "how its file launches it changed: " in subject.notes[0] and "→" in subject.notes[0]
+    assert "its launch in its file changed: " in subject.notes[0] and "→" in subject.notes[0]
 
 
 def test_what_several_launches_ask_for_is_read_once(monkeypatch):

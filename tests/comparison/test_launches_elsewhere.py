@@ -40,7 +40,7 @@ def run(x):
     return torch.relu(x)
 """
 TOOLS = "def warps_for(n):\n    return 8 if n > 4096 else 4\n"
-SAID = "The kernel is the same; how {file} launches it changed: {change}."
+SAID = "The kernel is the same; its launch in {file} changed: {change}."
 
 
 def files(statement: str = "from .kernels import scale", kernel: str = "scale", **more: str) -> dict[str, str]:
@@ -76,7 +76,7 @@ def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, pr
     assert subject.title == "pkg/kernels.py::scale"
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
     for surface in (to_text(found), to_comment(found), to_page(found)):
-        assert "pkg/ops.py launches it changed" in surface.replace("\\", "")
+        assert "launch in pkg/ops.py changed" in surface.replace("\\", "")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_body_and_its_launch_elsewhere_are_one_change(repository, predictor):
     base = files()
     head = {**edited(base, "num_warps=4", "num_warps=8"), **edited(base, "* 2", "* 3", "pkg/kernels.py")}
     (subject,) = compared_files(repository, predictor, base, head).subjects
-    assert subject.notes[0] == "How pkg/ops.py launches it changed: num_warps=4 → num_warps=8."
+    assert subject.notes[0] == "The launch in pkg/ops.py changed: num_warps=4 → num_warps=8."
 
 
 def test_a_launch_that_moved_to_another_file_is_compared_with_what_it_was(repository, predictor):

@@ -297,7 +297,7 @@ def _text(name: str, passed: Sequence[str]) -> str:
     return f"{name}={values}" if values else f"no {name}"
 
 
-SAME = "The kernel is the same; how"
+SAME = "The kernel is the same; its launch"
 """Begins the note on a launch that changed where the kernel did not."""
 FILES_NAMED = 3
 """Of those that launch a kernel otherwise in the same way."""
@@ -305,11 +305,11 @@ FILES_NAMED = 3
 
 def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     """How launches of a kernel changed, `same`: while it did not."""
-    how = SAME if same else "How"
+    how = SAME if same else "The launch"
     alike: dict[str, list[str]] = {}
     for launch in changed:
         alike.setdefault(launch.said, []).append(launch.new.where or "its file")
-    return [f"{how} {_listed(files)} {'launches' if len(files) == 1 else 'launch'} it changed: {said}." for said, files in alike.items()]
+    return [f"{how} in {_listed(files)} changed: {said}." for said, files in alike.items()]
 
 
 def _listed(files: Sequence[str]) -> str:

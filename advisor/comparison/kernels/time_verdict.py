@@ -114,7 +114,7 @@ def time_verdict(
     elif other := _other_work(*(each.demand for each in pair)):
         row = untold(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
-        why = "what changed is not in the compiled code" if unseen else "the code differs by less than such a prediction can tell"
+        why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason=why)
     return Prediction(row=row, work=work, lacking=lacking)
 
