@@ -70,7 +70,8 @@ def behind(
         if name in seen:
             continue
         seen.add(name)
-        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *source.module_names.statements(name)]
+        bound = source.module_names.statements(name)
+        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *bound, *source.module_names.declaring.get(name, ())]
         for definition in source.definitions.get(name, ()):
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
         for node in {id(each): each for each in nodes}.values():
