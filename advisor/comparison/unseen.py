@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -21,8 +22,9 @@ MOST_SEARCHED = 20_000
 MOST_READ = 300
 """Files of kernels that are read for what they import: each takes some 20 ms."""
 NOT_COMPARED = "The file did not change, but what its kernels or launches import did: they are not compared."
-REWRITING = re.compile(rb"^[^#\n]*[ \t]!?(working-tree-encoding|ident)\b", re.MULTILINE)
-"""Attributes by which git writes out another text than it holds, whatever is configured."""
+WORD = re.compile(r"\w+")
+REWRITING = re.compile(rb"^[ \t]*+(?!#)[^\n]*[ \t][-!]?(?:working-tree-encoding|ident)(?![^\s=])[^\n]*", re.MULTILINE)
+"""Lines of attributes by which git writes out another text than it holds, whatever is configured."""
 
 
 def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) -> tuple[list[Subject], list[str]]:
@@ -61,25 +63,33 @@ def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> 
     """The files of kernels or launches that import, by themselves or through others, what may be one of the files at `paths`, by the words
     of their text."""
     tree.fetch(entries)
+    imported = {entry.path: _imported_words(tree.read(entry)) for entry in entries}
     waiting = {entry.path: entry for entry in entries}
     reached: list[Entry] = []
-    names, folders = set(paths), set[str]()
+    names = set(paths)
     for _ in range(MOST_HANDS):
-        words = {word.encode() for path in names if (word := _module(path))}
+        words = {_module(path) for path in names}
         folders = {str(PurePosixPath(path).parent) for path in names if path.endswith("__init__.py")}
-        named = b"|".join(map(re.escape, sorted(words)))
-        pattern = re.compile(rb"^[ \t]*(?:from|import)\b(?:[^\n(]*\([^)]*|[^\n]*)\b(?:%s)\b" % named, re.MULTILINE)
         fresh = [
             each
             for each in waiting.values()
-            if str(PurePosixPath(each.path).parent) in folders or (words and pattern.search(tree.read(each)))
+            if str(PurePosixPath(each.path).parent) in folders or not words.isdisjoint(imported[each.path])
         ]
-        if not fresh:
-            break
         reached += fresh
         names = {each.path for each in fresh}
         waiting = {path: each for path, each in waiting.items() if path not in names}
     return [each for each in reached if mentions_triton(tree.read(each)) or b"](" in tree.read(each)]
+
+
+def _imported_words(data: bytes) -> set[str]:
+    """The words of the lines of a file that import something, and of those that go on from such a line."""
+    found: set[str] = set()
+    is_open = False
+    for line in data.splitlines():
+        if is_open or b"import" in line or b"from" in line:
+            found.update(WORD.findall(unicodedata.normalize("NFKC", line.decode("utf-8", "replace"))))
+            is_open = (is_open or b"(" in line or line.rstrip().endswith(b"\\")) and b")" not in line
+    return found
 
 
 def _module(path: str) -> str:
@@ -92,10 +102,10 @@ def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     """The `.gitattributes` of a change by which files are checked out with another text than git holds, and is compared: a failure, as of
     what cannot be read."""
     for change in changed:
-        if PurePosixPath(change.path).name == ".gitattributes" and change.head is not None and change.head.kind == "file":
-            old = change.base is not None and change.base.kind == "file" and REWRITING.search(base.read(change.base))
-            new = REWRITING.search(head.read(change.head))
-            if new and not old:
-                said = f"git writes files out with another text than is compared: {new[1].decode()}"
+        if PurePosixPath(change.path).name == ".gitattributes":
+            sides = ((base, change.base), (head, change.head))
+            old, new = (REWRITING.findall(tree.read(each)) if each is not None and each.kind == "file" else [] for tree, each in sides)
+            if old != new:
+                said = "by it, git writes files out with another text than is compared (working-tree-encoding or ident)"
                 failure = Failure(condition="failed", what="", reason=said)
                 yield Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,), failures=(failure,))

@@ -19,6 +19,10 @@ LAUNCH = "def run(x):\n    k[(1,)](x, N=B)\n"
 FILES = {
     "k.py": HEAD + "from consts import FACTOR\n" + KERNEL,
     "consts.py": "FACTOR = 1.0\n",
+    "end.py": HEAD + "x = 1; from one import FACTOR\n" + KERNEL,
+    "one.py": "FACTOR = 1.0\n",
+    "chain.py": HEAD + "import q.two\n" + KERNEL.replace("FACTOR", "q.two.FACTOR"),
+    "q/two.py": "FACTOR = 1.0\n",
     "p/__init__.py": "from .a import B\n",
     "p/a.py": "B = 16\n",
     "p/b.py": "B = 32\n",
@@ -28,6 +32,8 @@ BEHIND = {
     "a constant": {"consts.py": "FACTOR = 2.0\n"},
     "a package in a file's place": {"consts/__init__.py": "FACTOR = 2.0\n"},
     "another file that is handed on": {"p/__init__.py": "from .b import B\n"},
+    "what stands at the end of a line": {"one.py": "FACTOR = 2.0\n"},
+    "a chain of names": {"q/two.py": "FACTOR = 2.0\n"},
 }
 BOUND_AGAIN = {
     "triton": "import shim as triton\n" + KERNEL,
@@ -64,16 +70,21 @@ def test_what_a_kernel_imports_does_not_change_unnoticed(
     assert "what its kernels or launches import did: they are not compared" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("line", ["# *.py ident", "ident/*.py text", "*.py text=auto"])
+def test_other_attributes_are_nobodys_concern(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    assert compared(FILES, {".gitattributes": f"{line}\n"}, tmp_path, monkeypatch) == 5
+
+
 def test_what_a_kernel_does_not_import_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert compared(FILES, {"consts.py": "FACTOR = 1.0\nOTHER = 3\n"}, tmp_path, monkeypatch) == 5
     assert "not compared" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("attribute", ["working-tree-encoding=UTF-7", "ident"])
+@pytest.mark.parametrize("line", ["*.py working-tree-encoding=UTF-7", "[k#].py  text\tident", '"k.py" -working-tree-encoding'])
 def test_files_that_git_writes_out_otherwise_do_not_pass(
-    attribute: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    assert compared(FILES, {".gitattributes": f"*.txt text\n*.rst {attribute}\n"}, tmp_path, monkeypatch) == 1
+    assert compared(FILES, {".gitattributes": f"*.txt text\n{line}\n"}, tmp_path, monkeypatch) == 1
     assert "another text than is compared" in capsys.readouterr().out
 
 
