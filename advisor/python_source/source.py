@@ -269,7 +269,7 @@ class SourceFile:
             near = nearest_kernel(self.module_names, meant, nodes) if meant is not None and len(nodes) > 1 else None
             if meant is not None and (near is not None or name == meant.name):
                 found[name] = meant if name == meant.name else near or meant
-            elif (reason := kernel_bound_again(self.module_names, own[-1])) is not None:
+            elif (reason := kernel_bound_again(self.module_names, own)) is not None:
                 undecided[name] = reason
             elif len(own) == 1 and not self.module_names.contested(own[0]):
                 found[name] = own[0]

@@ -70,6 +70,7 @@ REBOUND = {
     "a context": "with f() as B:\n    pass\n",
     "an exception": "try:\n    f()\nexcept E as B:\n    pass\n",
     "a function": "def f():\n    global B\n    B = 64\n",
+    "an import": "from shim import B\n",
     "a class": "class C:\n    global B\n    B = 64\n",
 }
 Capture = pytest.CaptureFixture[str]

@@ -76,8 +76,8 @@ def behind(
         for definition in source.definitions.get(name, ()):
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
         for node in {id(each): each for each in nodes}.values():
-            if isinstance(node, (ast.Import, ast.ImportFrom)):  # how triton is imported changes nothing
-                continue
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and (len(bound) == 1 or name in source.module_names.triton_roots):
+                continue  # how triton is imported changes nothing
             node = _attributes_of(node) if isinstance(node, ast.ClassDef) else node
             trees.append((name, node))
             names, asked = _named(node)
