@@ -104,8 +104,13 @@ def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     for change in changed:
         if PurePosixPath(change.path).name == ".gitattributes":
             sides = ((base, change.base), (head, change.head))
-            old, new = (REWRITING.findall(tree.read(each)) if each is not None and each.kind == "file" else [] for tree, each in sides)
-            if old != new:
-                said = "by it, git writes files out with another text than is compared (working-tree-encoding or ident)"
+            said = ""
+            try:
+                old, new = (REWRITING.findall(tree.read(each)) if each is not None and each.kind == "file" else [] for tree, each in sides)
+                if old != new:
+                    said = "by it, git writes files out with another text than is compared (working-tree-encoding or ident)"
+            except AdvisorError as error:
+                said = str(error)
+            if said:
                 failure = Failure(condition="failed", what="", reason=said)
                 yield Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,), failures=(failure,))

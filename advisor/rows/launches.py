@@ -21,6 +21,8 @@ MAX_LINES = 1_000_000
 RECORD = "a file that `advisor record` wrote"
 MAX_INTEGER = 2**64
 """No integer that a kernel takes is as large."""
+MOST_DIMENSIONS = 64
+"""Of a tensor: what torch allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +201,9 @@ def _check_tensors(tensors: Mapping[str, Any]) -> None:
             sizes = tensor.get(field_, [])
             if not isinstance(sizes, list) or not all(type(n) is int and abs(n) < MAX_INTEGER for n in sizes):
                 raise ValueError(f"{field_} of {name}: no list of integers")
+        shape = tensor.get("shape", [])
+        if len(shape) > MOST_DIMENSIONS or abs(math.prod(shape)) >= MAX_INTEGER:
+            raise ValueError(f"shape of {name}: larger than any tensor")
         if "same_as" in tensor:
             other = tensors.get(tensor["same_as"]) if isinstance(tensor["same_as"], str) else None
             alike = ("dtype", "shape", "strides")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
+from advisor.compiled.compiler import pool
 from advisor.compiled.launches.records import record_target
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import parse_source, read_source
@@ -164,3 +165,39 @@ def test_what_lies_outside_is_not_read(way: str, tmp_path: Path) -> None:
         source = record_target(tmp_path / "r.jsonl")[0].launch.source
     with pytest.raises(NotLiteralError):
         source.evaluator().evaluate(parse_source("TOKEN", "x").tree.body[0].value)  # type: ignore[attr-defined]
+
+
+def test_a_record_of_tensors_that_nobody_has_is_damaged(tmp_path: Path) -> None:
+    launch = {"kernel": "k", "source": "s", "signature": {"x": "*fp32"}, "constexprs": {"N": 16}, "arguments": {}, "grid": [1]}
+    tensors = {"x": {"shape": [2**63] * 60, "strides": [1] * 60, "dtype": "fp32"}}
+    lines = [
+        {"format": "triton-advisor launches 1"},
+        {"source": "s", "path": "k.py", "text": HEAD + KERNEL},
+        {"launch": "l", **launch, "tensors": tensors},
+    ]
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert main(["advise", str(tmp_path / "r.jsonl"), "--gpu", "H100"]) == 2
+
+
+def test_an_attributes_file_that_is_too_large_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compared(FILES, {".gitattributes": "#" * 17_000_000}, tmp_path, monkeypatch) == 1
+
+
+def test_a_worker_that_starts_is_not_taken_for_an_abandoned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another start looks into the folder between the making of the file and its lock."""
+    import fcntl
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    lock, others = fcntl.flock, []
+
+    def late(descriptor: int, how: int) -> None:
+        if not others:
+            others.append(descriptor)
+            pool.remove_abandoned()
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    worker = pool.Worker()
+    worker._start()
+    assert worker.folder is not None and Path(worker.folder).is_dir()
+    worker.close()
