@@ -121,13 +121,13 @@ def read_launches(path: str | Path) -> LaunchRecords:
             sources[str(value["source"])] = (str(value.get("path", "")), str(value.get("text", "")))
         elif "count_of" in value:
             key = (str(value["count_of"]), str(value.get("process")))
-            if type(value.get("count")) is int and value["count"] >= 0:
+            if type(value.get("count")) is int and 0 <= value["count"] < MAX_INTEGER:
                 counts[key] = max(counts.get(key, 0), value["count"])
             else:
                 damage.append(f"line {number} has no count")
             for kind in ("times_us", "at_most_us"):
                 taken = value.get(kind, [])
-                if isinstance(taken, list) and all(type(t) in (int, float) and -math.inf < t < math.inf for t in taken):
+                if isinstance(taken, list) and all(type(t) in (int, float) and -MAX_INTEGER < t < MAX_INTEGER for t in taken):
                     times.setdefault((kind, key[0]), []).extend(t for t in taken if t > 0)
                 else:
                     damage.append(f"line {number} has no times in {kind}")

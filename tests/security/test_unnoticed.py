@@ -13,6 +13,7 @@ from advisor.compiled.compiler import pool
 from advisor.compiled.launches.records import record_target
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import parse_source, read_source
+from advisor.rows.launches import read_launches
 from tests.comparison.repository import Repository
 
 HEAD = "import triton\nimport triton.language as tl\n"
@@ -177,6 +178,24 @@ def test_a_record_of_tensors_that_nobody_has_is_damaged(tmp_path: Path) -> None:
     ]
     (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, lines)))
     assert main(["advise", str(tmp_path / "r.jsonl"), "--gpu", "H100"]) == 2
+
+
+@pytest.mark.parametrize("said", ['"count": ' + "9" * 400, '"count": 3, "times_us": [1e308, 1e308]'], ids=["count", "times"])
+def test_a_record_of_runs_that_nobody_made_is_damaged(said: str, tmp_path: Path) -> None:
+    launch = {
+        "kernel": "k",
+        "source": "s",
+        "signature": {"x": "*fp32"},
+        "constexprs": {"N": 16},
+        "arguments": {},
+        "tensors": {},
+        "grid": [1],
+    }
+    lines = [{"format": "triton-advisor launches 1"}, {"source": "s", "path": "k.py", "text": HEAD + KERNEL}, {"launch": "l", **launch}]
+    text = "\n".join([*map(json.dumps, lines), '{"count_of": "l", "process": "1", ' + said + "}"])
+    (tmp_path / "r.jsonl").write_text(text)
+    records = read_launches(tmp_path / "r.jsonl")
+    assert records.damaged and records.launches[0].cost_us < 1e40
 
 
 def test_an_attributes_file_that_is_too_large_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
