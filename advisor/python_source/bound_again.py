@@ -32,9 +32,9 @@ def triton_bound_again(names: ModuleNames) -> str | None:
 
 def kernel_bound_again(names: ModuleNames, kernels: Sequence[ast.FunctionDef]) -> str | None:
     """Why it cannot be told what the name of some kernels, the last of which would count, stands for: the file gives it something else that
-    is not made of it."""
+    is not made of it; a function of its name, which launches it by another name that it got before, is none."""
     kernel = kernels[-1]
-    later = [node for node in names.binders(names.tree).get(kernel.name, []) if node not in kernels]
+    later = [node for node in names.binders(names.tree).get(kernel.name, []) if not isinstance(node, ast.FunctionDef)]
     for node in (*(each for each in later if _follows(names, each, [kernel])), *names.declaring.get(kernel.name, ())):
         statement = next((each for each in reversed([*names.above(node), node]) if isinstance(each, ast.stmt)), node)
         value = dict(plainly_given(statement)).get(kernel.name)
