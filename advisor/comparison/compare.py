@@ -12,6 +12,7 @@ from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
 from advisor.comparison.trees.trees import Tree, changes, holds
+from advisor.comparison.unseen import changed_by_imports, written_otherwise
 from advisor.compiled.compiler.compile import cache_folder
 from advisor.learned.base import Predictor
 from advisor.rendering.comparison_words import AUDITED
@@ -36,7 +37,8 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
 
 
 def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling) -> ComparisonResult:
-    relevant = [change for change in moved_tables(changes(base, head)) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
+    differing = changes(base, head)
+    relevant = [change for change in moved_tables(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     base.fetch([change.base for change in relevant if change.base is not None])
     head.fetch([change.head for change in relevant if change.head is not None])
     moved = moved_kernels(relevant, base, head)
@@ -59,7 +61,9 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         launched=launched,
         recorded=_recorded(base, head, options, settings, warnings),
     )
-    subjects: list[Subject] = []
+    imported, untold = changed_by_imports(base, head, relevant)
+    warnings += untold
+    subjects: list[Subject] = [*written_otherwise(base, head, differing)]
     skipped: list[str] = []
     taken = unjudged = 0
     looked_at = (*relevant, *launched.unchanged(base, head, relevant))
@@ -84,6 +88,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
             found = [replace(subject, notes=(f"Moved here from {change.base.path}.", *subject.notes)) for subject in found]
         taken += bool(found)
         subjects += found
+    told = {subject.path for subject in subjects}
+    subjects += [subject for subject in imported if subject.path not in told]
     if audited := sum(any(AUDITED in note for note in subject.notes) for subject in subjects):
         warnings.append(f"{audited} tables were audited, and not predicted: {SPENT}.")
     return assemble(

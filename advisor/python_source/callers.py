@@ -89,7 +89,9 @@ class _Calls:
             constant = _constant(default)
             return (unsaid(constant),) if constant is not None and depth else None
         if _may_be_none(function, name):
-            return None if found else (unsaid(ast.Constant(value=None)),)  # nothing calls it here, and what may be left out is
+            return (
+                None if found else (unsaid(ast.Constant(value=None, lineno=1, col_offset=0)),)
+            )  # nothing calls it here, and what may be left out is
         left_out = any(each is not None and each[0] is not None and each[0].value is None for each in found)
         return (None,) if depth and not left_out else None  # what it requires, it is given
 

@@ -114,23 +114,28 @@ Folder = TypeVar("Folder", bound=PurePath)
 
 
 def places(folder: Folder, module: str, level: int) -> Iterator[Folder]:
-    """Where a file of a folder may find a module, in order; `level`: leading dots."""
+    """Where a file of a folder may find a module, in order: as for Python, a package before a file of its name; `level`: leading dots."""
     parts = module.split(".") if module else []
     starts = [folder, *list(folder.parents)[:MOST_ABOVE]] if not level else [folder, *folder.parents][level - 1 : level]
     for whole in (start.joinpath(*parts) for start in starts):
-        yield from ([whole.with_suffix(".py")] if parts else [])
         yield whole / "__init__.py"
+        yield from ([whole.with_suffix(".py")] if parts else [])
 
 
 def locate(path: Path, item: Import) -> Path | None:
-    """The file of an import beside or above `path`."""
-    found = next((each for each in places(path.absolute().parent, item.module, item.level) if each.is_file()), None)
-    torch = found is None and not item.level and item.module.startswith(f"{INDUCTOR}.")
-    return _of_inductor(item.module.split(".")) if torch else found
+    """The file of an import beside or above `path`; of what lies in a repository within that: what lies around a stranger's, or where a
+    link in it leads, is not his to show."""
+    folder = path.absolute().parent
+    top = next((each.resolve() for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+    found = next((each for each in places(folder, item.module, item.level) if each.is_file()), None)
+    return found if found is not None and (top is None or found.resolve().is_relative_to(top)) else None
 
 
-def _of_inductor(parts: list[str]) -> Path | None:
-    """A file of TorchInductor's, where torch is installed; torch is not imported."""
+def of_inductor(item: Import) -> Path | None:
+    """The file of an import from TorchInductor, where torch is installed; torch is not imported."""
+    if item.level or not item.module.startswith(f"{INDUCTOR}."):
+        return None
+    parts = item.module.split(".")
     with contextlib.suppress(ValueError):  # a module without a place stands in for it
         spec = util.find_spec(parts[0])
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():

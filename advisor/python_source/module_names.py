@@ -86,6 +86,15 @@ class ModuleNames(Graph):
         """Its calls that launch something, each with what, as the file names it."""
         return tuple(launching_calls(self))
 
+    @cached_property
+    def declaring(self) -> dict[str, list[ast.AST]]:
+        """The functions and classes that give names of the module something when they run, `global name`, by these names."""
+        found: dict[str, list[ast.AST]] = {}
+        for node in self.nodes:
+            for name in node.names if isinstance(node, ast.Global) else ():
+                found.setdefault(name, []).append(self.above(node)[-1])
+        return found
+
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
         return list(self.all_statements().get(name, ()))
@@ -156,6 +165,8 @@ class ModuleNames(Graph):
         return found
 
     def _after(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place) -> Any:
+        if body is self.tree.body and (others := self.declaring.get(name)):
+            raise NotLiteralError(f"{name} is given something by {getattr(others[0], 'name', 'a function')}, which declares it global")
         events = self._events(name, body, place)
         key = (name, id(events[-1])) if events and not _spans(events[-1], place) else None
         if key is not None and key in reader.known:
@@ -210,6 +221,11 @@ class ModuleNames(Graph):
             return reader.surroundings.outside(reader, name)
         if isinstance(statement, ast.Import):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
+        headed = [each.optional_vars for each in statement.items if each.optional_vars] if isinstance(statement, ast.With) else ()
+        if any(isinstance(each, ast.Name) and each.id == name for part in headed for each in ast.walk(part)):
+            raise NotLiteralError(f"{name} is what a context gives, in line {statement.lineno}")
+        if isinstance(statement, ast.Try) and any(handler.name == name for handler in statement.handlers):
+            raise NotLiteralError(f"{name} may be an exception, in line {statement.lineno}")
         if isinstance(statement, ast.If):
             return self._fold(reader, name, self._arm(reader, name, statement, place), place, value)
         if isinstance(statement, ast.Try):
@@ -361,6 +377,8 @@ def _touched(node: ast.AST) -> Iterator[str]:
         yield from (item.asname or item.name.split(".")[0] for item in node.names)
     elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         yield node.id
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
+        yield node.name
     else:
         yield from changed_by(node)
     inner: list[ast.AST] = list(ast.iter_child_nodes(node))

@@ -129,7 +129,7 @@ class _Builder:
         other: SourceFile | None = source
         if Path(passed.path) != source.path:
             text = source.siblings.get(passed.path)
-            read = replace(parse_source(text, passed.path), siblings=source.siblings) if text is not None else None
+            read = replace(parse_source(text, passed.path), siblings=source.siblings, is_recorded=True) if text is not None else None
             other = read.on(source.backend, source.arch) if read is not None else None
         if other is None or passed.name not in other.callees:
             raise RebuildError(

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from advisor.python_source.bindings import statements_within
+from advisor.python_source.bound_again import kernel_bound_again, triton_bound_again
 from advisor.python_source.functions import FunctionReader, Inquiry, Surroundings
-from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level
+from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level, of_inductor
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
     Decorators,
@@ -54,6 +55,7 @@ class SourceFile:
     tree: ast.Module = field(repr=False)
     values: Mapping[str, Any] = field(default_factory=dict)  # of globals, where a record has them
     siblings: Mapping[str, str] = field(default_factory=dict)  # path -> text of files that came with a record
+    is_recorded: bool = False  # whether it came with a record itself: it imports from such alone, wherever it says that it lay
     backend: str | None = None
     arch: int | str | None = None
     meant: int | None = None
@@ -106,9 +108,10 @@ class SourceFile:
             return other.on(self.backend, self.arch) if other is not None else None
         try:
             if recorded is not None:
-                found = replace(parse_source(self.siblings[recorded], recorded), siblings=self.siblings, values=self.values)
+                found = parse_source(self.siblings[recorded], recorded)
+                found = replace(found, siblings=self.siblings, values=self.values, is_recorded=self.is_recorded)
                 return found.on(self.backend, self.arch)
-            path = locate(self.path, item)
+            path = (None if self.is_recorded else locate(self.path, item)) or of_inductor(item)
             return _read(path, path.stat().st_mtime_ns).on(self.backend, self.arch) if path is not None else None
         except (InputError, OSError):
             return None
@@ -261,6 +264,8 @@ class SourceFile:
     @cached_property
     def _chosen(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
         found: dict[str, ast.FunctionDef] = {}
+        if (reason := triton_bound_again(self.module_names)) is not None:
+            return {}, dict.fromkeys(self.definitions, reason)
         undecided: dict[str, str] = {}
         outer = {id(node) for node in module_level(self.tree)}
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
@@ -269,6 +274,8 @@ class SourceFile:
             near = nearest_kernel(self.module_names, meant, nodes) if meant is not None and len(nodes) > 1 else None
             if meant is not None and (near is not None or name == meant.name):
                 found[name] = meant if name == meant.name else near or meant
+            elif (reason := kernel_bound_again(self.module_names, own)) is not None:
+                undecided[name] = reason
             elif len(own) == 1 and not self.module_names.contested(own[0]):
                 found[name] = own[0]
             elif id(own[0]) not in outer:
@@ -285,7 +292,7 @@ class SourceFile:
 
     @property
     def undecided(self) -> dict[str, str]:
-        """Kernels that are defined several times, and why it is not known which definition counts."""
+        """Kernels that are defined several times, or that something is put in the place of, and why it is not known what counts."""
         return self._chosen[1]
 
     @cached_property

@@ -16,6 +16,8 @@ _ONE_AT_A_TIME = threading.Lock()
 TRIES = 20
 MOST_DEPTH = 150
 """Of a tree. Of 1,697 public files that name triton the deepest has 26; what is much deeper cannot be walked, nor run by every Python."""
+MOST_ARGUMENTS, MOST_LAUNCHES = 1_000, 1_000
+"""Of one call; and calls of a file that may launch a kernel, `name[…](…)`: each is compared with each."""
 
 
 def parse(text: str | bytes, mode: str = "exec") -> ast.AST:
@@ -23,8 +25,8 @@ def parse(text: str | bytes, mode: str = "exec") -> ast.AST:
     (SystemError, python/cpython#106905). Tried again where a thread of somebody else's was at it.
 
     Raises:
-        SyntaxError, ValueError: As of `ast.parse`; ValueError also where it is nested deeper than `MOST_DEPTH`, or holds a number that
-            cannot be written out in digits.
+        SyntaxError, ValueError: As of `ast.parse`; ValueError also where it is nested deeper than `MOST_DEPTH`, calls with more arguments
+            or launches more often than is followed, or holds a number that cannot be written out in digits.
     """
     if _LONG.search(text if isinstance(text, str) else text.decode("latin-1")):
         raise ValueError(f"Exceeds the limit ({sys.get_int_max_str_digits()} digits) for integer string conversion")
@@ -33,7 +35,14 @@ def parse(text: str | bytes, mode: str = "exec") -> ast.AST:
     except (RecursionError, MemoryError):  # Python's own limits, of some thousand levels
         raise _too_deep() from None
     level: list[Any] = [tree]
+    launches = 0
     for _ in range(MOST_DEPTH):
+        calls = [each for each in level if isinstance(each, ast.Call)]
+        launches += sum(isinstance(each.func, ast.Subscript) for each in calls)
+        if launches > MOST_LAUNCHES:
+            raise ValueError(f"more than {MOST_LAUNCHES:,} launches")
+        if any(len(each.args) + len(each.keywords) > MOST_ARGUMENTS for each in calls):
+            raise ValueError(f"a call with more than {MOST_ARGUMENTS:,} arguments")
         inner: list[Any] = []
         for node in level:
             for value in vars(node).values():

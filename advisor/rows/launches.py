@@ -21,6 +21,8 @@ MAX_LINES = 1_000_000
 RECORD = "a file that `advisor record` wrote"
 MAX_INTEGER = 2**64
 """No integer that a kernel takes is as large."""
+MOST_DIMENSIONS = 64
+"""Of a tensor: what torch allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +121,13 @@ def read_launches(path: str | Path) -> LaunchRecords:
             sources[str(value["source"])] = (str(value.get("path", "")), str(value.get("text", "")))
         elif "count_of" in value:
             key = (str(value["count_of"]), str(value.get("process")))
-            if type(value.get("count")) is int and value["count"] >= 0:
+            if type(value.get("count")) is int and 0 <= value["count"] < MAX_INTEGER:
                 counts[key] = max(counts.get(key, 0), value["count"])
             else:
                 damage.append(f"line {number} has no count")
             for kind in ("times_us", "at_most_us"):
                 taken = value.get(kind, [])
-                if isinstance(taken, list) and all(type(t) in (int, float) and -math.inf < t < math.inf for t in taken):
+                if isinstance(taken, list) and all(type(t) in (int, float) and -MAX_INTEGER < t < MAX_INTEGER for t in taken):
                     times.setdefault((kind, key[0]), []).extend(t for t in taken if t > 0)
                 else:
                     damage.append(f"line {number} has no times in {kind}")
@@ -199,6 +201,9 @@ def _check_tensors(tensors: Mapping[str, Any]) -> None:
             sizes = tensor.get(field_, [])
             if not isinstance(sizes, list) or not all(type(n) is int and abs(n) < MAX_INTEGER for n in sizes):
                 raise ValueError(f"{field_} of {name}: no list of integers")
+        shape = tensor.get("shape", [])
+        if len(shape) > MOST_DIMENSIONS or abs(math.prod(shape)) >= MAX_INTEGER:
+            raise ValueError(f"shape of {name}: larger than any tensor")
         if "same_as" in tensor:
             other = tensors.get(tensor["same_as"]) if isinstance(tensor["same_as"], str) else None
             alike = ("dtype", "shape", "strides")

@@ -6,6 +6,7 @@ import pytest
 
 from advisor.comparison.kernels import importers
 from advisor.comparison.kernels.importers import located
+from advisor.comparison.unseen import NOT_COMPARED
 from advisor.python_source.imports import Import
 
 from .repository import compared
@@ -55,9 +56,10 @@ def kernels(statement: str) -> str:
 def test_helpers_that_changed_are_named_and_who_imports_them_is_not_compared(repository, predictor):
     files = {"pkg/__init__.py": "", "pkg/helpers.py": helpers(2), "pkg/k.py": kernels("from .helpers import scale")}
     base, head = repository.commit(files), repository.commit({"pkg/helpers.py": helpers(4)})
-    (subject,) = compared(repository, base, head, predictor).subjects
+    subject, other = compared(repository, base, head, predictor).subjects
     assert subject.kind == "file" and subject.path == "pkg/helpers.py"
     assert subject.notes == ("Helpers changed (scale): kernels of other files that import them are not compared.",)
+    assert (other.path, other.notes) == ("pkg/k.py", (NOT_COMPARED,))
     documented = repository.commit({"pkg/helpers.py": "# a comment\n" + helpers(4).replace("Scales.", "Scales it.")})
     assert not compared(repository, head, documented, predictor).subjects
 

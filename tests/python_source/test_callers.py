@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from advisor.python_source.callers import given_by_callers, given_by_each
-from advisor.python_source.launch_sites import launches
+from advisor.python_source.launch_sites import grid_from_launches, launches
 from advisor.python_source.source import parse_source
 
 KERNEL = """
@@ -101,3 +101,11 @@ def test_source_without_launch_function():
     source = parse_source(KERNEL + "k[(1,)](1, 2, 3, 64, True)\n", "k.py")
     assert given_by_callers(source, []) == {}
     assert isinstance(source.tree, ast.Module)
+
+
+def test_an_argument_that_nobody_passes_is_followed():
+    """`dx` is None where nobody calls: what stands for it has no line of its own in the file."""
+    launch = "        k[(n,)](x, x, n, 64, True)\n    return dx, dw\n"
+    text = "def run(dx: torch.Tensor | None, dw: torch.Tensor | None):\n    for x in (dx, dw):\n        n, m = x.shape\n" + launch
+    found = grid_from_launches(parse_source(KERNEL + text, "k.py").on("cuda", 90), "k", {"n": 4096}, {}, ())
+    assert found is not None and found.grid == (4096,)

@@ -172,7 +172,7 @@ def test_folders_of_killed_runs_are_removed_by_the_next(folders: Path) -> None:
         each.mkdir()
     (abandoned / "lock").touch()
     (abandoned / "left").mkdir(mode=0)
-    lock = pool._locked(used, os.O_CREAT)
+    lock = pool._locked(used / "lock", os.O_CREAT)
     pool.remove_abandoned()
     os.close(lock)
     assert sorted(each.name for each in folders.iterdir()) == ["advisor-worker-b", "advisor-worker-c", "x"]

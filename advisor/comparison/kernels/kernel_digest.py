@@ -11,6 +11,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from advisor.python_source.imports import Import
+from advisor.python_source.literals import dotted
 from advisor.python_source.source import SourceFile
 
 MOST_NAMES = 2_000
@@ -70,12 +71,13 @@ def behind(
         if name in seen:
             continue
         seen.add(name)
-        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *source.module_names.statements(name)]
+        bound = source.module_names.statements(name)
+        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *bound, *source.module_names.declaring.get(name, ())]
         for definition in source.definitions.get(name, ()):
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
         for node in {id(each): each for each in nodes}.values():
-            if isinstance(node, (ast.Import, ast.ImportFrom)):  # how triton is imported changes nothing
-                continue
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and (len(bound) == 1 or name in source.module_names.triton_roots):
+                continue  # how triton is imported changes nothing
             node = _attributes_of(node) if isinstance(node, ast.ClassDef) else node
             trees.append((name, node))
             names, asked = _named(node)
@@ -104,9 +106,10 @@ def _dumped(tree: ast.AST) -> str:
 
 @lru_cache(maxsize=KEPT_NAMES)
 def _named(tree: ast.AST) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The names in a tree, and the attributes that are asked of names."""
+    """The names in a tree, and the attributes that are asked of names, and of those: `package.module.name`."""
     nodes = list(ast.walk(tree))
-    attributes = ((each.value.id, each.attr) for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name))
+    chains = (((dotted(each) or "").partition(".")[0], each.attr) for each in nodes if isinstance(each, ast.Attribute))
+    attributes = (each for each in chains if each[0])
     return tuple(dict.fromkeys(each.id for each in nodes if isinstance(each, ast.Name))), tuple(dict.fromkeys(attributes))
 
 

@@ -172,7 +172,7 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     trees = meaning(version.source, [own, *described])
     if own != called:
         trees = sorted((called if name == own else name, tree.replace(repr(own), repr(called))) for name, tree in trees)
-    return (trees, repr(sorted(entry.items())), version.named)
+    return (trees, repr(sorted(entry.items())), version.named, own in version.source.undecided)
 
 
 def _subject(

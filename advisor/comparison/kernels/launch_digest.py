@@ -57,8 +57,11 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
             passed.setdefault(name, {}).setdefault(written(node))
     host: dict[str, list[str]] = {}
     for names in _host_code(function, launching, host):
+        whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
         for name, tree in meaning(launching.source, names, kernels=False, imports=False):
-            host.setdefault(name, []).append(tree)
+            whole.setdefault(name, []).append(tree)
+        for name, trees in whole.items():
+            host.setdefault(name, []).append("\x1d".join(trees))
     return LaunchDigest(
         passed={name: tuple(each) for name, each in passed.items()},
         host={name: tuple(sorted(set(each))) for name, each in host.items()},

@@ -40,6 +40,8 @@ LEAST_SHARE_BYTES = 2 << 30
 
 FOLDERS = "advisor-worker-"
 """What the names of workers' folders begin with."""
+LOCK, MAKING = "lock", "lock.new"
+"""In each: the file that its worker's parent holds, and what that is called before it is held."""
 HALF_MADE_S = 600.0
 """After this long a folder without its lock is not about to get one."""
 
@@ -115,7 +117,8 @@ class Worker:
         self.close()
         remove_abandoned()
         self.folder = os.path.abspath(tempfile.mkdtemp(prefix=FOLDERS))  # noqa: PTH100 (TMPDIR may be ".", and the worker's is "/")
-        self.lock = _locked(Path(self.folder), os.O_CREAT)
+        self.lock = _locked(Path(self.folder, MAKING), os.O_CREAT)
+        Path(self.folder, MAKING).rename(Path(self.folder, LOCK))  # there only while it is held: nobody takes it before this worker does
         Path(self.folder).chmod(0o711)  # the user that root becomes must get through to its own
         environment = room.passed(os.environ, self.folder)
         # Fusion as Triton 3.9 does it by default; said so, it does not warn.
@@ -164,14 +167,14 @@ def remove_abandoned() -> None:
             if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
                 continue
             try:
-                os.close(_locked(each))
+                os.close(_locked(each / LOCK))
             except FileNotFoundError:  # it is just being made, or was half removed
                 if time.time() - about.st_mtime < HALF_MADE_S:
                     continue
             room.remove_folder(str(each))
 
 
-def _locked(folder: Path, create: int = 0) -> int:
+def _locked(path: Path, create: int = 0) -> int:
     """A descriptor that holds the lock of a worker's folder, until it is closed or its process ends.
 
     Raises:
@@ -179,7 +182,7 @@ def _locked(folder: Path, create: int = 0) -> int:
     """
     import fcntl
 
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -109,7 +109,7 @@ def _recorded_kernel(records: LaunchRecords, launch: RecordedLaunch, files: dict
     if key not in files:
         parsed = parse_source(text, path)
         siblings = {records.sources[f][0]: records.sources[f][1] for f in launch.files if f in records.sources}
-        files[key] = replace(parsed, values=dict(launch.constants), siblings=siblings)
+        files[key] = replace(parsed, values=dict(launch.constants), siblings=siblings, is_recorded=True)
     source = files[key]
     if launch.kernel not in source.definitions:
         return None
