@@ -61,8 +61,10 @@ def test_library_products_split_a_long_depth(m: int, n: int, k: int, dtype: str)
 
 
 def test_decoding_splits_the_keys(tmp_path: Path) -> None:
-    """Of one long sequence; `rank` and `predict` with the best of its rows agree. Without a configuration a library's kernel is meant, which
-    others measured: it takes as long within a tenth."""
+    """Of one long sequence; `rank` and `predict` with the best of its rows agree.
+
+    Without a configuration a library's kernel is meant, which others measured: it takes as long within a tenth.
+    """
     shapes, ranked, told, plain = (tmp_path / name for name in ("shapes.csv", "ranked.csv", "told.csv", "plain.csv"))
     shapes.write_text("gpu,family,op,dtype,B,H,H_kv,M,N,D\nH100,attention,decode,fp16,1,32,8,1,131072,128\n")
     assert main(["rank", str(shapes), "-o", str(ranked), "--top", "1"]) == 0
