@@ -365,10 +365,12 @@ class SourceFile:
             return self.functions[name]
         if name in self.definitions:
             nodes = self.definitions[name]
+            reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
             names = distinct_names(self.module_names, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
             choices = " or ".join(f"{self.path.name}::{each}" for each in names)
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
-            reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
+            if reason.startswith("cannot tell"):  # what Triton's own names stand for: no definition is the one that is meant
+                remedy = "give what binds the name again another one"
             raise UsageError(f"{self.path.name}: {reason}", None, None, remedy)
         if not self.definitions:
             raise NothingMatchedError(f"{self.path.name}: no Triton kernel in this file", name, "functions decorated with @triton.jit")

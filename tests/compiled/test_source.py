@@ -700,7 +700,5 @@ def test_a_name_that_is_bound_again_is_tritons_no_more(again: str, tmp_path: Pat
     (tmp_path / "shim.py").write_text("import triton\n@triton.jit\ndef store(p, v):\n    pass\n", encoding="utf-8")
     text = f"{HEAD}import shim\n@triton.jit\ndef other(p, v):\n    pass\n{again}\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
     source = parse_source(text, tmp_path / "k.py")
-    with pytest.raises(UsageError, match="cannot tell: tl is bound again"):
+    with pytest.raises(UsageError, match=r"cannot tell: tl is bound again in line .; give what binds the name again another one"):
         rebuild(source, "k")
-    with pytest.raises(RebuildError):  # nor where the definition is named
-        rebuild(source, f"k:{text[: text.index('def k')].count(chr(10)) + 1}")
