@@ -399,7 +399,7 @@ PREDICTORS = (
 )
 """Who is asked for a launch, in this order; the first that answers is believed. A kernel of a user's own is asked of the fourth where its
 code is a product or attention (`compiled_launch.py`), else `compiled/phases.py` predicts it; whole layers and published operators are of
-`steps/layer_model.py`, `library/moe_kernels.py` and `operators/model.py`."""
+`layers/layer_model.py`, `library/moe_kernels.py` and `operators/model.py`."""
 
 
 def _of_configured(model: ConfiguredModel, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.analytical import AnalyticalPredictor
+from advisor.learned.estimator import PREDICTORS
 from advisor.learned.machine import machine
 from advisor.learned.moe.launch import as_configuration
 from advisor.learned.weights import shipped
@@ -272,3 +276,13 @@ def test_the_routing_of_every_row_is_its_own(predictor):
     for i in range(2):
         alone = moe(problem.sizes["M"][i], expert_rows=counts[i], expert_count=np.ones(8))
         assert np.array_equal(predictor.scores(one_problem(problem, i), space, gpu), predictor.scores(alone, space, gpu))
+
+
+def test_the_page_on_latencies_has_every_predictor_in_its_place():
+    """`reports/docs/latency.md` numbers those who are asked, in order, by the files that exist."""
+    root = Path(__file__).resolve().parents[2]
+    text = (root / "reports/docs/latency.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) (.*?) \|", text, flags=re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, len(PREDICTORS) + 1))
+    files = re.findall(r"^\| (?:\d+ )?`([\w/.]+)`", text, flags=re.MULTILINE)
+    assert len(files) >= len(PREDICTORS) and all((root / "advisor" / file).exists() for file in files)
