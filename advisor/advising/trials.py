@@ -52,7 +52,7 @@ Found = dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What came of trying: the launch itself first (`chosen`), each with what was found; why it ended; constants that were left alone."""
+    """What came of trying: the launch itself first, each with what was found; why it ended; constants that were left alone."""
 
     found: tuple[tuple[KernelTarget, KernelAnalysis | Unreadable], ...]
     stopped: str
@@ -100,8 +100,10 @@ class Trials:
             return None
         ended = ended and not any(text.endswith(phrase("search.no_time", name="")) for text in left)
         stopped = phrase("search.ended") if ended else phrase("search.time_up")
-        tuned = tuple(_with_tunables(*each, frozenset(blocks)) for each in found.values())
-        return Tried(found=tuned, stopped=stopped, left_alone=tuple(left))
+        (launched, outcome), *others = (_with_tunables(*each, frozenset(blocks)) for each in found.values())
+        if blocks.keys() & set(analysis.inspection.guess.invented):  # a block of which nothing says what it is: nothing says what runs
+            launched, outcome = replace(launched, chosen=False), _without_assumed(outcome, blocks)
+        return Tried(found=((launched, outcome), *others), stopped=stopped, left_alone=tuple(left))
 
     def _climb(
         self, best: dict[str, int], base: KernelLaunch, analysis: KernelAnalysis, found: Found, until: float
@@ -252,6 +254,15 @@ def _with_tunables(
     if isinstance(found, KernelAnalysis):
         found = replace(found, inspection=replace(found.inspection, launch=replace(found.inspection.launch, tunable=blocks)))
     return target, found
+
+
+def _without_assumed(found: KernelAnalysis | Unreadable, blocks: Values) -> KernelAnalysis | Unreadable:
+    """What was found, without the assumptions of what these constants are."""
+    if isinstance(found, Unreadable):
+        return found
+    guess = found.inspection.guess
+    kept = tuple(each for each in guess.assumptions if each.name not in blocks)
+    return replace(found, inspection=replace(found.inspection, guess=replace(guess, assumptions=kept)))
 
 
 def _key(values: Values) -> tuple[tuple[str, int], ...]:

@@ -125,7 +125,8 @@ def _headline(
 def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit: str | None, of_peak: float | None, guessed: bool) -> str:
     origin = _origin(able).capitalize()
     if len(able) == 1 and able[0].config_binding_pipeline == "launch":
-        return phrase("verdict.launch")
+        starting = any(finding.rule == "small-programs" for finding in able[0].findings)
+        return phrase("verdict.programs" if starting else "verdict.launch")
     if unit is None or of_peak is None or of_peak >= 1.005:
         times = f"{current / bound_us:.2f}" if bound_us > 0 else ""
         return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=_us(current), times=times)

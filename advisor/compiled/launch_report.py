@@ -192,7 +192,8 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
         for n, v in inspection.launch.given.scalars.items()
         if isinstance(v, int) and not isinstance(v, bool) and v > 0 and "stride" not in n
     }
-    sizes = sizes or {"programs": max(demand.programs, 1)}
+    if not sizes or inspection.launch.grid is None:  # without a grid one program is counted, whatever the sizes
+        sizes = {"programs": max(demand.programs, 1)}
     types = inspection.compiled.signature.values()
     kinds = [t[1:] for t in types if t.startswith(("*fp", "*bf"))] + ["int8" for t in types if t in ("*i8", "*u8")] + ["fp32"]
     dtype = input_type(demand.main_tensor_type or kinds[0])
