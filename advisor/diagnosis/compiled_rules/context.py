@@ -83,14 +83,15 @@ class CompiledContext:
     def saving(self, change: Callable[[Demand], Demand], *, changes_type: bool = False) -> float | None:
         """Microseconds that the launch is predicted to save where its demand changes so; at most what lies above its bound.
 
+        The model of counted work says which share that is, also of a latency that the learned model predicts.
         Where the change is to another type of operands (`changes_type`), that bound is none of it.
         None where that cannot be said: the grid or the trips of a loop are not known, or the launch is not predicted to run.
         """
         found = self.analysis
         if not self.predicts_savings or found is None or found.predicted is None:
             return None
-        after = float(np.atleast_1d(latency_us(change(found.asked), found.gpu))[0])
-        saved = found.predicted.us - after
+        before, after = (float(np.atleast_1d(latency_us(asked, found.gpu))[0]) for asked in (found.asked, change(found.asked)))
+        saved = found.predicted.us * (1 - after / before)
         if not changes_type:
             saved = min(saved, found.predicted.us - found.bound.us)
         return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
