@@ -1,7 +1,7 @@
 """The report on a target: how fast each launch could be, what holds it back, and what to run instead.
 
 `public` is `advisor.advise`. `of_target` makes the report of launches whose work is known in closed form, `of_compiled` that of kernels as
-compiled. A launch goes through `choice` and `measured_choice` (what should run instead), `launch_facts`, `verdict` and `exports`.
+compiled. A launch goes through `choice` (what should run instead), `launch_facts`, `verdict` and `exports`.
 `advise_target` and `launch_reports` are loaded on first use: the targets are read without what predicts them.
 """
 

@@ -202,7 +202,7 @@ def _report_on_code(
         load_gpu(values["gpu"]),
         cache=values.get("cache") or "warm",
         command=command,
-        asked=launch_options(values),
+        launch_options=launch_options(values),
         progress=progress,
         try_s=values.get("try_for"),
         measured=values.get("measured"),

@@ -14,7 +14,7 @@ from advisor.autotuning.decisions.cache import EXTEND_EVERY_S, LEASE_S, Cache, R
 from advisor.autotuning.decisions.failures import TooSlowError, left_out
 from advisor.autotuning.outputs import Outputs, tensors_of
 from advisor.autotuning.tunable import Tunable
-from advisor.system.owners import repeating
+from advisor.system.processes import repeating
 
 if TYPE_CHECKING:
     from advisor.search.contest import Reading, Verdict

@@ -98,13 +98,13 @@ def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name:
     """Why a problem gets no diagnosis; None: it gets one."""
     if entry.key.family is None or entry.key.problem is None:
         return (
-            "its family was not known when it was tuned (problem= of the decorator, or a KERNELS literal, says it; `advisor cache "
-            "prune --kernel` forgets what was tuned without): no bound and no ceiling"
+            "no bound and no ceiling: its family was unknown when it was tuned (set problem= of the decorator, or KERNELS; "
+            "then `advisor cache prune --kernel` and tune again)"
         )
     if gpu is None:
         return f"ceilings/ describes no GPU {gpu_name}: no bound and no ceiling"
     if WITH_HOOKS in entry.key.source:
-        return "its latencies hold what hooks take (reset_to_zero=, restore_value=, pre_hook=, post_hook=): no headroom is told from them"
+        return "no headroom: its latencies include hooks (reset_to_zero=, restore_value=, pre_hook=, post_hook=)"
     if problem.configuration is None:
         return "no configuration works" if problem.timings else "nothing was measured"
     if not current:

@@ -73,11 +73,11 @@ def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
 
     if gpu is None:
         return target
-    own = Target.of(gpu)
-    if target not in (None, own):
+    of_gpu = Target.of(gpu)
+    if target not in (None, of_gpu):
         assert target is not None
-        raise UsageError(f"{gpu.name} does not run code for {target.name}", target.name, own.name)
-    return own
+        raise UsageError(f"{gpu.name} does not run code for {target.name}", target.name, of_gpu.name)
+    return of_gpu
 
 
 def _shown(inspection: Inspection, gpu: GpuSpec | None, arguments: argparse.Namespace) -> str:

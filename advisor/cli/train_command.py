@@ -154,7 +154,7 @@ def _train_layers_or_operators(arguments: argparse.Namespace) -> int:
         print(f"{arguments.output}: {len(layers.series)} series of library layers on {len(layers.measured)} GPUs")
         return 0
     models = operator_fitting.train(arguments.data, excluded, progress=progress)
-    weights.save_arrays({name: each for model in models.values() for name, each in model.arrays().items()}, arguments.output)
+    weights.save_arrays({name: array for model in models.values() for name, array in model.arrays().items()}, arguments.output)
     for kind, model in models.items():
         _show_left_out(f"{kind}: ", model.held_out)
     print(f"{arguments.output}: {', '.join(models)}")

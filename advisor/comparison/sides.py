@@ -311,7 +311,7 @@ def in_a_room(
     compiling = trusted or (merge_base is None and all(Path(side).exists() for side in sides))
     said = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
     room = f"none on the machine that compared ({lacks}): kernels are {said}"
-    return replace(options, compiling=compiling, room=room), f"no sandbox for a stranger's kernels on this machine: {lacks}"
+    return replace(options, compiling=compiling, room=room), f"no sandbox for untrusted kernels on this machine: {lacks}"
 
 
 def compare_sides(

@@ -387,7 +387,7 @@ PREDICTORS = (
         "products that scale blocks, with a configuration: as an expert's, and its scale steps (`scaled_products.py`)",
         LearnedPredictor._as_scaled,
     ),
-    Source("a cold cache: what is said of the launch warm, and what the analytical model adds", LearnedPredictor._cold),
+    Source("a cold cache: the warm prediction plus the analytical model's difference", LearnedPredictor._cold),
     Source(
         "Triton launches with a configuration, of families and GPUs like those measured (`configured/`)",
         LearnedPredictor._as_configured,

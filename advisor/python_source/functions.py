@@ -119,7 +119,7 @@ class FunctionReader(Evaluator):
         owner = dotted(node.value) or ""
         root = owner.partition(".")[0]
         if root not in self.roots or root in self.names:
-            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
+            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is unknown")
         return target_questions.has(self.origin(node.value) or owner, str(node.attr))
 
     def call(

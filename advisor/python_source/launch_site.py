@@ -474,7 +474,7 @@ def _asks_for_gradient(node: ast.AST) -> bool:
 
 
 def _unknown(name: str) -> Any:
-    raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
+    raise NotLiteralError(f"what {name} is where the kernel is launched is unknown")
 
 
 def _copied(node: Node) -> Node:

@@ -335,8 +335,8 @@ class ModuleNames(Graph):
         lines = [self._touching(body)[name][0].lineno for body in branches]
         if len(lines) > 1:
             text = ", ".join(map(str, lines))
-            return NotLiteralError(f"{name} is defined in {len(lines)} branches (lines {text}); which one runs is not known")
-        return NotLiteralError(f"{name} is defined or changed in line {lines[0]} under a condition that is not known")
+            return NotLiteralError(f"{name} is defined in {len(lines)} branches (lines {text}); which one runs is unknown")
+        return NotLiteralError(f"{name} is defined or changed in line {lines[0]} under a condition that is unknown")
 
     def _touching(self, body: Sequence[ast.stmt]) -> dict[str, list[ast.stmt]]:
         """The statements of a block by the names they assign or change, in order."""

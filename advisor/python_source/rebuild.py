@@ -208,7 +208,7 @@ class _Builder:
         text = f"{ast.unparse(node)[:60]} ({error})" if node is not None and not isinstance(node, ast.Name) else str(error)
         remedy = f"write the value itself there ({name} = ...), or give it to the kernel as a tl.constexpr argument"
         return RebuildError(
-            f"{source.path.name}:{line}: the value of {name} is not known without running the file",
+            f"{source.path.name}:{line}: the value of {name} is unknown without running the file",
             text,
             READ,
             remedy if source.backend else f"{remedy}; give --gpu where it depends on the target",

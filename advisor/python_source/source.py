@@ -280,7 +280,7 @@ class SourceFile:
                 found[name] = own[0]
             elif id(own[0]) not in outer:
                 lines = ", ".join(str(node.lineno) for node in own)
-                undecided[name] = f"{name} is defined in {len(own)} functions or classes (lines {lines}); which one is meant is not known"
+                undecided[name] = f"{name} is defined in {len(own)} functions or classes (lines {lines}); which one is meant is unknown"
             else:
                 try:
                     last = self.module_names.last(self.evaluator(), name)

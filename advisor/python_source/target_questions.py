@@ -69,7 +69,7 @@ def limit_of_type(name: str, asked: str) -> float | int:
         unsigned = bool(found and found.group(1))
         answers = {"bits": bits, "max": 2 ** (bits - (not unsigned)) - 1, "min": 0 if unsigned else -(2 ** (bits - 1))} if bits else {}
     if asked not in answers:
-        raise NotLiteralError(f"{asked} of {name or 'a type'} is not known")
+        raise NotLiteralError(f"{asked} of {name or 'a type'} is unknown")
     return answers[asked]
 
 
@@ -79,7 +79,7 @@ class Present:
     def __eq__(self, other: object) -> bool:
         if other is None:
             return False
-        raise NotLiteralError("a version of torch is not known")
+        raise NotLiteralError("a version of torch is unknown")
 
     __hash__ = object.__hash__
 
@@ -91,7 +91,7 @@ def torch_version(name: str, backend: str | None) -> Any:
         NotLiteralError: The target is not known.
     """
     if backend is None:
-        raise NotLiteralError(f"torch.version.{name} is not known without a target")
+        raise NotLiteralError(f"torch.version.{name} is unknown without a target")
     return Present() if backend == name else None
 
 
@@ -127,7 +127,7 @@ def capability(backend: str | None, arch: int | str | None) -> tuple[int, int]:
         return divmod(arch, 10)
     if backend == "hip" and (found := re.fullmatch(r"gfx(\d{1,2})(\d)[0-9a-f]", str(arch))):
         return int(found.group(1)), int(found.group(2))
-    raise NotLiteralError("the compute capability of the GPU is not known without a target")
+    raise NotLiteralError("the compute capability of the GPU is unknown without a target")
 
 
 def enough_shared_memory(asked: Any, backend: str | None, arch: int | str | None) -> bool | None:
@@ -168,7 +168,7 @@ def triton_version() -> str:
     """
     found = triton_install.version()
     if found is None:
-        raise NotLiteralError("triton.__version__ is not known: it is not installed")
+        raise NotLiteralError("triton.__version__ is unknown: it is not installed")
     return found
 
 
@@ -192,7 +192,7 @@ def has(module: str, name: str) -> bool:
     if name in names:
         return True
     if name in inner or "*" in names or name.startswith("__"):  # there if something imported it
-        raise NotLiteralError(f"whether {module} has {name} is not known")
+        raise NotLiteralError(f"whether {module} has {name} is unknown")
     return False
 
 
@@ -201,13 +201,13 @@ def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[s
     """The names that a module's file binds, and those of files and folders in its folder, where triton is `installed`."""
     shown = ".".join(module)
     if not module or installed is None:
-        raise NotLiteralError(f"what {shown or 'a module other than triton'} has is not known")
+        raise NotLiteralError(f"what {shown or 'a module other than triton'} has is unknown")
     folder = installed.joinpath(*module[1:])
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
-        raise NotLiteralError(f"what {shown} has is not known: {path.name} of it cannot be read") from None
+        raise NotLiteralError(f"what {shown} has is unknown: {path.name} of it cannot be read") from None
     names = frozenset(name for node in own_nodes(tree) for name in bound_by(node))
     return names, frozenset(each.stem for each in folder.iterdir()) if folder.is_dir() else frozenset()
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.pipelines import ProblemBatch, problem_batch
-from advisor.pipelines.same_launch import launch_numbers, most_row_blocks
+from advisor.pipelines.batch import launch_numbers, most_row_blocks
 from advisor.result.schema import Problem
 from advisor.search.precedents import Precedent, after_precedents, place_among_problems
 from advisor.search.space import Feasibility, SearchSpace, feasibility

@@ -16,7 +16,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor.pipelines.same_launch import repeats
+from advisor.pipelines.batch import repeats
 from advisor.result.schema import Configuration, SearchReport, SearchTrial
 from advisor.search.backend import Backend, Versus
 from advisor.search.contest import Reading, contest

@@ -120,7 +120,7 @@ def passed(environment: Mapping[str, str], folder: str) -> dict[str, str]:
     kept = {name: value for name, value in environment.items() if name.upper() in PASSED}
     for name in FOLDER_LISTS:
         if name in kept:
-            kept[name] = os.pathsep.join(each for each in kept[name].split(os.pathsep) if os.path.isabs(each))  # noqa: PTH117
+            kept[name] = os.pathsep.join(part for part in kept[name].split(os.pathsep) if os.path.isabs(part))  # noqa: PTH117
     return kept | {"HOME": folder, "TMPDIR": folder}
 
 
@@ -174,19 +174,19 @@ class Room:
         Returns:
             What each of `WALLS` lacks; "": it stands.
         """
-        said = {"environment": "" if set(os.environ) <= PASSED | {"HOME", "TMPDIR", *OURS} else "variables of others were given"}
+        lacking = {"environment": "" if set(os.environ) <= PASSED | {"HOME", "TMPDIR", *OURS} else "variables of others were given"}
         for name, build in (
             ("limits", lambda: self._limit(folder, seconds)), ("files", lambda: self._shut(folder)),
             ("system", lambda: self._filter(programs=folder is not None)),
         ):  # fmt: skip
             try:
                 build()
-                said[name] = ""
+                lacking[name] = ""
             except Unbuilt as error:
-                said[name] = str(error)
+                lacking[name] = str(error)
             except (OSError, ValueError, AttributeError, ImportError) as error:
-                said[name] = f"{type(error).__name__}: {error}"
-        return {name: said[name] for name in WALLS}
+                lacking[name] = f"{type(error).__name__}: {error}"
+        return {name: lacking[name] for name in WALLS}
 
     def _limit(self, folder: str | None, seconds: float) -> None:
         memory = int(os.environ.get("ADVISOR_COMPILE_MEMORY_BYTES", MEMORY_BYTES))
@@ -220,7 +220,7 @@ class Room:
         _no_new_privileges()
         machine = platform.machine()
         if sys.platform != "linux" or machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
-            raise Unbuilt(f"the system calls of {sys.platform} on {machine} are not known here")
+            raise Unbuilt(f"the system calls of {sys.platform} on {machine} are unknown here")
         program = filter_program(machine, signals=self.version >= 6, programs=programs)
         buffer = ctypes.create_string_buffer(program, len(program))
         header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
@@ -320,19 +320,19 @@ def _allow(libc: Any, rules: int, path: str, allowed: int) -> None:
 
 def _python() -> list[str]:
     """The interpreter, its standard library without what is installed beside it, and the libraries that it and its tools load."""
-    found = [sys.executable, os.path.realpath(sys.executable), "/etc/ld.so.cache"]
+    paths = [sys.executable, os.path.realpath(sys.executable), "/etc/ld.so.cache"]
     for library in _libraries():
         with contextlib.suppress(OSError):
-            found += [each.path for each in os.scandir(library) if each.name not in ("site-packages", "dist-packages")]
+            paths += [item.path for item in os.scandir(library) if item.name not in ("site-packages", "dist-packages")]
     with contextlib.suppress(OSError):
-        found += [str(each) for each in Path(sys.base_prefix, "lib").glob("*.so*")]
+        paths += [str(item) for item in Path(sys.base_prefix, "lib").glob("*.so*")]
     mapped = []
     with contextlib.suppress(OSError):
         mapped = [line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line]
     for path in dict.fromkeys(mapped):
         if path.startswith("/"):  # the folder of the system's own libraries: programs that are started load theirs from it
-            found.append(os.path.dirname(path) if os.path.basename(path).startswith(("libc.so", "libc-", "ld-")) else path)  # noqa: PTH119, PTH120
-    return found
+            paths.append(os.path.dirname(path) if os.path.basename(path).startswith(("libc.so", "libc-", "ld-")) else path)  # noqa: PTH119, PTH120
+    return paths
 
 
 def _libraries() -> set[str]:
@@ -342,22 +342,22 @@ def _libraries() -> set[str]:
 
 def _tools() -> list[str]:
     """Paths of the compiler's tools that the environment names; where one is a script, its interpreter too."""
-    found = [path for name, path in os.environ.items() if name in PASSED and name.startswith("TRITON_") and name.endswith("_PATH")]
-    for path in tuple(found):
+    paths = [path for name, path in os.environ.items() if name in PASSED and name.startswith("TRITON_") and name.endswith("_PATH")]
+    for path in tuple(paths):
         with contextlib.suppress(OSError), open(path, "rb") as tool:  # noqa: PTH123
             if tool.read(2) == b"#!":
-                found += [os.fsdecode(word) for word in tool.readline(256).split()[:1]]
-    return found
+                paths += [os.fsdecode(word) for word in tool.readline(256).split()[:1]]
+    return paths
 
 
 def _own_threads() -> int:
     """Processes and threads of this user, which a limit on them counts; 0 where they cannot be counted."""
     count = 0
     with contextlib.suppress(OSError, AttributeError):
-        for each in os.scandir("/proc"):
+        for item in os.scandir("/proc"):
             with contextlib.suppress(OSError):
-                if each.name.isdigit() and each.stat().st_uid == os.getuid():
-                    count += len(list(Path("/proc", each.name, "task").iterdir()))
+                if item.name.isdigit() and item.stat().st_uid == os.getuid():
+                    count += len(list(Path("/proc", item.name, "task").iterdir()))
     return count
 
 

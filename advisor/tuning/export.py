@@ -72,7 +72,7 @@ def cells(row: Row) -> tuple[str, ...]:
     """A row as text."""
 
     def us(value: float | None) -> str:
-        return "not known" if value is None else microseconds(value)
+        return "unknown" if value is None else microseconds(value)
 
     def label(configuration: Configuration | None) -> str:
         return "-" if configuration is None else configuration.label()

@@ -181,7 +181,7 @@ def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...
     kept = tuple(launch for launch in target.launches if launch.table is None)
     if not kept:
         raise NothingMatchedError(
-            f"{target.title}: nothing of this table runs for the operator that was asked for",
+            f"{target.title}: no entry of this table runs for this operator",
             op,
             f"an operator other than {ops}, which runs with the entries of {name}",
             f"tune that table: `advisor tune {name}`, by the path beside this one",

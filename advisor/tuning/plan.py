@@ -172,7 +172,7 @@ def _sources(
         gpu = device.options.get("gpu")
         recording, how = read_recording(device.path, None if gpu is None else str(gpu)), "on the recorded device"
     else:
-        how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones not known"
+        how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones are unknown"
     found = {}
     for share, group in shares.items():
         rows = [sorted(repr((key, us)) for key, (us, _) in recording.rows(launch.problem).items()) for launch in group]

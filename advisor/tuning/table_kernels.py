@@ -13,8 +13,7 @@ from advisor.measurement.recorded import Recording
 from advisor.result.schema import Problem
 from advisor.system.errors import InputError, UsageError
 from advisor.tables.entries import default_configuration
-from advisor.tables.names import FLOAT32, TableName, row_dtypes
-from advisor.tables.reachability import unreachable_reasons
+from advisor.tables.names import FLOAT32, TableName, row_dtypes, unreachable_reasons
 
 _16_BIT = {"bf16", "fp16"}
 """Types that both stacks look up under one name, without a dtype."""
@@ -95,7 +94,7 @@ def kernel_of(target: Target, *, launches: bool) -> KernelRef:
             )
             for dtype in dtypes
         )
-        got = _operands(problem) if _is_known(target) else "operands of a type that is not known"
+        got = _operands(problem) if _is_known(target) else "operands of an unknown type"
         raise UsageError(f"{target.title}: the bundled kernel is another than its launches'", got, f"one of {limit}", remedy)
     return kernel
 

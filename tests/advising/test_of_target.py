@@ -140,7 +140,7 @@ def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
         assert launch.predicted is None and launch.occupancy.resident_ctas_per_sm > 0 and figures.stuck(launch)
         assert "FOO" not in launch.recommendation.configuration.parameters
         [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
-        assert finding.title == "The launch refuses FOO" and "KeyError" in finding.evidence
+        assert finding.title == "The launcher rejects FOO" and "KeyError" in finding.evidence
     assert "0.00" not in to_markdown(result).partition("| launch |")[0]
     page = to_html(result)
     assert "against the bound of this configuration" in page and ">of now<" not in page and '<i class="now"' not in page

@@ -35,7 +35,7 @@ def advised(folder: Path, kernel: str, grid: str, seconds: float = 60.0, **const
     path = folder / "scale.py"
     path.write_text(SCALE)
     asked = LaunchOptions(constexprs=constants, arguments={"n": N} if kernel == "scale" else {}, grid=grid)
-    return advise_compiled(f"{path}::{kernel}", H100, cache="cold", command="", asked=asked, try_s=seconds)
+    return advise_compiled(f"{path}::{kernel}", H100, cache="cold", command="", launch_options=asked, try_s=seconds)
 
 
 def said(result: Result, words: str) -> str:

@@ -38,7 +38,7 @@ def test_every_form_of_target_gives_the_same(form, produced, tmp_path, monkeypat
         assert launch.ceiling.us <= launch.measured.us and launch.configuration == problem.configuration
         assert launch.predicted is not None and problem.prediction_error > 0
     out = capsys.readouterr().out
-    assert "tuned scale (1024, 'torch.bfloat16')" in out and "its family was not known" in out
+    assert "tuned scale (1024, 'torch.bfloat16')" in out and "its family was unknown" in out
 
 
 def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):

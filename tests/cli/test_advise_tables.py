@@ -263,7 +263,7 @@ def test_a_table_under_another_name_is_told_to_be_renamed(tmp_path, capsys):
     mine = tmp_path / "mytable.json"
     mine.write_bytes(EXAMPLE.read_bytes())
     assert main(["advise", str(mine), "--gpu", "H20", "--model", "Qwen3-30B-A3B"]) == 2
-    assert "rename it to say what it is for, as in E=128,N=768,device_name=NVIDIA_H200" in capsys.readouterr().err
+    assert "rename it by the pattern E=128,N=768,device_name=NVIDIA_H200" in capsys.readouterr().err
 
 
 def test_a_rank_may_hold_fewer_experts_than_a_token_takes(tmp_path):
@@ -296,7 +296,7 @@ def test_the_verdict_and_the_sum_say_the_same_share(tmp_path, capsys):
 def test_a_table_of_an_unknown_type_is_not_taken_for_bf16(tmp_path, capsys, dtype):
     path = table(tmp_path, {"1": ENTRY, "64": ENTRY}, f"E=128,N=768,device_name=NVIDIA_H200,dtype={dtype}.json")
     assert advise(path, tmp_path / "out") == 2
-    assert f"dtype={dtype}: this operand type is not known" in capsys.readouterr().err
+    assert f"dtype={dtype}: this operand type is unknown" in capsys.readouterr().err
     assert main(["audit", str(path)]) == 0
     printed = capsys.readouterr().out
     assert "unknown-dtype" in printed and "1 table read, 0 predicted" in printed

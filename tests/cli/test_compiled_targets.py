@@ -92,7 +92,7 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
     assert [trial["configuration"]["parameters"] for trial in search["trials"]] == [{"BLOCK": 64}, {"BLOCK": 1024}]
     times = [trial["predicted_us"] for trial in search["trials"]]
     assert launch["ceiling"]["us"] == launch["predicted"]["us"] == min(times) < max(times)
-    assert launch["configuration"] is None, "which of them runs is not known, and none is at 100 % of anything"
+    assert launch["configuration"] is None, "which of them runs is unknown, and none is at 100 % of anything"
     assert launch["recommendation"]["configuration"]["parameters"] == {"BLOCK": 1024}
     assert "best of 2 configurations" in launch["ceiling"]["source"]
     assert result["verdict"]["sentence"].endswith("The configuration is not set: the time is of the best one.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison import compare
-from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_files import to_comment
 
 from .conftest import KERNEL, TABLE, entry, table
 from .repository import compared

@@ -142,7 +142,7 @@ def test_heuristics_set_options_of_the_launch(tuned: str) -> None:
 def test_options_of_heuristics_that_are_not_known_are_said() -> None:
     guess = guessed(HEAD + WARPS.format(tuned=""))[0]
     assert "num_warps" not in guess.options
-    assert "num_warps = 4, for what @triton.heuristics (line 11) sets it to is not known" in guess.assumed
+    assert "num_warps = 4, for what @triton.heuristics (line 11) sets it to is unknown" in guess.assumed
 
 
 FLAGS = (
@@ -187,7 +187,7 @@ def test_flags_of_arguments_that_are_given_as_none_are_not_set() -> None:
 def test_options_of_launches_that_are_not_known_are_said(times: int) -> None:
     run = "def run(x, ctx):\n    k[(8,)](x, num_warps=ctx.num_warps)\n"
     source = parse_source(JIT + "def k(x):\n    tl.store(x, 1.0)\n" + run * times, "k.py")
-    text = f"num_warps = 4, for what a launch (line {' or '.join(['7', '9'][:times])}) sets it to is not known"
+    text = f"num_warps = 4, for what a launch (line {' or '.join(['7', '9'][:times])}) sets it to is unknown"
     assert text in one_launch(source, "k", LaunchOptions()).assumed
     assert text not in one_launch(source, "k", LaunchOptions(options={"num_warps": 8})).assumed
 

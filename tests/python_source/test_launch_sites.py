@@ -321,7 +321,7 @@ def test_the_common_launch_counts_without_its_grid() -> None:
     assert twice.assumed == ("num_warps=16 m=2, as in the launch in line 9",)
     others = make_launch(source(body + body.replace("16)", "8)")), "k")
     assert not others.given.options and others.origins["num_warps"] == "guessed"
-    assert others.assumed[-1] == "num_warps = 4, for what a launch (line 9 or 11) sets it to is not known"
+    assert others.assumed[-1] == "num_warps = 4, for what a launch (line 9 or 11) sets it to is unknown"
 
 
 def test_a_launch_has_the_strides_of_contiguous_tensors() -> None:

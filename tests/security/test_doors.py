@@ -76,7 +76,7 @@ LOADED = (
     "advisor.measurement",
     "advisor.rendering.page",
     "advisor.rendering.terminal",
-    "advisor.steps.traced_step",
+    "advisor.steps.trace",
     "advisor.tables.audit",
 )
 

@@ -42,7 +42,7 @@ def test_predictions_of_launches_are_near_what_was_measured(measured: list[Measu
     for each, analysis in zip(measured, found, strict=True):
         assert analysis.predicted is not None and analysis.bound.us <= each.us
         # Products are launches of their own kind.
-        kind = None if analysis.asked.phases is None else each.us >= LONG_US
+        kind = None if analysis.demand.phases is None else each.us >= LONG_US
         errors[kind].append(abs(analysis.predicted.us / each.us - 1))
         assert sum(part.us for part in analysis.gap_parts) == pytest.approx(analysis.predicted.us - analysis.bound.us)
     assert min(map(len, errors.values())) >= 5

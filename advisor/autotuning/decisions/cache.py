@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
 from advisor.system.errors import InputError
-from advisor.system.owners import is_alive, owner_name
+from advisor.system.processes import is_alive, owner_name
 from advisor.system.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"

@@ -415,7 +415,7 @@ def _guess(
 def unknown_option(name: str, where: str) -> str:
     """What is assumed of a launch option that the file sets, to a value that is not known."""
     assumed = f"{name} = 4" if name == "num_warps" else UNKNOWN_STAGES if name == "num_stages" else f"Triton's own {name}"
-    return f"{assumed}, for what {where} sets it to is not known"
+    return f"{assumed}, for what {where} sets it to is unknown"
 
 
 def _whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:

@@ -198,7 +198,7 @@ def match(
         shape = f"{record.name} grid {_shape(record.grid)} block {_shape(record.block)}"
         named = _distinct([launch for launch in launches if same_name(record.name, launch.kernel.function)])
         if not named:
-            reasons.append(f"{shape}: no launch of this kernel was asked for")
+            reasons.append(f"{shape}: this kernel is not among the launches to measure")
             continue
         on = (match_device_name(record.gpu) if record.gpu else None) or gpu
         if gpu is not None and on is not None and on.name != gpu.name:
@@ -219,7 +219,7 @@ def match(
             fitting = [launch for launch, count in zip(fitting, ctas, strict=True) if count in (None, math.prod(record.grid))]
             if not fitting:
                 asked = ", ".join(sorted({str(count) for count in ctas}))
-                reasons.append(f"{shape}: {math.prod(record.grid)} CTAs, the launches asked for have {asked}")
+                reasons.append(f"{shape}: {math.prod(record.grid)} CTAs, the launches to measure have {asked}")
                 continue
         if len(fitting) > 1:
             reasons.append(f"{shape}: {len(fitting)} launches look alike to this profiler")
