@@ -97,9 +97,12 @@ class _OneProblem(argparse.Action):
 
 def operand_type(text: str) -> str:
     """The name of a type from what people write: `bf16`, `float16`, `torch.bfloat16`, `fp8_w8a8`."""
-    from advisor.rows.rows import DTYPES
+    from advisor.rows.rows import DTYPES, LAYER_FORMATS
 
-    name = DTYPES.get(text.strip().lower().removeprefix("torch."))
+    written = text.strip().lower().removeprefix("torch.")
+    if written in LAYER_FORMATS:  # more than a type: to take the operands' alone would be another layer
+        raise argparse.ArgumentTypeError(f"must be a type of operands (got {text!r}): {LAYER_FORMATS[written]}")
+    name = DTYPES.get(written)
     if name is None:
         raise argparse.ArgumentTypeError(f"must be one of {', '.join(dict.fromkeys(DTYPES.values()))} (got {text!r})")
     return name

@@ -116,6 +116,11 @@ REQUIRED_SIZES: dict[str, tuple[str, ...]] = {
 DTYPES = {name: dtype for name, dtype in SPELLINGS.items() if dtype != "fp64"} | {"fp8_block": "fp8", "w4a16_mxfp4": "bf16"}
 """Types of operands that rows may have, by how they are written; with what the publisher of whole layers calls theirs."""
 
+LAYER_FORMATS = {
+    "fp8_block": "give --dtype fp8 --block-shape 128,128, or rows of op layer to `advisor predict`",
+    "w4a16_mxfp4": "weights of four bits are predicted in rows of op layer (`advisor predict`)",
+}
+"""What of `DTYPES` says more than the type of the operands, and where it can be given."""
 
 UNMODELLED_DTYPES = ("nvfp4", "w4a16_nvfp4", "int8_wo", "int4_wo", "w4a8_mxfp4_mxfp8", "w4afp8", "mxfp4", "int4", "awq", "gptq")
 """Types that no model of single products knows; such rows are left out (`pipelines.from_rows`), but for whole layers."""
