@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from advisor.advising.of_target import advise_target as advise_target
-    from advisor.advising.of_target import launch_reports as launch_reports
+    from advisor.advising.table_report import advise_target as advise_target
+    from advisor.advising.table_report import launch_reports as launch_reports
 
 __all__ = ["advise_target", "launch_reports"]
 
 
 def __getattr__(name: str) -> Any:
     if name in ("advise_target", "launch_reports"):
-        from advisor.advising import of_target
+        from advisor.advising import table_report
 
-        return getattr(of_target, name)
+        return getattr(table_report, name)
     raise AttributeError(f"module 'advisor.advising' has no attribute {name!r}")

@@ -65,7 +65,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         NothingMatchedError: No configuration of the space fits the GPU.
     """
     space, first = target.space, group[0]
-    held = held_to(space, like, first.fixed)
+    held = held_to(space, like, first.frozen_parameters)
     problems, first_ranked = [problem_batch([launch.problem]) for launch in group], []
     for launch, problem in zip(group, problems, strict=True):
         scores = predictor.scores(problem, space, target.gpu)
@@ -76,12 +76,12 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         first_ranked.append(int(np.argmin(scores)))
     if held is not space or len(group) > 1:  # else that one launch's scores are those of the group
         scores = predictor.scores(problems, held, target.gpu)
-    best = _closest(held, scores, first.configuration or first.untuned)
+    best = _closest(held, scores, first.configuration or first.default_configuration)
     row, chosen, reason = held.take(np.array([best])), configuration_at(held, best), FIRST
-    if first.configuration is None and first.untuned is not None and chosen != first.untuned and held is space:
-        untuned = configuration_batch([first.untuned])
+    if first.configuration is None and first.default_configuration is not None and chosen != first.default_configuration and held is space:
+        untuned = configuration_batch([first.default_configuration])
         if not _likely_faster(problems, untuned, row, target.gpu, predictor):
-            row, chosen, reason = untuned, first.untuned, phrase("choice.default")
+            row, chosen, reason = untuned, first.default_configuration, phrase("choice.default")
     latencies, demands, ceilings = {}, {}, {}
     for launch, problem, first_of_launch in zip(group, problems, first_ranked, strict=True):
         then = predictor.predict(problem, row, target.gpu)
@@ -293,7 +293,7 @@ def fastest_measured(
             if tried is not None:
                 latencies[draft.launch.id] = tried
         total = sum(latency.us for latency in latencies.values())
-        kept = like is None or all(configuration.parameters.get(name) == like.parameters.get(name) for name in first.fixed)
+        kept = like is None or all(configuration.parameters.get(name) == like.parameters.get(name) for name in first.frozen_parameters)
         if not kept or len(latencies) < len(drafts):
             continue
         measured += 1

@@ -68,7 +68,7 @@ class Recording:
         Raises:
             AdvisorError: Nothing was launched, or a kernel cannot be compiled.
         """
-        from advisor.advising.of_compiled import advise_compiled
+        from advisor.advising.kernel_report import advise_compiled
         from advisor.compiled.launches.launch_options import LaunchOptions
 
         result = advise_compiled(

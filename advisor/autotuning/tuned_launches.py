@@ -147,7 +147,7 @@ def diagnosed(
     known = [_Known(timing=timing, named=named_for(timing.configuration, family)) for timing in tuned.timings]
     name = _name(entry, problem, taken)
     source = f"chosen by @advisor.autotune ({tuned.decided})"
-    launch = PlannedLaunch(id=name, kernel=entry.key.kernel, problem=problem, configuration=current, source=source, share=name)
+    launch = PlannedLaunch(id=name, kernel=entry.key.kernel, problem=problem, configuration=current, source=source, decision_id=name)
     target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [each.named for each in known], current))
     measured = {}
     row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)

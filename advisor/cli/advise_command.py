@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Advise, for every model and GPU asked for."""
     from advisor.tables.models import find_model
 
-    options.require_room(arguments)
+    options.require_sandbox(arguments)
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)

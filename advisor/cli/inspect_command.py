@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.compiled.launches.target import compile_target, gpu_of, open_kernel
     from advisor.gpus.hardware import load_gpu
 
-    options.require_room(arguments)
+    options.require_sandbox(arguments)
     arguments.kernel = bundled_kernel(arguments.kernel)
     gpu = load_gpu(arguments.gpu) if arguments.gpu else None
     target = compile_target(arguments.target) if arguments.target else None

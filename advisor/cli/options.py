@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.errors import NoSandboxError, UsageError, printable
 from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
 
@@ -276,7 +276,7 @@ def note(message: str) -> None:
 
 
 def add_compiling_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--compile-limit` and `--untrusted`, which `require_room` reads."""
+    """`--compile-limit` and `--untrusted`, which `require_sandbox` reads."""
     parser.add_argument(
         "--compile-limit",
         metavar="S[,ALL]",
@@ -285,11 +285,11 @@ def add_compiling_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--untrusted", action="store_true", help="refuse to compile without a sandbox (`advisor doctor`)")
 
 
-def require_room(arguments: argparse.Namespace) -> None:
+def require_sandbox(arguments: argparse.Namespace) -> None:
     """Sets how long compilations may take, and raises where what is to be compiled is a stranger's and this machine has no room for it.
 
     Raises:
-        NoRoomError: A wall does not stand.
+        NoSandboxError: A wall does not stand.
         UsageError: The limit is none.
     """
     from advisor.compiled.compiler.pool import room_lacks
@@ -299,7 +299,7 @@ def require_room(arguments: argparse.Namespace) -> None:
         return
 
     if lacks := room_lacks():
-        raise NoRoomError("--untrusted: this machine has no sandbox", lacks, None, "see `advisor doctor`")
+        raise NoSandboxError("--untrusted: this machine has no sandbox", lacks, None, "see `advisor doctor`")
 
 
 def limit_compilations(arguments: argparse.Namespace) -> None:

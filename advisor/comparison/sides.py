@@ -27,7 +27,7 @@ from advisor.measurement.measured_rows import read_measured
 from advisor.result import result_json
 from advisor.result.comparison_schema import LARGEST_BYTES, Compared, ComparisonResult, Subject, comparison_from_json
 from advisor.result.schema import Fingerprint, Result
-from advisor.system.errors import InputError, NoRoomError, UsageError
+from advisor.system.errors import InputError, NoSandboxError, UsageError
 from advisor.system.reading import read_bytes
 from advisor.tables.names import parse_table_name
 
@@ -296,7 +296,7 @@ def in_a_room(
     Revisions, which may be a stranger's, are not compiled without one, unless they are `trusted`.
 
     Raises:
-        NoRoomError: A room is `required`, and a wall of it does not stand here.
+        NoSandboxError: A room is `required`, and a wall of it does not stand here.
     """
     if not options.compiling:
         return options, ""
@@ -307,7 +307,7 @@ def in_a_room(
         room = "kernels are compiled without network, without secrets, and with no file to write or read that is not the compiler's"
         return replace(options, room=room), ""
     if required:
-        raise NoRoomError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
+        raise NoSandboxError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
     compiling = trusted or (merge_base is None and all(Path(side).exists() for side in sides))
     said = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
     room = f"none on the machine that compared ({lacks}): kernels are {said}"

@@ -18,9 +18,9 @@ from advisor.compiled.demand.assembly import CodeFacts, read_facts
 from advisor.compiled.demand.costs import PRODUCTS, input_type
 from advisor.compiled.demand.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand.demand import programs_to_evaluate
+from advisor.compiled.demand.footprints import DramFootprint, certain_footprint, likely_footprint, likely_footprints
 from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, if_distinct
 from advisor.compiled.demand.machine_work import machine_work, stages_that_run
-from advisor.compiled.demand.passing import Passing, certain_passing, likely_footprints, likely_passing
 from advisor.compiled.demand.products import scales_blocks, unpacked_type
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
@@ -227,15 +227,15 @@ def _unpacked(gpu: GpuSpec, flop: Amount, packed: Amount) -> Amount:
 
 def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """What any kernel has to do that gives what this one gives, whatever the data are."""
-    return _work(demand, demand.certain, certain_passing(demand), gpu)
+    return _work(demand, demand.certain, certain_footprint(demand), gpu)
 
 
 def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """The same if all is so that the prediction takes for likely."""
-    return _work(demand, demand, likely_passing(demand), gpu)
+    return _work(demand, demand, likely_footprint(demand), gpu)
 
 
-def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: Passing, gpu: GpuSpec) -> Work:
+def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: DramFootprint, gpu: GpuSpec) -> Work:
     padding = counted.padding
     products = {kind: flop - padding.tensor_flop.get(kind, 0.0) for kind, flop in counted.tensor_flop.items()}
     slower = {kind: _on_fma(kind, products.pop(kind), gpu) for kind in tuple(products) if _emulated_slower(kind, gpu)}
@@ -438,7 +438,7 @@ def _one_programs_loads(inspection: Inspection) -> float:
     most = programs_to_evaluate(demand.grid)[0][[int(requested.argmax())]]
     inputs = inputs_of(inspection.launch, inspection.guess)
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), most)
-    return certain_passing(certain_of_guesses(one, inspection.guess)).read
+    return certain_footprint(certain_of_guesses(one, inspection.guess)).read
 
 
 def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:

@@ -17,14 +17,14 @@ LEAST_SHOWN_US = 0.005
 """Latencies are shown to a hundredth of a microsecond: less is no difference."""
 
 
-class Place(Protocol):
+class FindingScope(Protocol):
     """What a finding says of where it is: the scope, and the source that `file` and `line` are in."""
 
     def place(self, file: str | None, line: int | None) -> tuple[str, str | None, int | None]:
         """Scope, path and line."""
 
 
-Context = TypeVar("Context", bound=Place)
+Context = TypeVar("Context", bound=FindingScope)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def rule(title: str, *needs: Need, changes_type: bool = False) -> Callable[[Call
 
 
 def make_finding(
-    context: Place,
+    context: FindingScope,
     severity: Severity,
     title: str,
     *,

@@ -92,11 +92,13 @@ def loads(tokens: Array, experts: Array, topk: Array, ranks: Array, routing: Arr
     unique, back = np.unique(keys, axis=0, return_inverse=True)
     if len(_KEPT) > _KEPT_LIMIT:
         _KEPT.clear()
-    each = np.zeros((len(unique), 4 + len(BLOCKS)))
+    drawn_rows = np.zeros((len(unique), 4 + len(BLOCKS)))
     random = unique[:, 3] == RANDOM
-    each[random] = _random(*(unique[random, i] for i in (0, 1, 2, 4)))
-    each[~random] = [_kept(int(m), int(e), int(k), float(a), int(r)) for m, e, k, a, r in unique[~random]] or np.zeros((0, each.shape[1]))
-    columns = each[back.reshape(-1)]
+    drawn_rows[random] = _random(*(unique[random, i] for i in (0, 1, 2, 4)))
+    drawn_rows[~random] = [_kept(int(m), int(e), int(k), float(a), int(r)) for m, e, k, a, r in unique[~random]] or np.zeros(
+        (0, drawn_rows.shape[1])
+    )
+    columns = drawn_rows[back.reshape(-1)]
     return Loads(slots=columns[:, 0], used=columns[:, 1], least_used=columns[:, 2], hottest=columns[:, 3], blocks=columns[:, 4:])
 
 

@@ -64,10 +64,10 @@ def memory_line(result: StepResult) -> str:
     what = ("weights", memory.kv_bytes, "KV cache")
     if memory.activations_bytes:
         what = ("weights with gradients", memory.activations_bytes, "activations at least")
-    each = [f"{memory.weights_bytes / 1e9:.1f} GB of {what[0]}", f"{what[1] / 1e9:.1f} GB of {what[2]}"]
+    amounts = [f"{memory.weights_bytes / 1e9:.1f} GB of {what[0]}", f"{what[1] / 1e9:.1f} GB of {what[2]}"]
     if memory.state_bytes:
-        each.append(f"{memory.state_bytes / 1e9:.2f} GB of states")
-    held = f"{', '.join(each[:-1])} and {each[-1]}"
+        amounts.append(f"{memory.state_bytes / 1e9:.2f} GB of states")
+    held = f"{', '.join(amounts[:-1])} and {amounts[-1]}"
     if memory.fits:
         return f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB"
     room = memory.gpu_bytes - memory.weights_bytes - memory.state_bytes - memory.activations_bytes

@@ -67,9 +67,9 @@ class Curves:
         nearest."""
         known = [load_gpu(item) for item in self.of if name in self.of[item]]
 
-        def distance(each: GpuSpec) -> tuple[bool, bool, float]:
-            sort = (each.fabric_bytes_per_s is None) != (gpu.fabric_bytes_per_s is None)
-            return sort, each.architecture != gpu.architecture, abs(math.log(link_rate(each) / link_rate(gpu)))
+        def distance(other: GpuSpec) -> tuple[bool, bool, float]:
+            sort = (other.fabric_bytes_per_s is None) != (gpu.fabric_bytes_per_s is None)
+            return sort, other.architecture != gpu.architecture, abs(math.log(link_rate(other) / link_rate(gpu)))
 
         return min(known, key=distance)
 

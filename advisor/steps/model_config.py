@@ -359,14 +359,14 @@ def _experts(values: Mapping[str, Any], size: Any, layers: int, intermediate: in
     count = size("experts", 1)
     if count == 1:
         return None
-    each = size("expert_intermediate", intermediate)
+    expert_intermediate = size("expert_intermediate", intermediate)
     if values.get("model_type") in ("llama4_text", "llama4"):
-        each = int(values["intermediate_size"])
+        expert_intermediate = int(values["intermediate_size"])
     shared = size("shared_intermediate", 0) if any(values.get(key) for key in ALIASES["shared_intermediate"]) else 0
     if not shared:
-        shared = each * next((int(values[key]) for key in ALIASES["shared_experts"] if isinstance(values.get(key), int)), 0)
+        shared = expert_intermediate * next((int(values[key]) for key in ALIASES["shared_experts"] if isinstance(values.get(key), int)), 0)
     if not shared and values.get("model_type") in ("llama4_text", "llama4"):
-        shared = each
+        shared = expert_intermediate
     dense = next((int(values[key]) for key in ALIASES["dense_layers"] if isinstance(values.get(key), int)), 0)
     frequency = values.get("moe_layer_freq")
     step = values.get("interleave_moe_layer_step") or values.get("decoder_sparse_step") or values.get("expert_layer_period") or 1
@@ -379,7 +379,14 @@ def _experts(values: Mapping[str, Any], size: Any, layers: int, intermediate: in
     stored = _four_bits(values.get("quantization_config") or {})
     hidden = int(values.get("routed_expert_hidden_size") or values.get("moe_latent_size") or 0)
     return Experts(
-        count=count, top_k=size("top_k", 1), intermediate=each, layers=routed, shared=shared, gated=gated, mxfp4=stored, hidden=hidden
+        count=count,
+        top_k=size("top_k", 1),
+        intermediate=expert_intermediate,
+        layers=routed,
+        shared=shared,
+        gated=gated,
+        mxfp4=stored,
+        hidden=hidden,
     )
 
 

@@ -184,13 +184,13 @@ class _Step:
 
     def scores(self, count: int, pairs: float, heads: int) -> Iterator[Operator]:
         """Products of queries and keys, scaled, masked, normalised, and applied to the values."""
-        sequence, each, batch = self.sequence, self.model.head_dim, self.batch * heads
-        yield self.product("scores", count, sequence, sequence, each, batch)
-        yield self.product("attended values", count, sequence, each, sequence, batch)
+        sequence, head_dim, batch = self.sequence, self.model.head_dim, self.batch * heads
+        yield self.product("scores", count, sequence, sequence, head_dim, batch)
+        yield self.product("attended values", count, sequence, head_dim, sequence, batch)
         if self.training:
-            yield self.product("scores backward", 2 * count, sequence, each, sequence, batch)
-            yield self.product("attended values backward, scores", count, sequence, sequence, each, batch)
-            yield self.product("attended values backward, values", count, sequence, each, sequence, batch)
+            yield self.product("scores backward", 2 * count, sequence, head_dim, sequence, batch)
+            yield self.product("attended values backward, scores", count, sequence, sequence, head_dim, batch)
+            yield self.product("attended values backward, values", count, sequence, head_dim, sequence, batch)
         if self.compiled:
             yield from self.fused("scale, mask and softmax", count, pairs * sequence, 2.0, 3.0)
             if self.training:

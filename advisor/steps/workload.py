@@ -79,8 +79,8 @@ def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: s
     width = ELEMENT_BYTES[dtype or model.dtype]
     plain = ELEMENT_BYTES["fp32"] if (dtype or model.dtype) == "fp32" else 2
     experts = expert_parameters(model)
-    each = MXFP4_BYTES if model.experts and model.experts.mxfp4 else width
-    layers = ((parameters(model) - experts) * width + experts * each) / split.tensor * stages
+    weight_bytes = MXFP4_BYTES if model.experts and model.experts.mxfp4 else width
+    layers = ((parameters(model) - experts) * width + experts * weight_bytes) / split.tensor * stages
     embeddings = model.vocabulary * model.hidden * plain / split.tensor * (1 if model.tied or split.pipeline > 1 else 2)
     heads = max(model.kv_heads // split.tensor, 1) / model.kv_heads if model.latent is None else 1.0
     if training:
@@ -122,8 +122,8 @@ def parameters(model: Architecture) -> float:
         total += model.experts.layers * matrices * model.hidden * model.experts.shared
         total += model.experts.layers * 2 * model.hidden * model.experts.hidden
     if model.recurrence:
-        each = sum(columns * depth for columns, depth in model.recurrence.matrices(model.hidden).values())
-        total += model.recurrence.layers * each
+        per_layer = sum(columns * depth for columns, depth in model.recurrence.matrices(model.hidden).values())
+        total += model.recurrence.layers * per_layer
     return float(total) + expert_parameters(model)
 
 

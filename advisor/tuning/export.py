@@ -111,7 +111,7 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
     name = table_name(plan.target)
     if name is None:
         return None, ()
-    launches = {launch.share: launch for launch in plan.target.launches}
+    launches = {launch.decision_id: launch for launch in plan.target.launches}
     updates: dict[int, Configuration] = {}
     tuned = tuple(plan.tokens.values())
     warnings = []

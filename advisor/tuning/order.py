@@ -135,7 +135,7 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     for _, problem in problems:
         label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
         launches[label] = PlannedLaunch(
-            id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", share=label
+            id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", decision_id=label
         )
     space = kernel_space(kernel).batch
     return Target(title=kernel.function, gpu=_gpu(order), launches=tuple(launches.values()), space=space, warnings=left_out), kernel
@@ -187,7 +187,7 @@ def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...
             f"tune that table: `advisor tune {name}`, by the path beside this one",
         )
     said = f"{ops} runs with the entries of {name}: left out here, and tuned by naming that table"
-    if op is None and any(launch.fixed for launch in kept):
+    if op is None and any(launch.frozen_parameters for launch in kept):
         said += f"; {'+'.join(dict.fromkeys(launch.problem.op for launch in kept))} keeps its {SHARED}, which {ops} runs with as well "
         said += "(without that table beside it, a copy of this one is tuned for both, and over all of them)"
     return replace(target, launches=kept), (said,) if op is None else ()
@@ -195,7 +195,7 @@ def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...
 
 def with_fixed(configuration: Configuration, launch: PlannedLaunch) -> Configuration:
     """An entry of a `_down` table as w2 is launched with it: in what w13's entry decides, as the launch runs today."""
-    if not launch.fixed or launch.configuration is None:
+    if not launch.frozen_parameters or launch.configuration is None:
         return configuration
     return down_configuration(launch.configuration, configuration)
 
@@ -206,7 +206,7 @@ def may_be_tried(space: SearchSpace, launch: PlannedLaunch) -> NDArray[np.bool_]
     The other launch is not measured here, so that nothing is known of what another value would do to it; and w2's is overridden.
     """
     today = launch.configuration
-    return space.matching({} if today is None else {name: today.parameters[name] for name in launch.fixed})
+    return space.matching({} if today is None else {name: today.parameters[name] for name in launch.frozen_parameters})
 
 
 def restricted(prior: Prior, allowed: NDArray[np.bool_], why: str) -> Prior:

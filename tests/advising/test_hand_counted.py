@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch

@@ -10,7 +10,7 @@ import pytest
 
 from advisor import advise
 from advisor.advising import live
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.launches import written_values
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch

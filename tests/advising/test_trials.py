@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.advising.trials import DOUBT
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.launches.launch import Inspection, inspect_launch

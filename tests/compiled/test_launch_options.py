@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import SourceFile, parse_source

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.advising.kernel_report import advise_compiled
 from advisor.advising.missing_options import say_contents
-from advisor.advising.of_compiled import advise_compiled
 from advisor.compiled.demand.likely_places import NOT_TOLD, in_words
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu

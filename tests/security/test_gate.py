@@ -16,7 +16,7 @@ from advisor.compiled.compiler.kernel import CompileRequest, Target
 from advisor.compiled.compiler.pool import Worker
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import parse_source
-from advisor.system.errors import NoRoomError
+from advisor.system.errors import NoSandboxError
 from tests.comparison.repository import Repository
 
 from .rooms import kernel_request, need_walls, unguard
@@ -166,7 +166,7 @@ def test_what_had_no_walls_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert pool.is_sealed()
     lacking_landlock(tmp_path, monkeypatch)
-    with pytest.raises(NoRoomError, match="a wall does not stand as a kernel is to be compiled; got files: the kernel has no Landlock"):
+    with pytest.raises(NoSandboxError, match="a wall does not stand as a kernel is to be compiled; got files: the kernel has no Landlock"):
         compile_kernel(request)
     monkeypatch.setattr(pool, "is_sealed", lambda: False)
     assert compile_kernel(request).ptx

@@ -154,7 +154,7 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
     here = _on_gpu(file.rows, target)
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
-        shares[launch.share].append(launch)
+        shares[launch.decision_id].append(launch)
     groups = [_match_group(file, group, here, target) for group in shares.values()]
     launches = {launch.id: launch for group in groups for launch in group.launches}
     measured = {name: its for group in groups for name, its in group.measured.items()}

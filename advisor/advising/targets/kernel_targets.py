@@ -66,9 +66,9 @@ def fused_moe_kernel(request: Request) -> Target:
                     configuration=used,
                     tokens=tokens,
                     source=f"{STACKS[stack]}'s default, as without a table",
-                    share=f"w2-M{tokens}" if apart and op == "w2" else f"M{tokens}",
-                    fixed=(SHARED,) if apart else (),
-                    sort=f"M{tokens}" if apart else None,
+                    decision_id=f"w2-M{tokens}" if apart and op == "w2" else f"M{tokens}",
+                    frozen_parameters=(SHARED,) if apart else (),
+                    row_sort_id=f"M{tokens}" if apart else None,
                 )
             )
     routing: tuple[str, ...] = (routing_assumed(request),)
@@ -201,7 +201,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
             kernel=name,
             configuration=None,
             source="not given: the best of the kernel's space is shown",
-            share="-".join(map(str, chosen.values())),
+            decision_id="-".join(map(str, chosen.values())),
             tokens=chosen.get("M"),
             problem=Problem(
                 family=entry["family"],
@@ -216,7 +216,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
         for chosen in problems
         for op in entry["ops"]
     )
-    launches = tuple(replace(launch, untuned=_untuned(source, entry, launch.problem, gpu)) for launch in launches)
+    launches = tuple(replace(launch, default_configuration=_untuned(source, entry, launch.problem, gpu)) for launch in launches)
     others = [other for other in described if other != name] if kernel is None else []
     assumed = [f"{key}={size}" for key, size in example.items() if key not in (request.sizes or {}) and not (key == "M" and request.tokens)]
     return Target(

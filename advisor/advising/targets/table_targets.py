@@ -160,9 +160,9 @@ def fused_moe_table(table: Table, request: Request) -> Target:
                 entry_key=chosen.key,
                 tokens=tokens,
                 source=f"table entry {chosen.key}",
-                share=f"M{tokens}",
-                fixed=(SHARED,) if apart is not None else (),
-                sort=f"M{tokens}" if apart is not None and not name.down else None,
+                decision_id=f"M{tokens}",
+                frozen_parameters=(SHARED,) if apart is not None else (),
+                row_sort_id=f"M{tokens}" if apart is not None and not name.down else None,
             )
             if apart is not None and other is not None and op == "w2":
                 key, entry = apart
@@ -175,7 +175,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
                         entry=entry,
                         entry_key=key,
                         source=f"_down table entry {key}",
-                        share=f"w2-M{tokens}",
+                        decision_id=f"w2-M{tokens}",
                         table=other,
                     )
                 )
@@ -232,7 +232,7 @@ def gemm_table(table: Table, request: Request) -> Target:
                 entry=chosen.configuration,
                 entry_key=chosen.key,
                 source=f"table entry {chosen.key}",
-                share=f"M{tokens}",
+                decision_id=f"M{tokens}",
             )
         )
     _some(launches, table, warnings)

@@ -64,7 +64,9 @@ def kernel_row(
     sides: list[Sequence[LaunchReport] | None] = [None, None]
     for side, best in enumerate(chosen):
         if best is not None:
-            launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
+            launch = PlannedLaunch(
+                id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, decision_id=name
+            )
             target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
             sides[side] = advise_target(target, predictor, command="").launches
     row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.advising.kernel_reports import compiled_report
+from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
 from advisor.comparison.static import static_row

@@ -3,7 +3,7 @@
 Triton looks up, and calls, what the tree of a kernel names, and runs constexpr functions. What a tree may contain at all is said by
 `advisor.python_source.language`. Here two looks are taken at what names turn out to be: `check_chains` at those that a module starts from,
 before anything is compiled, and `watch` (of kernels) and `held` (of constexpr functions) at each attribute, call and operator, wherever it
-came from. What is not on the list is refused in words. A list can be outwitted; then the room holds (`advisor.system.room`).
+came from. What is not on the list is refused in words. A list can be outwitted; then the room holds (`advisor.system.sandbox`).
 """
 
 from __future__ import annotations

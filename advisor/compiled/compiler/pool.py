@@ -20,7 +20,7 @@ from typing import Any
 
 from advisor.compiled.compiler.answers import read_answer
 from advisor.python_source import language
-from advisor.system import room, triton_install
+from advisor.system import sandbox, triton_install
 from advisor.system.settings import COMPILE_LIMIT_S, read_settings
 from advisor.system.triton_install import interpreter
 
@@ -120,11 +120,11 @@ class Worker:
         self.lock = _locked(Path(self.folder, MAKING), os.O_CREAT)
         Path(self.folder, MAKING).rename(Path(self.folder, LOCK))  # there only while it is held: nobody takes it before this worker does
         Path(self.folder).chmod(0o711)  # the user that root becomes must get through to its own
-        environment = room.passed(os.environ, self.folder)
+        environment = sandbox.passed(os.environ, self.folder)
         # Fusion as Triton 3.9 does it by default; said so, it does not warn.
         environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
         environment["TRITON_INTERPRET"] = "0"
-        places = {"room": room.__file__, "language": language.__file__}
+        places = {"room": sandbox.__file__, "language": language.__file__}
         given = {"parent": os.getpid(), "folder": self.folder, "places": places, "triton": _triton_place()}
         self.process = subprocess.Popen(
             # Isolated, from "/": what it imports before the walls stand comes from Python and from what is installed for it.
@@ -148,7 +148,7 @@ class Worker:
                     stream.close() if stream else None
         if self.folder is not None:
             with contextlib.suppress(OSError):
-                room.remove_folder(self.folder)
+                sandbox.remove_folder(self.folder)
             os.close(self.lock)
             self.folder = None
 
@@ -171,7 +171,7 @@ def remove_abandoned() -> None:
             except FileNotFoundError:  # it is just being made, or was half removed
                 if time.time() - about.st_mtime < HALF_MADE_S:
                     continue
-            room.remove_folder(str(each))
+            sandbox.remove_folder(str(each))
 
 
 def _locked(path: Path, create: int = 0) -> int:
@@ -274,7 +274,7 @@ def walls() -> dict[str, str]:
         answer = worker.ask({"walls": True}, COMPILE_LIMIT_S)
     finally:
         worker.close()
-    return answer["walls"] if "walls" in answer else dict.fromkeys(room.WALLS, str(answer["error"]))
+    return answer["walls"] if "walls" in answer else dict.fromkeys(sandbox.WALLS, str(answer["error"]))
 
 
 def room_lacks() -> str:

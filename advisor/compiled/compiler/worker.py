@@ -1,6 +1,6 @@
 """The process that compiles. Needs triton and the standard library only, so that any interpreter that has triton can run it.
 
-It runs nothing of a request itself. Each is answered by two processes that end with it, each in a room of its own (`advisor.system.room`):
+It runs nothing of a request itself. Each is answered by two processes that end with it, each in its own sandbox (`advisor.system.sandbox`):
 
 - the reader makes Triton's IR of the source (`frontend`). It writes no file and starts no process, and holds no descriptor but of the pipe
   that takes its IR, or why there is none;

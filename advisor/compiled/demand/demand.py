@@ -15,9 +15,16 @@ from advisor.compiled.demand.collected import COLUMNS, AccessPart, Collected, ac
 from advisor.compiled.demand.costs import cost, element_bytes, right_operand
 from advisor.compiled.demand.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.demand.evaluate import evaluate
+from advisor.compiled.demand.footprints import (
+    footprints,
+    likely_footprints,
+    likely_unused_bytes,
+    not_told_apart,
+    rewritten_bytes,
+    unlocated,
+)
 from advisor.compiled.demand.likely_places import untold_place
 from advisor.compiled.demand.loops import EXACT_WORK
-from advisor.compiled.demand.passing import footprints, likely_footprints, likely_unused_bytes, not_told_apart, rewritten_bytes, unlocated
 from advisor.compiled.demand.products import Names
 from advisor.compiled.ir.arithmetic import distinct_values, divisors
 from advisor.compiled.ir.execution import Inputs, not_given, what_holds

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.accesses import AccessCounter, descriptor_parts, request
 from advisor.compiled.demand.costs import element_bytes
-from advisor.compiled.demand.loops import EXACT_TRIPS, MAX_TRIPS, WHILE_WORK, Effort, Environment, Walk, bounds
+from advisor.compiled.demand.loops import EXACT_TRIPS, MAX_TRIPS, WHILE_WORK, Environment, EvalBudget, Walk, bounds
 from advisor.compiled.demand.products import Padding, products
 from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import compute, constant
@@ -49,19 +49,19 @@ def evaluate(module: Module, inputs: Inputs, grid: tuple[int, int, int], indices
     Raises:
         IrError: The kernel calls a function that is not part of it once compiled.
     """
-    return _Evaluator(module, inputs, grid, indices, Effort(work)).run()
+    return _Evaluator(module, inputs, grid, indices, EvalBudget(work)).run()
 
 
 class _Evaluator:
     """Walks the operations of a module. What it finds goes into the `execution` of each call; the rest is what all calls share."""
 
-    def __init__(self, module: Module, inputs: Inputs, grid: tuple[int, int, int], indices: NDArray[np.int64], effort: Effort) -> None:
+    def __init__(self, module: Module, inputs: Inputs, grid: tuple[int, int, int], indices: NDArray[np.int64], budget: EvalBudget) -> None:
         self.kernel = module.kernel
         self.inputs = inputs
         self.grid = grid
         self.indices = indices
         self.programs = len(indices)
-        self.effort = effort
+        self.budget = budget
         self.remembered = Remembered()
         self.places = PlaceRecorder(indices, self.remembered)
         self.accesses = AccessCounter(self.remembered, self.places)
@@ -152,7 +152,7 @@ class _Evaluator:
             else:
                 execution.blocks[part] = some.counts
         for op in block.operations:
-            self.effort.steps += 1
+            self.budget.steps += 1
             self._operation(op, environment, running, execution)
         last = block.operations[-1] if block.operations else None
         return environment.values(last.operands) if last is not None and last.name in ("scf.yield", "scf.condition") else []
@@ -277,8 +277,8 @@ class _Evaluator:
         if reasons := low.reasons | high.reasons | step.reasons:
             loop.reasons |= reasons
             execution.assume(reasons, "the trips of a loop", op, self._trips_assumed())
-        start, pace, each = bounds(low, high, step, self.inputs.assumed_trips)
-        trips = np.where(running.active, np.broadcast_to(each, self.programs), 0.0)
+        start, pace, trip_counts = bounds(low, high, step, self.inputs.assumed_trips)
+        trips = np.where(running.active, np.broadcast_to(trip_counts, self.programs), 0.0)
         counts = running.counts
         loop.entries += counts
         loop.trips += counts * trips
@@ -291,7 +291,7 @@ class _Evaluator:
             running=running.assuming(not certain),
             execution=execution,
             body=lambda now, into: self._region(op.regions[0], environment, now, into),
-            effort=self.effort,
+            budget=self.budget,
             remembered=self.remembered,
         )
         final, sampled = walk.all(trips, {name: environment.value(first) for name, first in carried if name in environment.needed})
@@ -314,10 +314,10 @@ class _Evaluator:
         passed: list[Value] = []
         certain = True
         for trip in range(MAX_TRIPS):
-            if trip >= EXACT_TRIPS and self.effort.work_left <= 0:
+            if trip >= EXACT_TRIPS and self.budget.work_left <= 0:
                 execution.approximations.add(f"a loop{op.in_line} was followed for {trip} trips only: working them all out takes too long")
                 break
-            steps = self.effort.steps
+            steps = self.budget.steps
             out = self._region(before, environment, running, execution)
             if not out:
                 break
@@ -339,7 +339,7 @@ class _Evaluator:
             out = self._region(after, environment, running, execution)
             for (name, _), value in zip(carried, out, strict=False):
                 environment.held[name] = values.select_programs(running.active, value, environment.held[name])
-            self.effort.work_left -= (self.effort.steps - steps) * WHILE_WORK
+            self.budget.work_left -= (self.budget.steps - steps) * WHILE_WORK
         else:
             execution.approximations.add(f"a loop{op.in_line} was followed for {MAX_TRIPS} trips only")
         for name, value in zip(op.results, passed, strict=False):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
-from advisor.compiled.demand.passing import likely_footprints
+from advisor.compiled.demand.footprints import likely_footprints
 from advisor.compiled.ir.execution import POSITIONS, Inputs, not_given, what_holds
 from advisor.compiled.ir.ir import Operation
 from advisor.python_source.stride_use import STRIDE_NAME

@@ -39,7 +39,7 @@ State = dict[str, Value]
 
 
 @dataclass(slots=True)
-class Effort:
+class EvalBudget:
     """What the evaluation has taken, and what it may still take.
 
     Attributes:
@@ -85,7 +85,7 @@ class Walk:
     running: Running
     execution: Execution
     body: Callable[[Running, Execution], list[Value]]
-    effort: Effort
+    budget: EvalBudget
     remembered: Remembered
     counter: str = field(init=False)
     names: list[str] = field(init=False)
@@ -141,27 +141,27 @@ class Walk:
 
     def _shortened(self, trips: Count, state: State) -> tuple[State, bool]:
         """A long loop, by samples where trips do alike, else one by one as far as that is affordable."""
-        effort, longest = self.effort, int(trips.max())
-        steps = effort.steps
+        budget, longest = self.budget, int(trips.max())
+        steps = budget.steps
         advances = self._advances(state)
         irregular = regularity(self.op)
         known = {n: v.known for n, v in self.environment.held.items()}
         # What is not known is assumed the same in all trips; a branch that was not taken yet may turn out known.
         deciding = any(known.get(name, True) for name in irregular.deciding)
         carried = advances is None or any(name in state and state[name].known for name in irregular.carried)
-        work = max((effort.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
-        affordable = min(int(effort.work_left / work), MAX_TRIPS)
+        work = max((budget.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
+        affordable = min(int(budget.work_left / work), MAX_TRIPS)
         edges = any(known.get(name, True) for name in irregular.edges)
         # Where an access goes somewhere else in each trip, no few of them say where (a page from a table), nor where a condition changes.
         scattered = longest * work <= ADDRESS_WORK and (edges or any(known.get(name, True) for name in irregular.addresses))
         if (carried or deciding or scattered) and longest <= affordable:
-            effort.work_left -= longest * work
+            budget.work_left -= longest * work
             return self._exact(trips, state), False
         if advances is None or carried:
             return self._exact(trips, state, max(affordable, EXACT_TRIPS)), True
         if deciding:
             self.execution.approximations.add(f"a loop{self.op.in_line} was sampled, and its trips are not alike")
-            effort.work_left -= affordable * work
+            budget.work_left -= affordable * work
         return self._sampled(trips, state, advances, max(affordable, SAMPLES) if deciding else None, edges), True
 
     def _typical_size(self) -> float:

@@ -121,7 +121,7 @@ CONSIDERABLE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passing:
+class DramFootprint:
     """Bytes, each once.
 
     Attributes:
@@ -137,7 +137,7 @@ class Passing:
     in_place: float
 
 
-def certain_passing(demand: KernelDemand) -> Passing:
+def certain_footprint(demand: KernelDemand) -> DramFootprint:
     """What passes whatever the data are, and whatever tensors addresses lead to that are not those of an argument."""
     read = _before(demand, demand.read_footprints)
     written = demand.written_footprints
@@ -153,7 +153,7 @@ def certain_passing(demand: KernelDemand) -> Passing:
     all_read = max(own_read, other_read - updated)  # old values of what is updated count as read already
     in_place += min(other_read, own_written) + min(other_written, own_read)
     in_place += sum(min(read.get(name, 0.0), written.get(other, 0.0)) for name in elsewhere for other in elsewhere if name != other)
-    return Passing(
+    return DramFootprint(
         read=all_read,
         written=all_written,
         results=all_written - updated,
@@ -161,12 +161,12 @@ def certain_passing(demand: KernelDemand) -> Passing:
     )
 
 
-def likely_passing(demand: KernelDemand) -> Passing:
+def likely_footprint(demand: KernelDemand) -> DramFootprint:
     """What passes if all is so that a prediction takes for likely: tensors behind loaded addresses are others than the arguments'."""
     read, written = _before(demand, demand.likely_read_footprints), demand.likely_written_footprints
     results = sum(count for name, count in written.items() if name not in demand.updated)
     in_place = _in_both(demand.likely_footprint_bytes, read, demand.likely_read_footprints, written)
-    return Passing(read=sum(read.values()), written=sum(written.values()), results=results, in_place=in_place)
+    return DramFootprint(read=sum(read.values()), written=sum(written.values()), results=results, in_place=in_place)
 
 
 def not_told_apart(demand: KernelDemand) -> dict[str, str]:

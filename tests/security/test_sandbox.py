@@ -14,7 +14,7 @@ import pytest
 
 from advisor.compiled.compiler.answers import INTERFERED
 from advisor.compiled.compiler.pool import Worker
-from advisor.system import room
+from advisor.system import sandbox
 
 from .rooms import SECRET, kernel_request, listening, need_walls, python
 
@@ -98,7 +98,7 @@ def test_what_runs_in_the_room_reaches_nothing(how: str, room_worker: Worker, th
     assert SECRET not in str(answer)
     assert state(there) == before
     assert "Error" in answer["error"].removeprefix("“ValueError: "), answer
-    assert room_worker.ask({"walls": True}, 30)["walls"] == dict.fromkeys(room.WALLS, "")  # it goes on
+    assert room_worker.ask({"walls": True}, 30)["walls"] == dict.fromkeys(sandbox.WALLS, "")  # it goes on
 
 
 def test_machine_code_cannot_be_brought_along(room_worker: Worker, there: Path, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_machine_code_cannot_be_brought_along(room_worker: Worker, there: Path, 
 def test_nothing_of_the_environment_is_handed_on(room_worker: Worker) -> None:
     answer = room_worker.ask(python("import ctypes, os\nreturn sorted(os.environ)"), 30)
     names = set(eval(answer["error"].strip("“”").removeprefix("ValueError: ")))
-    assert names <= room.PASSED | {"HOME", "TMPDIR", *room.OURS}
+    assert names <= sandbox.PASSED | {"HOME", "TMPDIR", *sandbox.OURS}
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def launch_reports(
     measured = measured or {}
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
-        shares[launch.share].append(launch)
+        shares[launch.decision_id].append(launch)
     reports: list[LaunchReport] = []
     held = held_configurations(target, predictor, WORTH_CHANGING, {name: item.latency.us for name, item in measured.items()})
     for group in shares.values():
@@ -159,7 +159,7 @@ def _group(
     reports, alone = [], Pricing(predictor=predictor)
     for draft in drafts:
         others = tuple(other for other in sharing if other.id != draft.launch.id)
-        pricing = replace(alone, sharing=others, fixed=draft.launch.fixed)
+        pricing = replace(alone, sharing=others, fixed=draft.launch.frozen_parameters)
         reports.append(
             _report(
                 draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing, kept if offered is None else None
@@ -318,7 +318,7 @@ def _report(
         faults=diagnosis.faults,
         library=predictor.library_reference(draft.batch, gpu),
         kept=kept,
-        decision=launch.sort or launch.share,
+        decision=launch.row_sort_id or launch.decision_id,
     )
 
 
@@ -374,12 +374,12 @@ def held_configurations(
     """
     sorts: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
-        if launch.fixed:
-            sorts[launch.sort or launch.id].append(launch)
+        if launch.frozen_parameters:
+            sorts[launch.row_sort_id or launch.id].append(launch)
     held: dict[str, Configuration] = {}
     for group in sorts.values():
         now = sum(measured_us.get(launch.id, np.inf) for launch in group)
-        rows = _rows(group, target, predictor, worth, now) if group[0].sort is not None else None
+        rows = _rows(group, target, predictor, worth, now) if group[0].row_sort_id is not None else None
         for launch in group:
             if launch.configuration is not None:
                 changed = {} if rows is None else {SHARED: rows}

@@ -111,7 +111,7 @@ _READ_SEARCH = 2
 """The capability to read what belongs to others, which what ran as root keeps: Landlock decides what of it is read."""
 
 
-class Unbuilt(Exception):  # noqa: N818
+class SandboxUnavailable(Exception):  # noqa: N818
     """A wall that does not stand; the text says why."""
 
 
@@ -147,13 +147,13 @@ class Room:
     def _ruleset(self, folder: str | None) -> int:
         """Descriptor of Landlock's rules for a process that may write `folder`, or nothing."""
         if self.version < 1:
-            raise Unbuilt("the kernel has no Landlock (Linux 5.13 and newer have it, where it is not switched off)")
+            raise SandboxUnavailable("the kernel has no Landlock (Linux 5.13 and newer have it, where it is not switched off)")
         rights = (1 << _KNOWN_RIGHTS.get(self.version, 16)) - 1
         attributes = struct.pack("QQQ", rights, 3, 3)[: 8 if self.version < 4 else 16 if self.version < 6 else 24]
         libc = ctypes.CDLL(None, use_errno=True)
         rules = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
         if rules < 0:
-            raise Unbuilt(f"Landlock: {os.strerror(ctypes.get_errno())}")
+            raise SandboxUnavailable(f"Landlock: {os.strerror(ctypes.get_errno())}")
         looked_at = _READ_FILE | _READ_FOLDER | _EXECUTE
         for allowed, paths in (
             (looked_at, self.looked_at), (_READ_FILE | 1 << 1 | _IOCTL, ("/dev/null",)),
@@ -182,7 +182,7 @@ class Room:
             try:
                 build()
                 lacking[name] = ""
-            except Unbuilt as error:
+            except SandboxUnavailable as error:
                 lacking[name] = str(error)
             except (OSError, ValueError, AttributeError, ImportError) as error:
                 lacking[name] = f"{type(error).__name__}: {error}"
@@ -200,7 +200,7 @@ class Room:
         if self.is_root and (user := _nobody_with(folder)) is not None:
             _become(user)
         elif self.is_root:
-            raise Unbuilt("root is not held to a limit on processes, and may become nobody else here")
+            raise SandboxUnavailable("root is not held to a limit on processes, and may become nobody else here")
 
     def _shut(self, folder: str | None) -> None:
         """Landlock, from here on."""
@@ -208,10 +208,10 @@ class Room:
         rules = self._ruleset(folder)
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.syscall(_RESTRICT_SELF, rules, 0):
-            raise Unbuilt(f"Landlock: {os.strerror(ctypes.get_errno())}")
+            raise SandboxUnavailable(f"Landlock: {os.strerror(ctypes.get_errno())}")
         os.close(rules)
         if self.version < MINIMUM_LANDLOCK:
-            raise Unbuilt(
+            raise SandboxUnavailable(
                 f"Landlock stands, but its version {self.version} lets files be emptied, which {MINIMUM_LANDLOCK} (Linux 6.2) does not"
             )
 
@@ -220,13 +220,13 @@ class Room:
         _no_new_privileges()
         machine = platform.machine()
         if sys.platform != "linux" or machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
-            raise Unbuilt(f"the system calls of {sys.platform} on {machine} are unknown here")
+            raise SandboxUnavailable(f"the system calls of {sys.platform} on {machine} are unknown here")
         program = filter_program(machine, signals=self.version >= 6, programs=programs)
         buffer = ctypes.create_string_buffer(program, len(program))
         header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.syscall(_ARCHITECTURES[machine][2], 1, 0, header):
-            raise Unbuilt(f"seccomp: {os.strerror(ctypes.get_errno())}")
+            raise SandboxUnavailable(f"seccomp: {os.strerror(ctypes.get_errno())}")
 
 
 OURS = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "LC_CTYPE")
@@ -302,7 +302,7 @@ def probe() -> dict[str, str]:
 
 def _no_new_privileges() -> None:
     if sys.platform != "linux" or ctypes.CDLL(None).prctl(38, 1, 0, 0, 0):
-        raise Unbuilt("the kernel does not let a process give up its privileges")
+        raise SandboxUnavailable("the kernel does not let a process give up its privileges")
 
 
 def _allow(libc: Any, rules: int, path: str, allowed: int) -> None:
@@ -383,4 +383,4 @@ def _become(user: int) -> None:
     os.setresuid(user, user, user)
     header, bit = struct.pack("Ii", 0x20080522, 0), 1 << _READ_SEARCH
     if libc.capset(header, struct.pack("IIIIII", bit, bit, bit, 0, 0, 0)) or libc.prctl(47, 2, _READ_SEARCH, 0, 0):  # PR_CAP_AMBIENT_RAISE
-        raise Unbuilt(f"capabilities: {os.strerror(ctypes.get_errno())}")
+        raise SandboxUnavailable(f"capabilities: {os.strerror(ctypes.get_errno())}")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
-from advisor.advising.kernel_reports import KernelReports
+from advisor.advising.kernel_launches import KernelReports
 from advisor.advising.launch_facts import gpu_figures, warm_cache
 from advisor.advising.measured.profiles import timed
 from advisor.advising.missing_options import is_tuned
