@@ -61,7 +61,7 @@ class AnalyticalPredictor:
         least = _least(problem, library_configurations(problem, gpu), gpu)
         if problem.family != "fused_moe" or problem.op not in MOE_PRODUCTS:
             return least
-        served = _of_configurations(problem, stack_configuration(problem, gpu), gpu)
+        served = _of_configurations(problem, stack_configuration(problem, gpu), gpu, by_hand=gpu.vendor == "amd")
         launches = np.isfinite(served.us)
         us, low, high = (np.where(launches, np.maximum(a, b), b) for a, b in zip(_columns(served), _columns(least), strict=True))
         return Prediction(us=us, low_us=low, high_us=high, learned=served.learned)
@@ -169,10 +169,11 @@ def interval(us: Array, gpu: GpuSpec, products: bool) -> tuple[Array, Array, Arr
     return middle, low, high
 
 
-def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
+def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, by_hand: bool = False) -> Prediction:
+    """Of Triton's launches, or of those of kernels that were written by hand, as engines have for AMD (AITER)."""
     needed, asked = pipelines.work(problem, gpu), pipelines.demand(problem, configuration, gpu)
     least = pipelines.config_bound(needed, asked, gpu, problem.cache).us
-    return _with_interval(np.maximum(pipelines.latency_us(asked, gpu), least), least, gpu, bool(asked.per_cta["tensor"].any()))
+    return _with_interval(np.maximum(pipelines.latency_us(asked, gpu), least), least, gpu, not by_hand and bool(asked.per_cta["tensor"].any()))
 
 
 def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:

@@ -79,7 +79,7 @@ def test_without_a_grid_no_time_is_shown_whatever_the_sizes(tmp_path: Path) -> N
     path = tmp_path / "scale.py"
     path.write_text(SCALE)
     asked = LaunchOptions(arguments={"n": N})
-    (launch,) = (result := advise_compiled(f"{path}::scale", H100, cache="cold", command="", asked=asked, try_s=0.0)).launches
+    (launch,) = (result := advise_compiled(f"{path}::scale", H100, cache="cold", command="", launch_options=asked, try_s=0.0)).launches
     assert result.verdict.current_us == 0 and of_one_program(launch, result)
 
 
