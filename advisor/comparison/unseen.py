@@ -23,8 +23,9 @@ MOST_READ = 300
 """Files of kernels that are read for what they import: each takes some 20 ms."""
 NOT_COMPARED = "The file did not change, but what its kernels or launches import did: they are not compared."
 WORD = re.compile(r"\w+")
-REWRITING = re.compile(rb"^[ \t]*+(?!#)[^\n]*[ \t][-!]?(?:working-tree-encoding|ident)(?![^\s=])[^\n]*", re.MULTILINE)
-"""Lines of attributes by which git writes out another text than it holds, whatever is configured."""
+REWRITING = re.compile(rb"^[ \t\r]*+(?!#)[^\n]*[ \t\r\"][-!]?(?:working-tree-encoding|ident)(?![^\s=\0])[^\n]*", re.MULTILINE)
+"""Lines of attributes by which git writes out another text than it holds, whatever is configured. Blanks of git's are carriage returns too;
+after a quoted pattern it needs none, and a null byte ends a line."""
 
 
 def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) -> tuple[list[Subject], list[str]]:

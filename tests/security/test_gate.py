@@ -98,6 +98,17 @@ def test_a_change_does_not_say_what_gates_it(
     assert "Not passed" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("said", ["", "[kernels.'k.py::k']\nargs = {N = 16}", "[kernels.'k.py']\nargs = {N = 32}", "gpus = ['A100']"])
+def test_a_change_does_not_say_at_which_launch_it_is_judged(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_walls()
+    kernel = KERNEL.replace(" = 16", "").replace("    tl.store", "    tl.static_assert(N < 64)\n    tl.store")
+    launch = "\nimport torch\n\ndef run():\n    k[(1,)](torch.empty(64, dtype=torch.float32, device='cuda'), N=64, num_warps=4)\n"
+    assert compared(PLAIN + kernel + launch, tmp_path, monkeypatch, **{"advisor.toml": said}) == 1
+    assert "CompileTimeAssertionFailure" in capsys.readouterr().out
+
+
 ENCODED = {
     "bytes that are no text": b"# \xff\n" + (PLAIN + KERNEL).encode(),
     "an encoding that is none of text": b"# coding: rot13\n" + (PLAIN + KERNEL).encode(),
@@ -110,6 +121,23 @@ def test_a_file_that_cannot_be_read_does_not_pass(
 ) -> None:
     need_walls()
     assert compared(ENCODED[how], tmp_path, monkeypatch) == 1
+    assert "Not passed" in capsys.readouterr().out
+
+
+NO_WORDS = {
+    "no Python": b"x = = 1\n",
+    "another encoding": b"# coding: utf-7\n" + (PLAIN + KERNEL).replace("triton", "+AHQ-riton").encode(),
+    "letters of another width": (PLAIN + KERNEL).replace("triton", "\uff54riton").replace("tl.store", "tl.nothing").encode(),
+}
+
+
+@pytest.mark.parametrize("how", list(NO_WORDS))
+def test_a_file_without_the_words_of_kernels_does_not_pass(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python runs what is no word of Triton's as bytes, or refuses it: neither is a kernel that was taken out."""
+    need_walls()
+    assert compared(NO_WORDS[how], tmp_path, monkeypatch) == 1
     assert "Not passed" in capsys.readouterr().out
 
 
