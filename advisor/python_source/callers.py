@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, other_values
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted
 
 if TYPE_CHECKING:
     from advisor.python_source.source import SourceFile
@@ -119,7 +119,7 @@ class _Calls:
         for file in self.files:
             graph = file.module_names
             for call in graph.calls.get(called.rpartition(".")[2], ()):
-                text = dotted(call.func) or ""
+                text = dotted(call.func)
                 if text != called and not text.endswith(f".{called}"):
                     continue
                 around = graph.scopes_around(call)

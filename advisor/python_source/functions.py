@@ -12,7 +12,8 @@ from typing import Any
 from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_names import DECORATORS
-from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError, dotted
+from advisor.python_source.language import dotted
+from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -107,7 +108,7 @@ class FunctionReader(Evaluator):
 
     def origin(self, node: ast.expr) -> str:
         """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
-        root, dot, rest = (dotted(node) or "").partition(".")
+        root, dot, rest = dotted(node).partition(".")
         return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
 
     def has(self, node: ast.Attribute) -> bool:
@@ -116,7 +117,7 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It is no module of triton's, or that is not known.
         """
-        owner = dotted(node.value) or ""
+        owner = dotted(node.value)
         root = owner.partition(".")[0]
         if root not in self.roots or root in self.names:
             raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
@@ -328,7 +329,7 @@ class FunctionReader(Evaluator):
         constant = CONSTANTS.get(origin)
         if constant is not None:
             return constant
-        name = origin or dotted(node) or ""
+        name = origin or dotted(node)
         if name in ("torch.version.cuda", "torch.version.hip"):
             return target_questions.torch_version(node.attr, self.surroundings.backend)
         if node.attr == "__version__" and name == "triton.__version__":
@@ -340,7 +341,7 @@ class FunctionReader(Evaluator):
             return "cuda"  # torch calls AMD's GPUs so too
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
-        if isinstance(node.value, ast.Call) and (dotted(node.value.func) or "").endswith("get_current_target"):
+        if isinstance(node.value, ast.Call) and dotted(node.value.func).endswith("get_current_target"):
             return self._member(self.visit(node.value), node)
         return super()._attribute(node)
 
@@ -368,7 +369,7 @@ class FunctionReader(Evaluator):
         return str(value)
 
     def _call(self, node: ast.Call) -> Any:
-        name = dotted(node.func) or ""
+        name = dotted(node.func)
         found = target_questions.answer(self, node, name)
         if found is not target_questions.UNANSWERED:
             return found

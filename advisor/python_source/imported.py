@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from advisor.python_source.bindings import is_none
 from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import, imports_in
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 
 
@@ -116,7 +116,7 @@ def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
 
 def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
     """Whether an expression is a module of triton's by its name: `triton.language.extra.libdevice`."""
-    root, *parts = (dotted(value) or "").split(".")
+    root, *parts = dotted(value).split(".")
     return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.module_names.triton_roots)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from advisor.python_source.bindings import Function, Graph, arguments, is_none
 from advisor.python_source.imports import Import, is_triton_jit
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 
 DEEPEST = 6
 """Names of names that are followed."""
@@ -36,11 +36,6 @@ class Decorators:
         return ast.copy_location(ast.Call(func=self.meant(node.func), args=node.args, keywords=node.keywords), node)
 
 
-def last_name(node: ast.expr) -> str:
-    """The last part of the name that is called, or of a name itself."""
-    return (dotted(node.func if isinstance(node, ast.Call) else node) or "").rsplit(".", 1)[-1]
-
-
 def launched_by(call: ast.Call) -> ast.expr | None:
     """What a call launches if that is a kernel; None: it is written as no launch is."""
     return call.func.value if isinstance(call.func, ast.Subscript) else None
@@ -65,7 +60,7 @@ def launching_calls(graph: Graph) -> Iterator[tuple[str, ast.Call]]:
             if isinstance(launched, ast.Call) and len(launched.args) == 1 and last_name(launched) in _WRAPPERS:
                 launched = launched.args[0]
             name = dotted(launched)
-            yield from ((each, node) for each in (_meant(graph, name, node) if name is not None else ()))
+            yield from ((each, node) for each in (_meant(graph, name, node) if name else ()))
 
 
 def _meant(graph: Graph, name: str, call: ast.Call) -> list[str]:
@@ -75,8 +70,8 @@ def _meant(graph: Graph, name: str, call: ast.Call) -> list[str]:
     around = [graph.parent(each) for each in binding]
     given = [node.value for node, each in zip(around, binding, strict=True) if isinstance(node, ast.Assign) and node.targets[0] is each]
     names = [dotted(each) for value in given for each in _choices(value)]
-    plain = dict.fromkeys(each for each in names if each is not None)
-    return list(plain) if names and None not in names and len(given) == len(binding) else [name]
+    plain = dict.fromkeys(filter(None, names))
+    return list(plain) if names and all(names) and len(given) == len(binding) else [name]
 
 
 def _choices(value: ast.expr) -> list[ast.expr]:

@@ -30,8 +30,9 @@ from advisor.python_source.callers import given_by_callers, is_open, unsaid
 from advisor.python_source.functions import FunctionReader, Inquiry
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.kernel_forms import grid_of
+from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import Symbol
-from advisor.python_source.literals import Allowance, NotLiteralError, dotted
+from advisor.python_source.literals import Allowance, NotLiteralError
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
 from advisor.python_source.tensor_shapes import (

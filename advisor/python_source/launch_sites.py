@@ -14,8 +14,9 @@ from advisor.python_source.imported import handed_on as kernel_handed_on
 from advisor.python_source.imported import imported_file, imported_kernel
 from advisor.python_source.imports import Import, imports_in
 from advisor.python_source.kernel_forms import grid_of, visible_kernels
+from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 
 LaunchCall = tuple[Sequence[Scope], ast.Call]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Symbol, config_literal, plain
 from advisor.python_source.syntax import parse
 from advisor.result.schema import LAUNCH_OPTIONS
@@ -171,17 +172,6 @@ MATH["prod"] = lambda *values: _of_numbers(math.prod, *values)
 """What of the standard module `math` is worked out."""
 CONSTANTS = {f"{module}.{name}": getattr(math, name) for module in ("math", "torch", "numpy") for name in ("e", "pi", "inf", "nan")}
 """Constants by what they are called where they come from."""
-
-
-def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` of a chain of attributes, or None."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
 
 
 class Evaluator:
@@ -412,9 +402,9 @@ class Evaluator:
             owner = self.visit(node.func.value)
             if isinstance(owner, dict):
                 return list(getattr(owner, node.func.attr)()) if node.func.attr != "copy" else dict(owner)
-        name = dotted(node.func) or ""
+        name = dotted(node.func)
         last = name.rsplit(".", 1)[-1]
-        if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]) or "")) is not None:
+        if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]))) is not None:
             return isinstance(plain(self.visit(node.args[0])), kind)
         keywords: dict[str, Any] = {}
         hook = False

@@ -26,8 +26,9 @@ from advisor.python_source.kernel_forms import (
     plain_name,
 )
 from advisor.python_source.kernel_names import called_functions, is_constexpr_function
+from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import Constexpr
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.syntax import declared_encoding, parse
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
@@ -435,7 +436,7 @@ class SourceFile:
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-        return any(means_jit(dotted(target) or "", self.module_names.imports, self.module_names.last_given) for target in targets)
+        return any(means_jit(dotted(target), self.module_names.imports, self.module_names.last_given) for target in targets)
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.python_source.bindings import argument_defaults, arguments, bound_by, changed_by
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 from advisor.result.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
@@ -117,7 +117,7 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
             for caller in outermost
             if asked and caller is not around
             for each in ast.walk(caller)
-            if isinstance(each, ast.Call) and (dotted(each.func) or "").rsplit(".", 1)[-1] == around.name
+            if isinstance(each, ast.Call) and last_name(each) == around.name
         ]
         waiting += [(caller, each, _given(around, each, asked)) for caller, each in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in asked]

@@ -19,14 +19,14 @@ from advisor.compiled.guesses.value_flow import (
     is_float,
     is_integer,
     is_load,
-    last_name,
     made_of_floats,
     to_float,
     type_given,
 )
 from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import Constexpr
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 
 MAX_DEPTH = 6
@@ -123,7 +123,7 @@ class _KernelReader:
                 use.items = max(use.items, SHORTEST_TUPLE)
 
     def _attribute(self, node: ast.Attribute) -> None:
-        root = dotted(node) or ""
+        root = dotted(node)
         use = self.marks.found.get(root.split(".")[0])
         # A helper may be handed a tile, which has a `type.element_ty`, too.
         if use is not None and "element_ty" in root and (not self.depth or ".dtype." in root):
@@ -153,9 +153,7 @@ class _KernelReader:
         sides = [node.left, *node.comparators]
         uses = [use for side in sides if (use := self.marks.parameter(side)) is not None]
         for side in sides:
-            of_triton = (
-                isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.module_names.triton_roots
-            )
+            of_triton = isinstance(side, ast.Attribute) and dotted(side).split(".")[0] in self.reader.source.module_names.triton_roots
             values = self._constants(side)
             for use in uses:
                 use.element_type |= of_triton
