@@ -126,7 +126,7 @@ def _functions(version: KernelVersion) -> Iterator[tuple[str, tuple[Sequence[Sco
         for scopes, call in launching.calls:
             if scopes and isinstance(scopes[0], ast.FunctionDef | ast.ClassDef):
                 inside = {id(node) for node in ast.walk(scopes[-1])}
-                others = [(name, node) for name, node in launching.source.launches if id(node) in inside and node is not call]
+                others = [(name, node) for name, node in launching.source.module_names.launches if id(node) in inside and node is not call]
                 yield getattr(scopes[-1], "name", ""), (scopes, call), others
 
 
