@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,7 +150,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         fail_on=arguments.fail_on,
         compiling=not arguments.no_compile,
         launches=tuple(options.existing_file(name) for name in arguments.launches),
-        command=shlex.join(["advisor", *sys.argv[1:]]),
+        command=_command(sys.argv[1:]),
         request=Request(
             model=arguments.model,
             hidden_size=arguments.hidden_size,
@@ -170,6 +171,13 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     if warning:
         options.warn(warning)
     return compare_sides(arguments.sides, wanted, predictor, merge_base=arguments.merge_base, repository=Path(arguments.repository))
+
+
+def _command(given: Sequence[str]) -> str:
+    """The command that compares the same again, without where it writes: two runs of it give one comment."""
+    writing = argparse.ArgumentParser(add_help=False)
+    writing.add_argument("-o", "--output")
+    return shlex.join(["advisor", *writing.parse_known_args(given)[1]])
 
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:

@@ -56,7 +56,7 @@ def _is_source(entry: Entry) -> bool:
 
 def _needed(source: SourceFile) -> list[tuple[str, str]]:
     """What the kernels of a file, and what its launches pass, come down to."""
-    passed = {node.id for _, call in source.launches for node in ast.walk(call) if isinstance(node, ast.Name)}
+    passed = {node.id for _, call in source.module_names.launches for node in ast.walk(call) if isinstance(node, ast.Name)}
     return meaning(source, [*source.definitions, *sorted(passed)])
 
 

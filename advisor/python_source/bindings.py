@@ -88,6 +88,14 @@ class Graph:
                     found.setdefault(name, []).append(node)
         return self._binders[scope]
 
+    def given(self, scopes: Sequence[ast.AST], name: str) -> list[ast.AST]:
+        """All that the innermost of some scopes that binds a name gives it: expressions, and functions; none where it binds it in
+        other ways too."""
+        scope = next((each for each in reversed(scopes) if name in arguments(each) or name in self.binders(each)), None)
+        bound = self.binders(scope).get(name, []) if scope is not None else []
+        values = [node if isinstance(node, ast.FunctionDef) else dict(plainly_given(self.parent(node))).get(name) for node in bound]
+        return [each for each in values if each is not None] if None not in values else []
+
 
 def bound_by(node: ast.AST) -> Iterator[str]:
     """Names that one node of a syntax tree may bind or unbind, without those that nodes within it do."""
@@ -103,6 +111,11 @@ def bound_by(node: ast.AST) -> Iterator[str]:
         yield node.rest
     elif isinstance(node, (ast.Global, ast.Nonlocal)):  # other functions may, while this one runs
         yield from node.names
+
+
+def innermost_function(scopes: Sequence[ast.AST]) -> ast.FunctionDef | None:
+    """The innermost function of some scopes, the outermost first; None: there is none."""
+    return next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
 
 
 def arguments(scope: ast.AST) -> set[str]:

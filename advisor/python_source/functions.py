@@ -1,4 +1,4 @@
-"""Functions of a file, followed statement by statement: arithmetic, branches, loops, lists and dictionaries. Nothing of them is run."""
+"""Functions of a file, followed statement by statement: arithmetic, branches, loops and lists. Nothing of them is run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_names import DECORATORS
-from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError, dotted
+from advisor.python_source.language import dotted
+from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -85,8 +86,8 @@ class Inquiry:
 
 
 class FunctionReader(Evaluator):
-    """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain values, methods of
-    dictionaries and texts, and questions about the target.
+    """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain
+    values, methods of dictionaries, and questions about the target.
 
     Args:
         surroundings: Of the file.
@@ -107,7 +108,7 @@ class FunctionReader(Evaluator):
 
     def origin(self, node: ast.expr) -> str:
         """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
-        root, dot, rest = (dotted(node) or "").partition(".")
+        root, dot, rest = dotted(node).partition(".")
         return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
 
     def has(self, node: ast.Attribute) -> bool:
@@ -116,7 +117,7 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It is no module of triton's, or that is not known.
         """
-        owner = dotted(node.value) or ""
+        owner = dotted(node.value)
         root = owner.partition(".")[0]
         if root not in self.roots or root in self.names:
             raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is unknown")
@@ -236,19 +237,15 @@ class FunctionReader(Evaluator):
         if isinstance(statement, (ast.Break, ast.Continue)):
             return _BREAK if isinstance(statement, ast.Break) else _CONTINUE
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            self._assign(statement.targets[0], self.visit(statement.value))
+            self._bind(statement.targets[0], self.visit(statement.value))
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            self._assign(statement.target, self.visit(statement.value))
+            self._bind(statement.target, self.visit(statement.value))
         elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            self._grow_or_add(statement.target, statement)
-        elif isinstance(statement, ast.Delete) and all(isinstance(t, ast.Subscript) for t in statement.targets):
-            for target in statement.targets:
-                assert isinstance(target, ast.Subscript)
-                self._owner(target).pop(self.visit(target.slice))
+            self._add(statement.target, statement)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            self._change(statement.value)
+            self._grow(statement.value)
         elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
-            raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
+            raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not followed")
         return _NOTHING
 
     def _loop(self, statement: ast.While | ast.For) -> Any:
@@ -274,47 +271,27 @@ class FunctionReader(Evaluator):
             yield
         raise NotLiteralError(f"a loop in line {statement.lineno} does not end")
 
-    def _grow_or_add(self, target: ast.Name, statement: ast.AugAssign) -> None:
+    def _add(self, target: ast.Name, statement: ast.AugAssign) -> None:
         name = ast.Name(id=target.id, ctx=ast.Load(), lineno=statement.lineno)
         if isinstance(statement.op, ast.Add) and isinstance(self.visit(name), list):
             return self._extend(target.id, self.visit(statement.value))  # a list takes anything that can be walked
-        self._bind(target, self.visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
-        return None
+        return self._bind(target, self.visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
 
-    def _change(self, call: ast.Call) -> None:
+    def _grow(self, call: ast.Call) -> None:
         """`name.append(value)` and `name.extend(values)` of a list of this scope."""
-        function = call.func
-        if isinstance(function, ast.Name) and function.id == "print":
-            return None
-        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and len(call.args) == 1 and not call.keywords:
-            value = self.visit(call.args[0])
-            if function.attr == "append":
-                return self._extend(function.value.id, [value])
-            if function.attr == "extend":
-                return self._extend(function.value.id, value)
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" as how), args=[given], keywords=[]):
+                value = self.visit(given)
+                return self._extend(name, [value] if how == "append" else value)
         raise NotLiteralError(f"{ast.unparse(call)[:60]} in line {call.lineno} is not understood")
 
     def _extend(self, name: str, values: Any) -> None:
         # A new list, for the old one may be the value of another name; where it is, Python would change that one too.
         owner = self.names.get(name)
-        if not isinstance(owner, list):
-            raise NotLiteralError(f"{name} is not a list of its own scope")
         others = [*(value for other, value in self.names.items() if other != name), *self.known.values()]
-        if any(value is owner for value in others):
-            raise NotLiteralError(f"{name} is changed, and has a second name")
+        if not isinstance(owner, list) or any(value is owner for value in others):
+            raise NotLiteralError(f"{name} is changed, and is no list of its own scope, or has a second name")
         self._bind(ast.Name(id=name, ctx=ast.Store()), [*owner, *values])
-
-    def _assign(self, target: ast.expr, value: Any) -> None:
-        if isinstance(target, ast.Subscript):
-            self._owner(target)[self.visit(target.slice)] = value
-        else:
-            self._bind(target, value)
-
-    def _owner(self, target: ast.Subscript) -> dict:
-        owner = self.visit(target.value)
-        if not isinstance(owner, dict):
-            raise NotLiteralError(f"an assignment in line {target.lineno} is not to a dictionary")
-        return owner
 
     def _binop(self, node: ast.BinOp) -> Any:
         if isinstance(node.op, ast.Pow):
@@ -328,7 +305,7 @@ class FunctionReader(Evaluator):
         constant = CONSTANTS.get(origin)
         if constant is not None:
             return constant
-        name = origin or dotted(node) or ""
+        name = origin or dotted(node)
         if name in ("torch.version.cuda", "torch.version.hip"):
             return target_questions.torch_version(node.attr, self.surroundings.backend)
         if node.attr == "__version__" and name == "triton.__version__":
@@ -340,7 +317,7 @@ class FunctionReader(Evaluator):
             return "cuda"  # torch calls AMD's GPUs so too
         if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.surroundings.num_sms
-        if isinstance(node.value, ast.Call) and (dotted(node.value.func) or "").endswith("get_current_target"):
+        if isinstance(node.value, ast.Call) and dotted(node.value.func).endswith("get_current_target"):
             return self._member(self.visit(node.value), node)
         return super()._attribute(node)
 
@@ -368,7 +345,7 @@ class FunctionReader(Evaluator):
         return str(value)
 
     def _call(self, node: ast.Call) -> Any:
-        name = dotted(node.func) or ""
+        name = dotted(node.func)
         found = target_questions.answer(self, node, name)
         if found is not target_questions.UNANSWERED:
             return found

@@ -12,7 +12,8 @@ from typing import Any
 
 from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.functions import FunctionReader
-from advisor.python_source.kernel_forms import Decorators, last_name
+from advisor.python_source.kernel_forms import Decorators
+from advisor.python_source.language import last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
 from advisor.result.schema import LAUNCH_OPTIONS

@@ -20,6 +20,7 @@ from advisor.python_source.bindings import (
     changed_names,
     defaults,
     inner_functions,
+    innermost_function,
     is_fixed,
     is_none,
     other_values,
@@ -28,15 +29,15 @@ from advisor.python_source.bindings import (
 )
 from advisor.python_source.callers import given_by_callers, is_open, unsaid
 from advisor.python_source.functions import FunctionReader, Inquiry
-from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
+from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import Symbol
-from advisor.python_source.literals import Allowance, NotLiteralError, dotted
+from advisor.python_source.literals import Allowance, NotLiteralError
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
 from advisor.python_source.tensor_shapes import (
     DEEPEST,
-    MOST_DIMENSIONS,
     Extent,
     Stride,
     TensorShapes,
@@ -75,7 +76,7 @@ class LaunchSite:
         element_bytes: int | None,
         told: Mapping[str, ast.Constant | None] | None = None,
     ) -> None:
-        function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), _NO_FUNCTION)
+        function = innermost_function(scopes) or _NO_FUNCTION
         self.source, self.kernel, self.call, self.scopes = source, kernel, call, scopes
         self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
         self.shapes = TensorShapes.of(function)
@@ -140,13 +141,13 @@ class LaunchSite:
             items = self._items(spread)
             named = {**(items or {}), **named}
             self.unread += [spread] if items is None else []
-        self._count_dimensions(named)
         positional: list[ast.expr] = []
         for argument in self.call.args:
             if not isinstance(argument, ast.Starred):
                 positional.append(argument)
                 continue
-            whole, rank = self._starred(argument)
+            whole = whole_of(argument.value)
+            rank = self.shapes.rank(whole[0]) if whole is not None else None
             if whole is None or rank is None:
                 break
             owner, kind = whole
@@ -169,34 +170,6 @@ class LaunchSite:
         if isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in spread.keys):
             return {str(getattr(key, "value", "")): value for key, value in zip(spread.keys, spread.values, strict=True)}
         return None
-
-    def _starred(self, argument: ast.Starred) -> tuple[tuple[str, str] | None, int | None]:
-        """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
-        whole = whole_of(argument.value)
-        return whole, self.shapes.rank(whole[0]) if whole is not None else None
-
-    def _count_dimensions(self, named: Mapping[str, ast.expr]) -> None:
-        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
-        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
-        unknown = [whole for _, whole, rank in stars if rank is None]
-        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
-            return
-        room = self._positional(named)
-        if room is None:
-            return
-        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
-        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
-            self.shapes.extents[unknown[0][0]] = [[None] * rank]
-
-    def _positional(self, named: Mapping[str, ast.expr]) -> int | None:
-        """How many parameters are passed by position; None: that depends on what cannot be read."""
-        elsewhere = {*named, *self.kernel.heuristics}
-        if self.kernel.autotune is not None:
-            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
-        parameters = self.kernel.parameters
-        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
-        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
-        return room if told and not self.unread and all(each.default is MISSING for each in parameters[:room]) else None
 
     def _asked(self, node: ast.expr) -> Extent | Stride | None:
         """The extent or stride that an argument is, also by a name that stands for it."""

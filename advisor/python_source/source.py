@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source.bindings import statements_within
+from advisor.python_source.bindings import returns_a_value, statements_within
 from advisor.python_source.bound_again import kernel_bound_again, triton_bound_again
 from advisor.python_source.functions import FunctionReader, Inquiry, Surroundings
 from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level, of_inductor
@@ -19,15 +19,12 @@ from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
     Decorators,
     decorated,
-    distinct_names,
     means_jit,
-    named_kernels,
-    nearest_kernel,
-    plain_name,
 )
 from advisor.python_source.kernel_names import called_functions, is_constexpr_function
+from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import Constexpr
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.syntax import declared_encoding, parse
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
@@ -85,8 +82,8 @@ class SourceFile:
         return ModuleNames(self.tree)
 
     @cached_property
-    def told_by_callers(self) -> dict[ast.FunctionDef, dict[str, ast.Constant | None]]:
-        """What is known of arguments of its functions by who calls them (`callers`), kept for all launches within."""
+    def kept(self) -> dict[tuple[str, ast.AST], Any]:
+        """What others worked out of it, by what that is and of which node, so that it is worked out once."""
         return {}
 
     @cached_property
@@ -208,11 +205,6 @@ class SourceFile:
         return found, reasons
 
     @property
-    def launches(self) -> tuple[tuple[str, ast.Call], ...]:
-        """Its calls that launch something, each with what, as the file names it."""
-        return self.module_names.launches
-
-    @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:
         """Functions that are not kernels."""
         return self._plain[0]
@@ -271,9 +263,8 @@ class SourceFile:
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
-            near = nearest_kernel(self.module_names, meant, nodes) if meant is not None and len(nodes) > 1 else None
-            if meant is not None and (near is not None or name == meant.name):
-                found[name] = meant if name == meant.name else near or meant
+            if meant is not None and name == meant.name:
+                found[name] = meant
             elif (reason := kernel_bound_again(self.module_names, own)) is not None:
                 undecided[name] = reason
             elif len(own) == 1 and not self.module_names.contested(own[0]):
@@ -334,15 +325,16 @@ class SourceFile:
         return frozenset(names & set(self.definitions))
 
     @cached_property
+    def launchable(self) -> tuple[str, ...]:
+        """Kernels of the file that may be launched, in its order: no other calls them, and they do not return a value, which a launch would
+        not take."""
+        helpers = {name for name, nodes in self.definitions.items() if all(map(returns_a_value, nodes))}
+        return tuple(name for name in self.definitions if name not in self.called | helpers)
+
+    @property
     def launched(self) -> tuple[str, ...]:
-        """Kernels of the file that may be launched, in its order: no other calls them, and they return nothing, which a launch would not
-        take. All of them where none is left."""
-        returning = {
-            name
-            for name, nodes in self.definitions.items()
-            if any(isinstance(n, ast.Return) and n.value is not None for node in nodes for n in ast.walk(node))
-        }
-        return tuple(name for name in self.definitions if name not in self.called | returning) or tuple(self.definitions)
+        """The same; all kernels of a file that has none but helpers."""
+        return self.launchable or tuple(self.definitions)
 
     @cached_property
     def kernels_literal(self) -> dict[str, Any]:
@@ -364,10 +356,8 @@ class SourceFile:
         if name in self.functions:
             return self.functions[name]
         if name in self.definitions:
-            nodes = self.definitions[name]
             reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
-            names = distinct_names(self.module_names, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
-            choices = " or ".join(f"{self.path.name}::{each}" for each in names)
+            choices = " or ".join(f"{self.path.name}::{each}" for each in self._by_line(name))
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
             if reason.startswith("cannot tell"):  # what Triton's own names stand for: no definition is the one that is meant
                 remedy = "give what binds the name again another one"
@@ -380,23 +370,25 @@ class SourceFile:
         """The file, read for the kernel that is named, and the kernel's plain name.
 
         Args:
-            text: `kernel`, or where there are several of that name `outer.kernel` (what it stands in) or `kernel:12` (its line).
+            text: `kernel`, or where there are several of that name `kernel:12`, by a line of the one that is meant.
 
         Raises:
-            UsageError: The file has none of that name, or several.
+            UsageError: The file has none of that name, or none in that line.
             NothingMatchedError: It has none at all.
         """
-        if text in self.definitions:  # which of several is meant is decided for the target
-            return self, text
-        name = plain_name(text)
-        nodes = self.definitions.get(name, [])
-        found = named_kernels(self.module_names, nodes, text)
-        if len(found) == 1:
-            return self.given(meant=found[0].lineno), name
-        if not nodes:
-            self.kernel(text)  # says which there are
-        what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
-        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(distinct_names(self.module_names, nodes)))
+        name, _, line = text.partition(":")
+        if text in self.definitions or not line.isdecimal() or name not in self.definitions:
+            if text not in self.definitions:
+                self.kernel(text)  # says which there are
+            return self, text  # which of several is meant is decided for the target
+        for node in self.definitions[name]:
+            if min([node.lineno, *(each.lineno for each in node.decorator_list)]) <= int(line) <= (node.end_lineno or node.lineno):
+                return self.given(meant=node.lineno), name
+        raise UsageError(f"{self.path.name}: no kernel of that name there", text, f"one of {', '.join(self._by_line(name))}")
+
+    def _by_line(self, name: str) -> list[str]:
+        """The kernels of a name, each as it is told from the others."""
+        return [f"{name}:{node.lineno}" for node in self.definitions[name]]
 
     def constant(self, name: str, asking: FunctionReader | None = None) -> Any:
         """The literal value of a module-level name.
@@ -435,7 +427,7 @@ class SourceFile:
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-        return any(means_jit(dotted(target) or "", self.module_names.imports, self.module_names.last_given) for target in targets)
+        return any(means_jit(dotted(target), self.module_names.imports, self.module_names.last_given) for target in targets)
 
 
 @lru_cache(maxsize=64)

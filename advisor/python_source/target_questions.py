@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor.gpus.hardware import list_gpus
 from advisor.python_source.bindings import bound_by, own_nodes
-from advisor.python_source.literals import MATH, MAX_ITEMS, NotLiteralError
+from advisor.python_source.literals import MATH, NotLiteralError
 from advisor.system import triton_install
 
 BACKENDS = {"nvidia": "cuda", "amd": "hip"}
@@ -215,10 +215,8 @@ def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[s
 METHODS = frozenset({"bit_length"})
 """Methods of numbers that may be called."""
 UNANSWERED = object()
-_TEXT_METHODS = frozenset({"format", "join", "split", "replace", "strip", "lower", "upper"})
-_METHODS = _TEXT_METHODS | METHODS | {"get", "pop", "startswith", "endswith", "element_size"}
-_FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
-"""Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
+_TEXT_METHODS = frozenset({"startswith", "endswith", "lower", "upper"})
+_METHODS = _TEXT_METHODS | METHODS | {"get", "pop", "element_size"}
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 
@@ -266,21 +264,13 @@ def _of_method(reader: Any, node: ast.Call, function: ast.Attribute) -> Any:
     method, size = function.attr, reader.surroundings.element_bytes
     if method == "element_size":
         return size if size is not None and not node.args and not node.keywords else UNANSWERED
-    if not all(k.arg for k in node.keywords) or (node.keywords and method not in _TEXT_METHODS):
+    if node.keywords:
         return UNANSWERED
-    owner = reader.visit(function.value)
-    arguments, keywords = reader.elements(node.args), {str(k.arg): reader.visit(k.value) for k in node.keywords}
+    owner, arguments = reader.visit(function.value), reader.elements(node.args)
     if isinstance(owner, int) and method in METHODS and not arguments:
         return getattr(owner, method)()
     if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
         return getattr(owner, method)(*arguments)
-    if isinstance(owner, str) and method in ("startswith", "endswith") and len(arguments) == 1:
-        return getattr(owner, method)(str(arguments[0]))
-    if not isinstance(owner, str) or method not in _TEXT_METHODS:
-        return UNANSWERED
-    flat = [part for each in (*arguments, *keywords.values()) for part in (each if isinstance(each, list | tuple) else [each])]
-    if not all(isinstance(part, str | int) for part in flat) or (method == "format" and _FORMATS.search(owner)):
-        raise NotLiteralError(f"a call of {method} in line {node.lineno} is not a literal")
-    if (len(owner) + 1) * (sum(len(str(part)) for part in flat) + len(flat) + 1) > MAX_ITEMS * 10:
-        raise NotLiteralError("a text too long")
-    return getattr(owner, method)(*arguments, **keywords)
+    if isinstance(owner, str) and method in _TEXT_METHODS and len(arguments) <= 1:
+        return getattr(owner, method)(*map(str, arguments))
+    return UNANSWERED

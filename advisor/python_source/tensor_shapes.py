@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from advisor.python_source.bindings import is_none, pairs, stores
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 
 MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
 """Functions and methods that make a tensor of a shape."""
@@ -42,7 +42,7 @@ def asked_of(node: ast.AST) -> Extent | Stride | None:
         return None if index is None else Extent(whole[0], index) if whole[1] == "shape" else Stride(whole[0], index)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords:
         tensor, index = dotted(node.func.value), _integer(node.args[0])
-        if tensor is not None and index is not None and node.func.attr in ("size", "stride"):
+        if tensor and index is not None and node.func.attr in ("size", "stride"):
             return Extent(tensor, index) if node.func.attr == "size" else Stride(tensor, index)
     return None
 
@@ -138,13 +138,13 @@ class TensorShapes:
                 self._asserted(each)
         elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
             tensor, rank = _dimensions_of(test.left), _integer(test.comparators[0])
-            if tensor is not None and rank is not None and 0 < rank <= MOST_DIMENSIONS:
+            if tensor and rank is not None and 0 < rank <= MOST_DIMENSIONS:
                 self.extents.setdefault(tensor, []).append([None] * rank)
 
     def _made(self, name: str, call: ast.Call) -> None:
         function = call.func
-        last = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-        owner = dotted(function.value) if isinstance(function, ast.Attribute) else None
+        last = last_name(call)
+        owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
         if last in LIKE and call.args:
             self._alike(name, dotted(call.args[0]))
         elif last in _SAME:
@@ -156,20 +156,20 @@ class TensorShapes:
             unknown = [_integer(size) == -1 or mentions(size, name) for size in sizes]
             self.extents.setdefault(name, []).append([None if left else size for size, left in zip(sizes, unknown, strict=True)])
 
-    def _alike(self, name: str, other: str | None) -> None:
-        if other is not None and other != name:
+    def _alike(self, name: str, other: str) -> None:
+        if other and other != name:
             self.like[name] = other
 
 
-def _dimensions_of(node: ast.expr) -> str | None:
-    """The tensor of `x.ndim`, `x.dim()` and `len(x.shape)`."""
+def _dimensions_of(node: ast.expr) -> str:
+    """The tensor of `x.ndim`, `x.dim()` and `len(x.shape)`; "": it is none of these."""
     if isinstance(node, ast.Call) and dotted(node.func) == "len" and len(node.args) == 1:
         whole = whole_of(node.args[0])
-        return whole[0] if whole is not None else None
+        return whole[0] if whole is not None else ""
     if isinstance(node, ast.Call) and not node.args:
         node = node.func
-        return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr in ("dim", "ndimension") else None
-    return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr == "ndim" else None
+        return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr in ("dim", "ndimension") else ""
+    return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr == "ndim" else ""
 
 
 def mentions(node: ast.AST, name: str) -> bool:
@@ -253,7 +253,7 @@ def element_type(node: ast.expr, assigned: Mapping[str, ast.expr], unpacked: Map
     elif isinstance(node, ast.Call):
         if any(keyword.arg == "dtype" for keyword in node.keywords):
             return _made(node)
-        last = (dotted(node.func) or "").rsplit(".", 1)[-1]
+        last = last_name(node)
         if last in LIKE and node.args:
             follow = node.args[0]
         elif isinstance(node.func, ast.Attribute):
@@ -263,10 +263,9 @@ def element_type(node: ast.expr, assigned: Mapping[str, ast.expr], unpacked: Map
 
 
 def _made(call: ast.Call) -> str | None:
-    function = dotted(call.func) or ""
-    last = call.func.attr if isinstance(call.func, ast.Attribute) else function
-    kind = next((dotted(each.value) or "" for each in call.keywords if each.arg == "dtype"), "")
-    made = last in MADE | LIKE or function in ("torch.tensor", "torch.arange", "torch.as_tensor")
+    function = dotted(call.func)
+    kind = next((dotted(each.value) for each in call.keywords if each.arg == "dtype"), "")
+    made = last_name(call) in MADE | LIKE or function in ("torch.tensor", "torch.arange", "torch.as_tensor")
     name = kind.removeprefix("torch.")
     return _OTHER_NAMES.get(name, name) if made and kind.startswith("torch.") else None
 

@@ -342,6 +342,16 @@ def test_revisions_and_merge_base_from_the_command_line(history, capsys):
     assert "one of regressed" in capsys.readouterr().err
 
 
+def test_two_runs_give_one_comment_wherever_they_write_it(history, capsys, monkeypatch, tmp_path):
+    comments = []
+    for given in (["-o", "one"], [f"--output={tmp_path}/another"]):
+        command = ["compare", "main", "HEAD", "--no-compile", *given]
+        monkeypatch.setattr("sys.argv", ["advisor", *command])
+        assert main(command) == 0
+        comments.append(Path(given[-1].removeprefix("--output="), "comment.md").read_text())
+    assert comments[0] == comments[1] and "advisor compare main HEAD --no-compile\n" in comments[0]
+
+
 @pytest.mark.parametrize(
     ("written", "sides", "label"),
     [

@@ -11,8 +11,9 @@ from typing import Any
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import Scope
+from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 
 MOST_NAMED = 4
 """Calls that a note names."""
@@ -125,7 +126,7 @@ def _functions(version: KernelVersion) -> Iterator[tuple[str, tuple[Sequence[Sco
         for scopes, call in launching.calls:
             if scopes and isinstance(scopes[0], ast.FunctionDef | ast.ClassDef):
                 inside = {id(node) for node in ast.walk(scopes[-1])}
-                others = [(name, node) for name, node in launching.source.launches if id(node) in inside and node is not call]
+                others = [(name, node) for name, node in launching.source.module_names.launches if id(node) in inside and node is not call]
                 yield getattr(scopes[-1], "name", ""), (scopes, call), others
 
 
@@ -134,7 +135,7 @@ def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Sequence[Scope],
         for scopes, _ in launching.calls:
             if scopes and isinstance(scopes[-1], ast.FunctionDef):
                 calls = (node.func for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call))
-                names = [(dotted(each) or "", each.attr if isinstance(each, ast.Attribute) else "") for each in calls]
+                names = [(dotted(each), each.attr if isinstance(each, ast.Attribute) else "") for each in calls]
                 found = (
                     name if name.startswith("torch.") else f".{method}"
                     for name, method in names

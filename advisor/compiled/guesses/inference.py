@@ -24,7 +24,7 @@ from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING, JitFunction, Parameter, as_dict
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import last_name
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.system.errors import UsageError
@@ -459,6 +459,6 @@ def _rank(node: ast.FunctionDef) -> int:
         if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Tuple):
             if any(isinstance(each, ast.Constant) and each.value is None for each in inner.slice.elts):
                 ranks.append(len(inner.slice.elts))
-        elif isinstance(inner, ast.Call) and (dotted(inner.func) or "").rsplit(".", 1)[-1] in ("zeros", "full"):
+        elif isinstance(inner, ast.Call) and last_name(inner) in ("zeros", "full"):
             ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]
     return max(ranks)
