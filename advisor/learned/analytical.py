@@ -173,7 +173,9 @@ def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch,
     """Of Triton's launches, or of those of kernels that were written by hand, as engines have for AMD (AITER)."""
     needed, asked = pipelines.work(problem, gpu), pipelines.demand(problem, configuration, gpu)
     least = pipelines.config_bound(needed, asked, gpu, problem.cache).us
-    return _with_interval(np.maximum(pipelines.latency_us(asked, gpu), least), least, gpu, not by_hand and bool(asked.per_cta["tensor"].any()))
+    return _with_interval(
+        np.maximum(pipelines.latency_us(asked, gpu), least), least, gpu, not by_hand and bool(asked.per_cta["tensor"].any())
+    )
 
 
 def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:
