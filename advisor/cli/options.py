@@ -292,13 +292,13 @@ def require_sandbox(arguments: argparse.Namespace) -> None:
         NoSandboxError: A wall does not stand.
         UsageError: The limit is none.
     """
-    from advisor.compiled.compiler.pool import room_lacks
+    from advisor.compiled.compiler.pool import sandbox_lacks
 
     limit_compilations(arguments)
     if not arguments.untrusted:
         return
 
-    if lacks := room_lacks():
+    if lacks := sandbox_lacks():
         raise NoSandboxError("--untrusted: this machine has no sandbox", lacks, None, "see `advisor doctor`")
 
 

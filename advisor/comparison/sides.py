@@ -300,14 +300,14 @@ def in_a_room(
     """
     if not options.compiling:
         return options, ""
-    from advisor.compiled.compiler.pool import room_lacks
+    from advisor.compiled.compiler.pool import sandbox_lacks
 
-    lacks = room_lacks()
+    lacks = sandbox_lacks()
     if not lacks:
         room = "kernels are compiled without network, without secrets, and with no file to write or read that is not the compiler's"
         return replace(options, room=room), ""
     if required:
-        raise NoSandboxError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
+        raise NoSandboxError("--require-sandbox: a layer of the sandbox does not work on this machine", lacks, None, "see `advisor doctor`")
     compiling = trusted or (merge_base is None and len(sides) == 2 and all(Path(side).exists() for side in sides))
     said = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
     room = f"none on the machine that compared ({lacks}): kernels are {said}"

@@ -1,7 +1,7 @@
-"""The room that a stranger's code is compiled in: walls that the kernel of this machine holds, whatever runs within them.
+"""The sandbox that untrusted code is compiled in: walls that the kernel of this machine holds, whatever runs within them.
 
 The Python of a kernel is not to be trusted, and what looks through it for what it may not do can be outwitted. So the process that
-compiles it gives up, before it reads a word of it, all that it does not need. `Room` does that with what Linux gives to anyone:
+compiles it gives up, before it reads a word of it, all that it does not need. `Sandbox` does that with what Linux gives to anyone:
 
 - environment: the variables of `PASSED`, and no others;
 - files: Landlock. Python, Triton and the system's libraries are read; one temporary folder is written, or none. What it does not hold is
@@ -131,7 +131,7 @@ def landlock_version() -> int:
     return max(0, ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, 1))
 
 
-class Room:
+class Sandbox:
     """What is the same for every process that enters: made once, by a process that nothing untrusted runs in.
 
     Args:

@@ -194,7 +194,9 @@ def test_what_had_no_walls_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert pool.is_sealed()
     lacking_landlock(tmp_path, monkeypatch)
-    with pytest.raises(NoSandboxError, match="a wall does not stand as a kernel is to be compiled; got files: the kernel has no Landlock"):
+    with pytest.raises(
+        NoSandboxError, match="a layer of the sandbox does not work, so no kernel is compiled; got files: the kernel has no Landlock"
+    ):
         compile_kernel(request)
     monkeypatch.setattr(pool, "is_sealed", lambda: False)
     assert compile_kernel(request).ptx

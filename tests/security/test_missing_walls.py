@@ -49,7 +49,10 @@ def test_revisions_are_compiled_only_where_that_is_asked_for(
     monkeypatch.chdir(repository.folder)
     command = ["compare", "HEAD^", "HEAD", "--gpu", "H100", "--format", "md"]
     assert main([*command, "--require-sandbox"]) == 4
-    assert "--require-sandbox: a wall does not stand on this machine; got files: the kernel has no Landlock" in capsys.readouterr().err
+    assert (
+        "--require-sandbox: a layer of the sandbox does not work on this machine; got files: the kernel has no Landlock"
+        in capsys.readouterr().err
+    )
     main(command)
     said = capsys.readouterr()
     assert "not compiled; " in said.out and "trust-source compiles them" in said.out and "Compiled for" not in said.out

@@ -134,7 +134,9 @@ def compile_kernels(
         if answer.get("kind") == "missing":
             raise MissingDependencyError("compiling a kernel needs triton, which cannot be imported", answer["error"])
         if answer.get("kind") == "walls":
-            raise NoSandboxError("a wall does not stand as a kernel is to be compiled", answer["error"], None, "see `advisor doctor`")
+            raise NoSandboxError(
+                "a layer of the sandbox does not work, so no kernel is compiled", answer["error"], None, "see `advisor doctor`"
+            )
         answers[i] = _answer(requests[i], answer)
         finished += 1
         if progress is not None:

@@ -124,7 +124,7 @@ class Worker:
         # Fusion as Triton 3.9 does it by default; said so, it does not warn.
         environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
         environment["TRITON_INTERPRET"] = "0"
-        places = {"room": sandbox.__file__, "language": language.__file__}
+        places = {"sandbox": sandbox.__file__, "language": language.__file__}
         given = {"parent": os.getpid(), "folder": self.folder, "places": places, "triton": _triton_place()}
         self.process = subprocess.Popen(
             # Isolated, from "/": what it imports before the walls stand comes from Python and from what is installed for it.
@@ -265,7 +265,7 @@ class Pool:
 
 @functools.cache
 def walls() -> dict[str, str]:
-    """What each wall of the room that kernels are compiled in lacks on this machine (`room.WALLS`), "" where it stands.
+    """What each wall of the room that kernels are compiled in lacks on this machine (`sandbox.WALLS`), "" where it stands.
 
     A worker builds them, and then tries what they are to stop.
     """
@@ -277,15 +277,15 @@ def walls() -> dict[str, str]:
     return answer["walls"] if "walls" in answer else dict.fromkeys(sandbox.WALLS, str(answer["error"]))
 
 
-def room_lacks() -> str:
+def sandbox_lacks() -> str:
     """Why it is not safe to compile a stranger's kernel here: the walls that do not stand, each with its reason; "": it is safe."""
     return "; ".join(f"{name}: {lacks}" for name, lacks in walls().items() if lacks)
 
 
 def is_sealed() -> bool:
-    """Whether a request is to be refused where a wall does not stand as it is answered: this process has asked (`room_lacks`), and was told
+    """Whether a request is refused where a layer does not work as it is answered: this process has asked (`sandbox_lacks`), and was told
     that all stand."""
-    return walls.cache_info().currsize > 0 and not room_lacks()
+    return walls.cache_info().currsize > 0 and not sandbox_lacks()
 
 
 @contextlib.contextmanager

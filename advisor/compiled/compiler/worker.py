@@ -38,7 +38,7 @@ MOST_ANSWERED_BYTES = 64_000_000
 MOST_DISK_BYTES = 1_000_000_000
 """Of all files of one compilation together."""
 MOST_MEMORY_BYTES = 12 << 30
-"""Of all processes of one compilation together, where a request does not say: the limit of one process (`room.MEMORY_BYTES`) is of what it
+"""Of all processes of one compilation, where a request does not say: the limit of one process (`sandbox.MEMORY_BYTES`) is of what it
 may address, and so many would each have as much."""
 IR, REWRITTEN_IR, FAILED = b"I", b"R", b"E"
 """What a reader's text begins with: IR follows; IR follows, of which block pointers were made pointers; JSON follows, of what failed."""
@@ -136,7 +136,7 @@ def end_with(parent: int, folder: str) -> None:
         while os.getppid() == starter and is_running(parent):
             time.sleep(PARENT_CHECK_S)
         with contextlib.suppress(OSError):
-            beside("room").remove_folder(folder)
+            beside("sandbox").remove_folder(folder)
         os.killpg(0, signal.SIGKILL)  # the pool started a group for this process
 
     threading.Thread(target=watch, daemon=True).start()
@@ -158,7 +158,7 @@ def main() -> None:
     folder = given["folder"]
     if given["triton"]:  # not installed for this Python: where it is imported from
         sys.path.append(given["triton"])
-    room = beside("room")
+    sandbox = beside("sandbox")
     end_with(given["parent"], folder)
     answers = os.dup(1)
     quiet = os.open(os.devnull, os.O_RDWR)
@@ -167,7 +167,7 @@ def main() -> None:
         os.dup2(quiet, 2)
     triton = warm_up()
     adopt_orphans()
-    walls = room.Room([str(Path(str(triton.__file__)).resolve().parent)] if triton else [])
+    walls = sandbox.Sandbox([str(Path(str(triton.__file__)).resolve().parent)] if triton else [])
     for count, line in enumerate(sys.stdin):
         request = json.loads(line)
         own = f"{folder}/{count}"  # a new one for each: what cannot be removed, nobody after it finds
@@ -175,7 +175,7 @@ def main() -> None:
         is_left = False
         if os.path.lexists(own):
             try:
-                room.remove_folder(own)
+                sandbox.remove_folder(own)
             except OSError:
                 is_left = True
         head |= {"id": request.get("id"), "triton": getattr(triton, "__version__", None), "bytes": len(text)}
@@ -187,7 +187,7 @@ def main() -> None:
 def answered(walls: Any, request: dict[str, Any], folder: str, is_there: bool) -> tuple[dict[str, Any], bytes]:
     """What this process says of a request, and the text of the last process that answered it."""
     seconds = request.get("seconds", TOOL_TIMEOUT_S)
-    room = beside("room")
+    sandbox = beside("sandbox")
 
     def make_folder() -> None:
         os.mkdir(folder, 0o700)  # noqa: PTH102
@@ -204,9 +204,9 @@ def answered(walls: Any, request: dict[str, Any], folder: str, is_there: bool) -
         for who, enter in (("reader", read), ("compiler", compile_)):
             if enter is compile_:
                 make_folder()
-            head, text = in_a_process(enter, lambda: json.dumps(room.probe()).encode(), False, None)
+            head, text = in_a_process(enter, lambda: json.dumps(sandbox.probe()).encode(), False, None)
             reached = json.loads(text) if text.startswith(b"{") else {}
-            for wall in room.WALLS:
+            for wall in sandbox.WALLS:
                 lacks = head["lacks"].get(wall, "nothing is known of it") or reached.get(wall, "nothing is known of it")
                 found[wall] = found.get(wall) or (f"{lacks} ({who})" if lacks else "")
         return {"from": "walls", "lacks": found, "code": 0}, b""
