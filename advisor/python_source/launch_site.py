@@ -8,7 +8,6 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from advisor.python_source.bindings import (
@@ -28,12 +27,12 @@ from advisor.python_source.bindings import (
     required,
 )
 from advisor.python_source.callers import given_by_callers, is_open, unsaid
-from advisor.python_source.functions import FunctionReader, Inquiry
+from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import Symbol
-from advisor.python_source.literals import Allowance, NotLiteralError
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
 from advisor.python_source.tensor_shapes import (
@@ -78,7 +77,6 @@ class LaunchSite:
     ) -> None:
         function = innermost_function(scopes) or _NO_FUNCTION
         self.source, self.kernel, self.call, self.scopes = source, kernel, call, scopes
-        self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
         self.shapes = TensorShapes.of(function)
         inner = own_names(scopes[scopes.index(function) + 1 :] if function in scopes else ())  # lambda BLOCK: ...
         told = given_by_callers(source, scopes) if told is None else told
@@ -94,7 +92,7 @@ class LaunchSite:
         self.changed = changed_names(scopes[0]) if scopes else set()
         self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self.passed = self._passed()
-        self.allowance = Allowance()  # for all that is asked of the launch
+        self.evaluation = Evaluation(unset=source.unset, num_sms=num_sms, element_bytes=element_bytes)  # for all that is asked of it
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
         self.defaults = {name: unsaid(value) for name, value in defaults(function).items() if name not in inner}
         self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
@@ -237,7 +235,7 @@ class LaunchSite:
 
         class Extents(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> Any:
-                around.allowance.take()
+                around.evaluation.allowance.take()
                 if around._presumes and around._wants_gradients and _asks_for_gradient(node):
                     return ast.copy_location(ast.Constant(value=True), cast(ast.expr, node))
                 if around._presumes and around._asks_whether_there_is(node, values):
@@ -267,11 +265,11 @@ class LaunchSite:
 
     def reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
         """A reader that knows the names around the launch, given values of the kernel's arguments."""
-        made = FunctionReader(self.surroundings, Inquiry(unset=self.source.unset, allowance=self.allowance), values)
+        made = FunctionReader(self.source, self.evaluation, values)
         for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
             made.names[name] = lambda name=name: _unknown(name)
         for name in self.changed.difference(made.names).intersection(self.source.alternatives):  # CONFIG["BLOCK"] = 128, of the file
-            made.names[name] = lambda name=name: self._as_it_was(name, self.surroundings.outer(made, name))
+            made.names[name] = lambda name=name: self._as_it_was(name, self.source.module_names.value(made, name))
         for name, node in (*self.defaults.items(), *self.assigned.items()):
             made.names[name] = lambda name=name, node=node: self._named(made, name, node, values, depth)
         for name, asked in self.shapes.unpacked.items():
@@ -281,7 +279,7 @@ class LaunchSite:
             if isinstance(node, ast.Name) and parameter in values:
                 made.names[node.id] = values[parameter]
         made.names |= {name: value for name, value in values.items() if name in self.local}  # given by their names there
-        self.allowance.take(len(made.names))  # as many as it takes to make the reader
+        self.evaluation.allowance.take(len(made.names))  # as many as it takes to make the reader
         return made
 
     def _named(self, made: FunctionReader, name: str, node: ast.expr, values: Mapping[str, Any], depth: int) -> Any:

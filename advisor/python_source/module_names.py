@@ -176,7 +176,7 @@ class ModuleNames(Graph):
             return reader.known[key]
         found = self._fold(reader, name, body, place, _MISSING)
         if found is _MISSING:
-            return reader.surroundings.outside(reader, name)
+            return reader.source.imported_value(reader, name)
         if key is not None:
             reader.known[key] = found
         return found
@@ -218,7 +218,7 @@ class ModuleNames(Graph):
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             return statement
         if isinstance(statement, ast.ImportFrom):
-            return reader.surroundings.outside(reader, name)
+            return reader.source.imported_value(reader, name)
         if isinstance(statement, ast.Import):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         headed = [each.optional_vars for each in statement.items if each.optional_vars] if isinstance(statement, ast.With) else ()

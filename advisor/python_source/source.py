@@ -13,7 +13,7 @@ from typing import Any
 
 from advisor.python_source.bindings import returns_a_value, statements_within
 from advisor.python_source.bound_again import kernel_bound_again, triton_bound_again
-from advisor.python_source.functions import FunctionReader, Inquiry, Surroundings
+from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level, of_inductor
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
@@ -156,23 +156,23 @@ class SourceFile:
                 return handed
         return None
 
-    def _imported_value(self, asking: FunctionReader, name: str) -> Any:
+    def imported_value(self, asking: FunctionReader, name: str) -> Any:
         """What another file gives the name that it imports as `name`.
 
         Raises:
             NotLiteralError: It is not one of a file nearby, or not literal.
         """
         found = self._followed(name)
-        if found is None or (str(found[0].path), found[1]) in asking.inquiry.importing:
+        if found is None or (str(found[0].path), found[1]) in asking.evaluation.importing:
             statements = self.module_names.statements(name)
             where = f"imported in line {statements[0].lineno}" if statements else "not a literal of the file"
             raise NotLiteralError(f"{name} is {where}")
         return found[0].constant(found[1], asking)
 
-    def _imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
+    def imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
         """The function that it imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
         found = ((other, there) for other, there in self.named_imports(self.imports_of(name)) if there in other.plain_functions)
-        return next(((other.evaluator(inquiry=asking.inquiry), other.plain_functions[there]) for other, there in found), None)
+        return next(((other.evaluator(evaluation=asking.evaluation), other.plain_functions[there]) for other, there in found), None)
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:
@@ -196,7 +196,7 @@ class SourceFile:
                 nodes.setdefault(node.name, []).append(node)
         found = {name: each[0] for name, each in nodes.items() if len(each) == 1 and not self.module_names.contested(each[0])}
         reasons: dict[str, str] = {}
-        reader = FunctionReader(self._surroundings(found, {}), Inquiry(unset=self.unset))
+        reader = FunctionReader(self, Evaluation(unset=self.unset), functions=found)
         for name in set(nodes) - set(found):
             try:
                 found[name] = self.module_names.definition(reader, name)
@@ -209,40 +209,27 @@ class SourceFile:
         """Functions that are not kernels."""
         return self._plain[0]
 
+    @property
+    def not_followed(self) -> dict[str, str]:
+        """Why functions are left out of these that are defined more than once."""
+        return self._plain[1]
+
     def evaluator(
-        self, names: Mapping[str, Any] | None = None, at: ast.FunctionDef | None = None, inquiry: Inquiry | None = None
+        self, names: Mapping[str, Any] | None = None, at: ast.FunctionDef | None = None, evaluation: Evaluation | None = None
     ) -> FunctionReader:
         """An evaluator that knows the file's literals.
 
         Args:
             names: Values of other names.
             at: The function whose decorators it reads, with the file as they see it; None: as it is in the end.
-            inquiry: What it shares with the reader that asks; None: nobody asks.
+            evaluation: What it shares with the reader that asks; None: nobody asks.
         """
-        return FunctionReader(self.surroundings, inquiry or Inquiry(unset=self.unset), names, self.module_names.place(at))
+        return FunctionReader(self, evaluation or Evaluation(unset=self.unset), names, self.module_names.place(at))
 
     @property
     def stored(self) -> set[str]:
         """The names that some line of the file gives a value."""
         return {each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-
-    @cached_property
-    def surroundings(self) -> Surroundings:
-        """What its expressions are read with."""
-        return self._surroundings(*self._plain)
-
-    def _surroundings(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> Surroundings:
-        return Surroundings(
-            functions={**self.module_names.lambdas, **functions},
-            reasons=reasons,
-            roots=self.module_names.triton_roots | {"tl", "triton"},
-            modules=self.module_names.modules,
-            outer=self.module_names.value,
-            outside=self._imported_value,
-            imported=self._imported_function,
-            backend=self.backend,
-            arch=self.arch,
-        )
 
     @cached_property
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:
@@ -406,11 +393,10 @@ class SourceFile:
             raise NotLiteralError(self.undecided[name])
         if name not in self.assignments:
             raise NotLiteralError(f"{name} is not assigned in {self.path.name}")
-        surroundings, inquiry = self.surroundings, Inquiry(unset=self.unset)
+        evaluation = None
         if asking is not None:
-            surroundings = replace(surroundings, num_sms=asking.surroundings.num_sms)
-            inquiry = replace(asking.inquiry, importing=asking.inquiry.importing | {(str(self.path), name)})
-        return FunctionReader(surroundings, inquiry).evaluate(ast.Name(id=name, ctx=ast.Load()))
+            evaluation = replace(asking.evaluation, importing=asking.evaluation.importing | {(str(self.path), name)})
+        return self.evaluator(evaluation=evaluation).evaluate(ast.Name(id=name, ctx=ast.Load()))
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""

@@ -236,13 +236,13 @@ def answer(reader: Any, node: ast.Call, name: str) -> Any:
         NotLiteralError: It is one, and its value is not known.
     """
     origin, count, plain = reader.origin(node.func), len(node.args), not node.keywords
-    around = reader.surroundings
+    around = reader.source
     if plain and origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))):
         return function(*reader.elements(node.args))
     if plain and name == "hasattr" and count == 2 and not {"hasattr"} & {*reader.names, *reader.functions}:
         return reader.has(ast.Attribute(value=node.args[0], attr=reader.visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno))
     if plain and name in _ENVIRONMENT and count in (1, 2):
-        reader.inquiry.unset.add(str(reader.visit(node.args[0])))
+        reader.evaluation.unset.add(str(reader.visit(node.args[0])))
         return reader.visit(node.args[1]) if count == 2 else None
     if origin == "torch.cuda.get_device_capability":
         return capability(around.backend, around.arch)
@@ -261,7 +261,7 @@ def answer(reader: Any, node: ast.Call, name: str) -> Any:
 def _of_method(reader: Any, node: ast.Call, function: ast.Attribute) -> Any:
     """`get` and `pop` of a dictionary, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors of which nothing else is
     said."""
-    method, size = function.attr, reader.surroundings.element_bytes
+    method, size = function.attr, reader.evaluation.element_bytes
     if method == "element_size":
         return size if size is not None and not node.args and not node.keywords else UNANSWERED
     if node.keywords:

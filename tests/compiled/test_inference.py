@@ -328,26 +328,6 @@ def test_a_size_that_only_masks_a_block_fills_it(half: str, given: dict[str, int
 
 
 @pytest.mark.parametrize(
-    ("rows", "given", "expected"),
-    [
-        ("tl.arange(0, HEADS * BLOCK_Q)", {}, (16, 16)),
-        ("tl.arange(0, ROWS)", {}, (16, 16)),
-        ("tl.arange(0, HEADS * BLOCK_Q)", {"HEADS": 4}, (4, 64)),
-        ("tl.arange(0, HEADS * BLOCK_Q)", {"HEADS": 64, "BLOCK_Q": 64}, (64, 64)),  # what is given counts
-        ("tl.arange(0, HEADS) + tl.arange(0, BLOCK_Q)", {}, (64, 64)),
-    ],
-)
-def test_rows_counted_by_two_guessed_constants_stay_few(rows: str, given: dict[str, int], expected: tuple[int, int]) -> None:
-    text = JIT + (
-        "def k(x, HEADS: tl.constexpr, BLOCK_Q: tl.constexpr, D: tl.constexpr):\n    ROWS: tl.constexpr = HEADS * BLOCK_Q\n"
-        f"    o = {rows}[:, None] * D + tl.arange(0, D)[None, :]\n    tl.store(x + o, 1.0)\n"
-    )
-    source = parse_source(text, "k.py")
-    found = next(guesses(source, source.kernel("k"), Given(constexprs=given))).constexprs
-    assert (found["HEADS"], found["BLOCK_Q"]) == expected
-
-
-@pytest.mark.parametrize(
     ("body", "expected"),
     [
         ("    if N_TOTAL:\n        tl.store(x + tl.program_id(0) * N_TOTAL, 1.0)\n", False),  # a flag, too

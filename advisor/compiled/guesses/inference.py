@@ -12,11 +12,9 @@ from typing import Any
 from advisor.compiled.compiler.kernel import OPTION_NAMES, items_of
 from advisor.compiled.guesses.assumptions import INTEGERS, Assumption, assumption, narrower_note, unit_strides, unknown_strides
 from advisor.compiled.guesses.parameter_guesses import (
-    LEAST_DEPTH,
     argument_type,
     block_sizes,
     constant_value,
-    longest_product,
     row_sizes,
     type_of,
 )
@@ -33,8 +31,6 @@ MOST_ELEMENTS = 2**14
 """Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
 MOST_ROW = 2**16
 """Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
-MOST_ROWS = 1_024
-"""Of a tile whose rows are counted by the product of two constants: Triton takes minutes for 64 queries of 64 heads."""
 DESCRIBED = 64
 """Elements along each dimension of the block of a descriptor that neither the user nor the file's launch says."""
 UNKNOWN_STAGES = "Triton's own num_stages"
@@ -138,8 +134,6 @@ def guesses(
         if rank > 2:
             choice = {**choice, "block": min(int(choice.get("block", 64)), 2 ** int(math.log2(MOST_ELEMENTS) // rank))}
         guess = _guess(source, function, usage, given, label, choice)
-        if rank > 1 and guess.invented and longest_product(function.node, guess.constexprs) > MOST_ROWS:
-            guess = _guess(source, function, usage, given, label, {**choice, "block": LEAST_DEPTH})
         key = (tuple(guess.signature.items()), repr(sorted(guess.constexprs.items(), key=lambda i: i[0])))
         if key not in seen:
             seen.add(key)

@@ -63,24 +63,6 @@ def block_sizes(rows: Mapping[str, Collection[str]], constants: Mapping[str, Any
     return found
 
 
-def longest_product(kernel: ast.FunctionDef, constants: Mapping[str, Any]) -> int:
-    """The longest `tl.arange(0, A * B)`, also by a name that the kernel gives the product, where both are known; 0: there is none."""
-    named: dict[str, ast.expr | None] = {}
-    for node in ast.walk(kernel):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
-                named[name] = value
-    found = [0]
-    for node in ast.walk(kernel):
-        if isinstance(node, ast.Call) and last_name(node) == "arange" and len(node.args) == 2:
-            last = node.args[1]
-            match named.get(last.id) if isinstance(last, ast.Name) else last:
-                case ast.BinOp(left=ast.Name(id=left), op=ast.Mult(), right=ast.Name(id=right)):
-                    sizes = constants.get(left), constants.get(right)
-                    found += [sizes[0] * sizes[1]] if type(sizes[0]) is int and type(sizes[1]) is int else []
-    return max(found)
-
-
 def _range_of(node: ast.expr) -> tuple[str, int]:
     """B and 1 of `tl.arange(0, B)`, B and 2 of `tl.arange(0, B // 2)`, also `[:, None]` of it; no name: it is something else."""
     node = _unsliced(node)
