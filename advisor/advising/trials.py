@@ -100,7 +100,7 @@ class Trials:
             return None
         ended = ended and not any(text.endswith(phrase("search.no_time", name="")) for text in left)
         stopped = phrase("search.ended") if ended else phrase("search.time_up")
-        (launched, outcome), *others = (_with_tunables(*each, frozenset(blocks)) for each in analyses.values())
+        (launched, outcome), *others = (_with_tunables(*pair, frozenset(blocks)) for pair in analyses.values())
         if blocks.keys() & set(analysis.inspection.guess.invented):  # a block of which nothing says what it is: nothing says what runs
             launched, outcome = replace(launched, chosen=False), _without_assumed(outcome, blocks)
         return Tried(analyses=((launched, outcome), *others), stopped=stopped, left_alone=tuple(left))
@@ -256,13 +256,13 @@ def _with_tunables(
     return target, analysis
 
 
-def _without_assumed(found: KernelAnalysis | Unreadable, blocks: Values) -> KernelAnalysis | Unreadable:
-    """What was found, without the assumptions of what these constants are."""
-    if isinstance(found, Unreadable):
-        return found
-    guess = found.inspection.guess
-    kept = tuple(each for each in guess.assumptions if each.name not in blocks)
-    return replace(found, inspection=replace(found.inspection, guess=replace(guess, assumptions=kept)))
+def _without_assumed(analysis: KernelAnalysis | Unreadable, blocks: Values) -> KernelAnalysis | Unreadable:
+    """An analysis without the assumptions of what these constants are."""
+    if isinstance(analysis, Unreadable):
+        return analysis
+    guess = analysis.inspection.guess
+    kept = tuple(assumption for assumption in guess.assumptions if assumption.name not in blocks)
+    return replace(analysis, inspection=replace(analysis.inspection, guess=replace(guess, assumptions=kept)))
 
 
 def _key(values: Values) -> tuple[tuple[str, int], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class AnalyticalPredictor:
         least = _least(problem, library_configurations(problem, gpu), gpu)
         if problem.family != "fused_moe" or problem.op not in MOE_PRODUCTS:
             return least
-        served = _of_configurations(problem, stack_configuration(problem, gpu), gpu, by_hand=gpu.vendor == "amd")
+        served = _of_configurations(problem, stack_configuration(problem, gpu), gpu)
         launches = np.isfinite(served.us)
         us, low, high = (np.where(launches, np.maximum(a, b), b) for a, b in zip(_columns(served), _columns(least), strict=True))
         return Prediction(us=us, low_us=low, high_us=high, learned=served.learned)
@@ -71,7 +72,8 @@ class AnalyticalPredictor:
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The least predicted latency over a few dozen configurations that cover the space."""
-        return least_of(problem, gpu, lambda some, members: _of_configurations(some, members, gpu))
+        found = least_of(problem, gpu, lambda some, members: _of_configurations(some, members, gpu))
+        return replace(found, share=None)
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The log of the predicted latency, in all."""
@@ -169,13 +171,17 @@ def interval(us: Array, gpu: GpuSpec, products: bool) -> tuple[Array, Array, Arr
     return middle, low, high
 
 
-def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, *, by_hand: bool = False) -> Prediction:
-    """Of Triton's launches, or of those of kernels that were written by hand, as engines have for AMD (AITER)."""
+def written_by_hand(predicted: Prediction) -> Prediction:
+    """What was predicted of Triton's products on an AMD GPU, as kernels take that were written by hand (AITER's, of engines)."""
+    us = predicted.us / AMD_PRODUCTS[1]
+    return replace(predicted, us=us, low_us=us * np.exp(-SPREAD), high_us=us * np.exp(SPREAD))
+
+
+def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
     needed, asked = pipelines.work(problem, gpu), pipelines.demand(problem, configuration, gpu)
     least = pipelines.config_bound(needed, asked, gpu, problem.cache).us
-    return _with_interval(
-        np.maximum(pipelines.latency_us(asked, gpu), least), least, gpu, not by_hand and bool(asked.per_cta["tensor"].any())
-    )
+    products = bool(asked.per_cta["tensor"].any())
+    return _with_interval(np.maximum(pipelines.latency_us(asked, gpu), least), least, gpu, products)
 
 
 def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:

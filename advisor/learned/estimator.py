@@ -223,6 +223,10 @@ class LearnedPredictor:
         configuration: ConfigurationBatch | None,
         at_least: float,
     ) -> Array:
+        if latency_us is None and not (
+            prediction.learned.any() or ceiling.learned.any()
+        ):  # one model's errors, whatever they are on the GPU
+            return self._analytical.p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
         plain = p_of_intervals(latency_us, prediction, ceiling, at_least)
         if configuration is not None:
             problem = as_expert(problem)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
+from advisor.learned.analytical import written_by_hand
 from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.learned.layers import layer_model, tuned_tables
 from advisor.learned.layers.layer_time import layer_time
@@ -210,6 +211,8 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
     work = pipelines.work(problem, gpu)
     bound = pipelines.bound(work, gpu, problem.cache)
     prediction = predictor.predict(problem, None, gpu)
+    if gpu.vendor == "amd" and first.family == "fused_moe" and not prediction.learned.any():
+        prediction = written_by_hand(prediction)
     us, low, high = (np.maximum(item, least_sustained_us(work, gpu)) for item in (prediction.us, prediction.low_us, prediction.high_us))
     tunable = first.family == "fused_moe" and first.op in ("w13", "w2")
     ceiling = tunable_ceiling(predictor.ceiling(problem, gpu), bound.us, us).us if tunable else us

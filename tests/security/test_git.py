@@ -141,7 +141,7 @@ def test_folders_that_are_called_like_revisions_are_not_compared_in_their_place(
 def test_a_file_that_is_called_like_a_revision_takes_no_wall_away(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files and folders are one's own, and compiled without walls too; revisions are not."""
     repository.commit({"before": "", "before..HEAD": "", "k.py": KERNEL})
-    monkeypatch.setattr(pool, "room_lacks", lambda: "files: no Landlock")
+    monkeypatch.setattr(pool, "sandbox_lacks", lambda: "files: no Landlock")
     for sides in (["before"], ["before..HEAD"]):
         assert not in_a_room(Options(compiling=True), sides)[0].compiling
     assert in_a_room(Options(compiling=True), ["before", "k.py"])[0].compiling

@@ -90,7 +90,7 @@ class CompiledContext:
         analysis = self.analysis
         if not self.predicts_savings or analysis is None or analysis.predicted is None:
             return None
-        before, after = (float(np.atleast_1d(latency_us(each, analysis.gpu))[0]) for each in (analysis.demand, change(analysis.demand)))
+        before, after = (float(np.atleast_1d(latency_us(demand, analysis.gpu))[0]) for demand in (analysis.demand, change(analysis.demand)))
         saved = analysis.predicted.us * (1 - after / before)
         if not changes_type:
             saved = min(saved, analysis.predicted.us - analysis.bound.us)
