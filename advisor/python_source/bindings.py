@@ -124,6 +124,11 @@ def arguments(scope: ast.AST) -> set[str]:
     return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
 
 
+def names_in(*trees: ast.AST) -> set[str]:
+    """The names that stand in some trees, read or stored."""
+    return {each.id for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Name)}
+
+
 def returns_a_value(function: ast.AST) -> bool:
     """Whether a function returns something other than None: a helper of kernels, and no kernel."""
     returns = (each.value for each in own_nodes(function) if isinstance(each, ast.Return))
@@ -193,7 +198,7 @@ def changed_names(scope: ast.AST | None) -> set[str]:
     for node in ast.walk(scope):
         found |= set(changed_by(node))
         for target, value in _given(node):
-            shared.append({n.id for n in ast.walk(target) if isinstance(n, ast.Name)} | set(_sources(value)))
+            shared.append(names_in(target) | set(_sources(value)))
     while more := {name for names in shared if names & found for name in names} - found:
         found |= more
     return found

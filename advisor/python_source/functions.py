@@ -7,16 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_names import DECORATORS
 from advisor.python_source.language import dotted
 from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError
-
-if TYPE_CHECKING:
-    from advisor.python_source.source import SourceFile
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -66,7 +63,7 @@ class FunctionReader(Evaluator):
     values, methods of dictionaries, and questions about the target.
 
     Args:
-        source: The file.
+        source: The file, a `source.SourceFile`, which makes its readers.
         evaluation: What is shared with the readers that it asks, or that ask it.
         names: As for Evaluator; names of the expression's own scope.
         place: Where in the file the expression stands.
@@ -75,7 +72,7 @@ class FunctionReader(Evaluator):
 
     def __init__(
         self,
-        source: SourceFile,
+        source: Any,
         evaluation: Evaluation,
         names: Mapping[str, Any] | None = None,
         place: Place | None = None,

@@ -22,6 +22,7 @@ from advisor.python_source.bindings import (
     innermost_function,
     is_fixed,
     is_none,
+    names_in,
     other_values,
     own_names,
     required,
@@ -159,9 +160,8 @@ class LaunchSite:
         if isinstance(spread, ast.Name) and (value := self.assigned.get(spread.id)) is not None and value.lineno < self.call.lineno:
             nodes = [node for scope in self.scopes[:1] for node in ast.walk(scope)]
             later = {name for node in nodes if getattr(node, "lineno", 0) > (value.end_lineno or 0) for name in bound_by(node)}
-            used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
             second = any(isinstance(node, ast.Assign) and dotted(node.value) == spread.id for node in nodes)  # a name to change it by
-            if used.isdisjoint(later) and not second and not any(spread.id in changed_by(node) for node in nodes):
+            if names_in(value).isdisjoint(later) and not second and not any(spread.id in changed_by(node) for node in nodes):
                 spread = value
         if isinstance(spread, ast.Call) and dotted(spread.func) == "dict" and not spread.args and all(k.arg for k in spread.keywords):
             return {str(k.arg): k.value for k in spread.keywords}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source.bindings import Graph, Scope, arguments, other_values
+from advisor.python_source.bindings import Graph, Scope, arguments, names_in, other_values
 from advisor.python_source.imported import imported_file, imported_kernel
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
@@ -270,8 +270,7 @@ def split_grid(text: str) -> tuple[str, set[str]]:
         SyntaxError: It is no expression.
     """
     tree = ast.parse(text, mode="eval").body
-    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
-    return ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text, names
+    return ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text, names_in(tree)
 
 
 def passed_by_launches(source: SourceFile, kernel: str, elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:

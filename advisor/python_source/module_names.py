@@ -8,7 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, is_none, own_nodes, plainly_given, statements_within
+from advisor.python_source.bindings import (
+    Graph,
+    arguments,
+    bound_by,
+    changed_by,
+    is_none,
+    names_in,
+    own_nodes,
+    plainly_given,
+    statements_within,
+)
 from advisor.python_source.functions import FunctionReader, Place
 from advisor.python_source.imports import HANDED_ON, Import, as_function, imports_of, module_level
 from advisor.python_source.kernel_forms import launching_calls
@@ -361,8 +371,7 @@ def _touched(statement: ast.stmt) -> Iterator[str]:
         yield from changed_by(node)
         if isinstance(node, ast.For):  # for c in configs: c.num_warps = 8
             changed = {name for each in node.body for inner in ast.walk(each) for name in changed_by(inner)}
-            looped = changed & {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-            yield from (n.id for n in ast.walk(node.iter) if looped and isinstance(n, ast.Name))
+            yield from names_in(node.iter) if changed & names_in(node.target) else ()
 
 
 def _assigned_expression(statement: ast.AST, name: str) -> ast.expr | None:

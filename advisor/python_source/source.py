@@ -231,6 +231,13 @@ class SourceFile:
         """The names that some line of the file gives a value."""
         return {each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
 
+    def texts(self, part: str) -> Iterator[tuple[int, str, bool]]:
+        """The strings of the file that contain something: the first line of each, the string, and whether each of its lines is one of the
+        file."""
+        for node in self.module_names.nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and part in node.value:
+                yield node.lineno, node.value, (node.end_lineno or node.lineno) - node.lineno == node.value.count("\n")
+
     @cached_property
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:
         """The `@triton.jit` functions by name, also those that are defined several times."""
@@ -329,7 +336,7 @@ class SourceFile:
         node = self.assignments.get("KERNELS")
         try:
             value = ast.literal_eval(node) if node is not None else {}
-        except ValueError:
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             return {}
         return value if isinstance(value, dict) else {}
 

@@ -1,4 +1,4 @@
-"""What a function says of the shapes of its tensors: `M, K = x.shape`, `torch.empty((M, N))`, `assert x.ndim == 2`. Read by parsing."""
+"""What a function says of the shapes of its tensors: `M, K = x.shape`, `torch.empty((M, N))`. Read by parsing."""
 
 from __future__ import annotations
 
@@ -84,8 +84,6 @@ class TensorShapes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 for target, value in pairs(node.targets[0], node.value):
                     found._read(target, value, stored)
-            elif isinstance(node, ast.Assert):
-                found._asserted(node.test)
             elif (asked := asked_of(node)) is not None:
                 least = asked.index + 1 if asked.index >= 0 else -asked.index
                 found.fewest[asked.tensor] = max(found.fewest.get(asked.tensor, 0), least)
@@ -131,16 +129,6 @@ class TensorShapes:
         elif isinstance(target, ast.Name) and isinstance(value, ast.Call):
             self._made(target.id, value)
 
-    def _asserted(self, test: ast.expr) -> None:
-        """`assert x.ndim == 3`, also as one of several conditions."""
-        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-            for each in test.values:
-                self._asserted(each)
-        elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            tensor, rank = _dimensions_of(test.left), _integer(test.comparators[0])
-            if tensor and rank is not None and 0 < rank <= MOST_DIMENSIONS:
-                self.extents.setdefault(tensor, []).append([None] * rank)
-
     def _made(self, name: str, call: ast.Call) -> None:
         function = call.func
         last = last_name(call)
@@ -159,17 +147,6 @@ class TensorShapes:
     def _alike(self, name: str, other: str) -> None:
         if other and other != name:
             self.like[name] = other
-
-
-def _dimensions_of(node: ast.expr) -> str:
-    """The tensor of `x.ndim`, `x.dim()` and `len(x.shape)`; "": it is none of these."""
-    if isinstance(node, ast.Call) and dotted(node.func) == "len" and len(node.args) == 1:
-        whole = whole_of(node.args[0])
-        return whole[0] if whole is not None else ""
-    if isinstance(node, ast.Call) and not node.args:
-        node = node.func
-        return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr in ("dim", "ndimension") else ""
-    return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr == "ndim" else ""
 
 
 def mentions(node: ast.AST, name: str) -> bool:
