@@ -18,6 +18,7 @@ from tests.comparison.repository import Repository
 from .rooms import SECRET, need_walls
 
 KERNEL = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
+BROKEN = KERNEL + "def (\n"
 RUNS = {
     "core.fsmonitor": {},
     "core.sshCommand": {},
@@ -109,20 +110,21 @@ def test_names_of_files_stand_as_names(name: str, repository: Repository, tmp_pa
     assert "](https:x)" not in prose
 
 
-@pytest.mark.parametrize("what", ["bytes", "a file as a folder"])
+@pytest.mark.parametrize("what", ["bytes", "a file as a folder", "two files of one name"])
 def test_a_damaged_tree_is_said_to_be_one(what: str, repository: Repository, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     repository.commit({"k.py": KERNEL})
     data = b"\xff" * 100
     if what != "bytes":
         data = b"40000 k.py\0" + bytes.fromhex(repository.git("rev-parse", "HEAD:k.py"))
+    if what == "two files of one name":
+        (tmp_path / "bad.py").write_text(BROKEN)
+        names = (repository.git("hash-object", "-w", str(tmp_path / "bad.py")), repository.git("rev-parse", "HEAD:k.py"))
+        data = b"".join(b"100644 k.py\0" + bytes.fromhex(name) for name in names)
     (tmp_path / "tree").write_bytes(data)
     tree = repository.git("hash-object", "-t", "tree", "--literally", "-w", str(tmp_path / "tree"))
     head = repository.git("commit-tree", tree, "-p", "HEAD", "-m", "change")
     assert main(["compare", "HEAD", head, "--gpu", "H100", "--no-compile"]) == 2
     assert "a tree of the repository is damaged" in capfd.readouterr().err
-
-
-BROKEN = KERNEL + "def (\n"
 
 
 @pytest.mark.parametrize("form", ["two sides", "a range", "one side"])

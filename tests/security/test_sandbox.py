@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.compiled.compiler import pool
 from advisor.compiled.compiler.answers import INTERFERED
 from advisor.compiled.compiler.pool import Worker
 from advisor.system import sandbox
@@ -262,3 +264,12 @@ def test_an_answer_without_end_is_cut(room_worker: Worker) -> None:
 def test_root_is_root_no_more(room_worker: Worker) -> None:
     answer = room_worker.ask(python("import os\nreturn os.getuid() * os.geteuid() * os.getgid() > 0 and not os.getgroups()"), 30)
     assert "True" in answer["error"]
+
+
+def test_folders_deeper_than_any_compilation_makes_are_too_large(tmp_path: Path) -> None:
+    """What is written there is not counted, so nothing is to be there."""
+    worker = runpy.run_path(str(pool.WORKER))
+    (tmp_path / "cache" / "a" / "b").mkdir(parents=True)
+    assert worker["disk_bytes"](str(tmp_path)) < 100_000
+    (tmp_path / "cache" / "a" / "b" / "c").mkdir()
+    assert worker["disk_bytes"](str(tmp_path)) > worker["MOST_DISK_BYTES"]

@@ -163,6 +163,8 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
             continue
         mode, _, identity, size = head.decode("ascii").split()
         path = raw.decode("utf-8", "surrogateescape")
+        if path in found:  # which of them is checked out is git's to say
+            raise InputError("a tree of the repository is damaged", f"two files by the name of {path}", None, "see `git fsck`")
         found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
     return found
 

@@ -37,6 +37,8 @@ PATIENCE_S = 10.0
 MOST_ANSWERED_BYTES = 64_000_000
 MOST_DISK_BYTES = 1_000_000_000
 """Of all files of one compilation together."""
+MOST_FOLDERS = 3
+"""One within another, in the folder of a compilation."""
 MOST_MEMORY_BYTES = 12 << 30
 """Of all processes of one compilation, where a request does not say: the limit of one process (`sandbox.MEMORY_BYTES`) is of what it
 may address, and so many would each have as much."""
@@ -320,15 +322,16 @@ def memory_bytes() -> int:
 
 
 def disk_bytes(folder: str) -> int:
-    """What the files below a folder take on its disk; those three folders deep, where Triton and its tools write none deeper."""
+    """What the files below a folder take on its disk; more than they may where a folder lies deeper than Triton and its tools make any."""
     total, waiting = 0, [(folder, 0)]
     while waiting:
         place, depth = waiting.pop()
+        if depth > MOST_FOLDERS:
+            return MOST_DISK_BYTES + 1
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting += [(entry.path, depth + 1)] if depth < 3 else []
+                    waiting += [(entry.path, depth + 1)] if entry.is_dir(follow_symlinks=False) else []
                     total += 512 * entry.stat(follow_symlinks=False).st_blocks
     return total
 
