@@ -126,7 +126,6 @@ def test_a_file_that_cannot_be_read_does_not_pass(
 
 NO_WORDS = {
     "no Python": b"x = = 1\n",
-    "another encoding": b"# coding: utf-7\n" + (PLAIN + KERNEL).replace("triton", "+AHQ-riton").encode(),
     "letters of another width": (PLAIN + KERNEL).replace("triton", "\uff54riton").replace("tl.store", "tl.nothing").encode(),
 }
 
@@ -139,6 +138,11 @@ def test_a_file_without_the_words_of_kernels_does_not_pass(
     need_walls()
     assert compared(NO_WORDS[how], tmp_path, monkeypatch) == 1
     assert "Not passed" in capsys.readouterr().out
+
+
+def test_the_same_kernel_in_another_encoding_is_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_walls()
+    assert compared(b"# coding: utf-7\n" + (PLAIN + KERNEL).replace("triton", "+AHQ-riton").encode(), tmp_path, monkeypatch) == 5
 
 
 def test_a_file_is_read_in_the_encoding_that_it_declares(
