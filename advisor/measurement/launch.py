@@ -236,6 +236,17 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One side of one round: samples in microseconds, and the state of the GPU while they were taken."""
+
+    samples_us: tuple[float, ...]
+    sm_clock_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sustained:
     """A launch over and over, until the power limit had its say: microseconds per launch, after how many seconds, at which clock and
     power (medians; None where the GPU does not say). Short launches are replayed as graphs, whose own cost, 1 to 3 %, is in it."""

@@ -18,9 +18,9 @@ from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from advisor.measurement import worker as jobs
-from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.device import DeviceSpec, open_device
 from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Failure, Launch, Outcome
+from advisor.measurement.rounds import run_batch
 from advisor.measurement.worker import DeviceDescription
 from advisor.system.errors import MeasurementError, NoGpuError
 from advisor.system.jobs import Worker

@@ -8,10 +8,10 @@ from typing import Any
 
 from advisor.compiled.compiler.worker import answer_for
 from advisor.compiled.recorder.hook import TORCH_NAMES
-from advisor.measurement.batch_run import FatalFailure, run_batch
 from advisor.measurement.devices.device import Device, DeviceSpec, open_device
 from advisor.measurement.kernel_file import KernelRef, function_of, load_module
 from advisor.measurement.launch import Batch, Failure, Launch, Outcome, classify
+from advisor.measurement.rounds import FatalFailure, run_batch
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.jobs import Say

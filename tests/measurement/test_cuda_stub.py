@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 from advisor.measurement import KernelRef, Launch
-from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices import ceiling_kernels
 from advisor.measurement.devices.device import open_device, parse_device
 from advisor.measurement.launch import Batch
+from advisor.measurement.rounds import run_batch
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import MeasurementError, NoGpuError
 
@@ -205,8 +205,8 @@ def test_a_machine_that_enqueues_slowly_is_given_longer(stub, monkeypatch):
 
 def test_a_lost_context_is_told_by_what_lost_it(stub, kernel, monkeypatch):
     """Freeing memory fails too then, and says less."""
-    from advisor.measurement.batch_run import FatalFailure
     from advisor.measurement.devices import cuda
+    from advisor.measurement.rounds import FatalFailure
 
     def lost(*_):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

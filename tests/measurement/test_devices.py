@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from advisor.measurement import Batch, Launch, NotRecordedError, find_kernels, measure, open_device, parse_device, read_recording
-from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.fake import FakeDevice, normal, unit
-from advisor.measurement.rounds import Timing
+from advisor.measurement.launch import Timing
+from advisor.measurement.rounds import run_batch
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import AdvisorError, InputError, UsageError
 

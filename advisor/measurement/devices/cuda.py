@@ -23,8 +23,7 @@ from advisor.measurement.devices.ceilings import measure_on_cuda
 from advisor.measurement.devices.nvml import Monitor, Reading
 from advisor.measurement.devices.probe import no_gpu
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
-from advisor.measurement.launch import Sustained, WrongOutputError, classify, compare, is_fatal, poison
-from advisor.measurement.rounds import Timing
+from advisor.measurement.launch import Sustained, Timing, WrongOutputError, classify, compare, is_fatal, poison
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import MeasurementError

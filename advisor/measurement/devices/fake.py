@@ -27,8 +27,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.measurement.devices.ceilings import specified_figures
 from advisor.measurement.devices.power_limit import PowerLimit
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
-from advisor.measurement.launch import Launch, Sustained, WrongOutputError, problem_key
-from advisor.measurement.rounds import Timing
+from advisor.measurement.launch import Launch, Sustained, Timing, WrongOutputError, problem_key
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import AdvisorError, UsageError
