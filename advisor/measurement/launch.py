@@ -97,6 +97,7 @@ _TYPES: dict[str, str] = {
     "OutOfResources": "out-of-resources",  # triton
     "CompilationError": "compile-error",
     "CompileTimeAssertionFailure": "compile-error",
+    "MLIRCompilationError": "compile-error",
     "PTXASError": "compile-error",
     "UnsupportedLanguageConstruct": "compile-error",
     "WrongOutputError": "wrong-output",

@@ -14,9 +14,8 @@ from pathlib import Path
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.measurement.devices.ceilings import file_name, write_ceilings
 from advisor.measurement.devices.device import DeviceSpec, find_device
-from advisor.measurement.journal import Journal
 from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
-from advisor.measurement.measured_rows import OK, bound_us, row_key, row_of
+from advisor.measurement.measured_rows import OK, Journal, bound_us, row_key, row_of
 from advisor.measurement.plan import batches_of, read_plan
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, Comparison, Side, verdict

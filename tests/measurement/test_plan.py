@@ -15,15 +15,16 @@ from advisor.learned import load_predictor
 from advisor.measurement import read_plan, skewed_routing
 from advisor.measurement.kernel_file import configurations
 from advisor.measurement.launch import problem_key
-from advisor.measurement.ordering import (
+from advisor.measurement.plan import (
     RECOMMENDED,
+    batches_of,
     informative_order,
     low_discrepancy,
     predicted_latency_us,
+    problems_of,
     van_der_corput,
     visiting_order,
 )
-from advisor.measurement.plan import batches_of, problems_of
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.system.errors import AdvisorError, InputError
 from advisor.tables.entries import default_configuration
