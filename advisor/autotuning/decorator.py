@@ -96,7 +96,7 @@ def autotune(
             known configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is
             left out.
         compile_ahead: Compile in threads what will be measured, and on idle cores what other keys are likely to ask for. For a further key,
-            what this process has compiled is measured first; what else is to be compiled must promise more than that costs.
+            two of those that this process has compiled are measured first; another must promise more than its compilation costs.
         cache_dir: Folder of the cache, in place of ADVISOR_CACHE_DIR.
 
     Raises:

@@ -23,8 +23,8 @@ a second, and how much more each that follows."""
 FIRST_COMPILED = 2
 """Of what is compiled so many are measured before anything else is chosen, for a further key: where they say that something else is much
 faster, a measurement must be left for it. Of 519 further keys of products of an A100, an H100 and a V100 that the weights had not seen
-(`dejavu`, lists of some 40 configurations), 0.5 are then compiled, 98.1 % of the choices are within 2 % of the best and the worst is 1.11 of
-it; with 4 (and 0.01 for the first) 97.1 % and 1.35; where nothing is known to be compiled 1.2, 98.7 % and 1.11."""
+(`dejavu`, lists of some 40 configurations), 0.5 are then compiled, 98.1 % of the choices are within 2 % of the best and the worst is 1.11
+of it; with 4 (and 0.01 for the first) 97.1 % and 1.35; where nothing is known to be compiled 1.2, 98.7 % and 1.11."""
 
 
 @dataclass(kw_only=True)
