@@ -175,8 +175,6 @@ def precedent(trials: Iterable[FrozenTrial], where: Sequence[float], space: Sear
     return None if index is None else Precedent(where=tuple(where), index=index, rank=rank)
 
 
-Array = NDArray[np.float64]
-
 LENGTH_SCALE = 2.0
 """Doublings of a parameter over which configurations resemble each other, where nothing says that it matters more or less."""
 
