@@ -130,7 +130,7 @@ def exported(
     from advisor.advising.targets.table_targets import table_target
     from advisor.tables.tuned_table import STANDARD_TOKENS
     from advisor.tuning.export import table_path, write_predicted
-    from advisor.tuning.table_kernels import check_exported
+    from advisor.tuning.order import check_exported
 
     folder = Path(arguments.export)
     check_exported(target)

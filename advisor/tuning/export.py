@@ -19,8 +19,8 @@ from advisor.tables.audit import AuditIssue, entry_errors
 from advisor.tables.names import TableName
 from advisor.tables.tables import Table, read_table, render_table
 from advisor.tables.tuned_table import TunedTable, default_table
+from advisor.tuning.order import table_name
 from advisor.tuning.plan import Plan
-from advisor.tuning.table_kernels import table_name
 
 ANOTHER = "choose another --export"
 

@@ -27,8 +27,19 @@ from advisor.tables.audit import entry_errors
 from advisor.tables.tables import Table, clamp, read_table, select
 from advisor.tables.tuned_table import replacement
 from advisor.tuning.backends import Subject, holds_only_best
-from advisor.tuning.order import Order, kernel_space, may_be_tried, of_own_table, restricted, target_of, with_fixed
-from advisor.tuning.table_kernels import check_exported, kernel_of, table_name, with_tables_types
+from advisor.tuning.order import (
+    Order,
+    check_exported,
+    kernel_of,
+    kernel_space,
+    may_be_tried,
+    of_own_table,
+    restricted,
+    table_name,
+    target_of,
+    with_fixed,
+    with_tables_types,
+)
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor

@@ -14,7 +14,7 @@ from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.measurement import KernelRef, Launch
-from advisor.measurement.importers.record import launched_ctas
+from advisor.measurement.importers import launched_ctas
 from advisor.system.errors import NothingMatchedError
 from tests.cli.command_line import EXAMPLE, ROOT, advise
 

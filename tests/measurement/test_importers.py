@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from advisor.gpus.hardware import load_gpu
 from advisor.measurement import Launch, find_kernels
-from advisor.measurement.importers import read_profile
-from advisor.measurement.importers.record import UNITS_US, dimensions, launched_ctas, number
+from advisor.measurement.importers import UNITS_US, dimensions, launched_ctas, number, read_profile
 from advisor.result.schema import Configuration
 from advisor.system.errors import InputError
 

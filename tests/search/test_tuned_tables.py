@@ -16,7 +16,7 @@ from advisor.tables.entries import default_configuration
 from advisor.tables.names import TableName, parse_table_name, table_dtype
 from advisor.tables.tables import read_table
 from advisor.tuning import Order, make_plan
-from advisor.tuning.table_kernels import table_name
+from advisor.tuning.order import table_name
 
 LAYER = ("--hidden-size", "4096", "--top-k", "2")
 NAME = "E=8,N=3584,device_name=NVIDIA_H200"
