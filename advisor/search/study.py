@@ -30,10 +30,9 @@ from advisor.search.space import SearchSpace
 from advisor.search.stopping import RoundsPruner, Stop, StoppingRule
 from advisor.search.storage import open_storage
 from advisor.search.surrogate import Observation, nearest
-from advisor.system import owners
+from advisor.system import processes
 from advisor.system.errors import UsageError
-from advisor.system.owners import owner_name
-from advisor.system.processes import undisturbed
+from advisor.system.processes import owner_name, undisturbed
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -59,7 +58,7 @@ def _beat_of(who: Mapping[str, Any]) -> str:
 
 def is_alive(who: Mapping[str, Any], beat: float | None) -> bool:
     """Whether the owner of a trial still runs: as can be seen from here, else by its beat."""
-    seen = owners.is_alive(who["name"])
+    seen = processes.is_alive(who["name"])
     return time.time() - max(beat or 0.0, float(who["since"])) < DEAD_AFTER_S if seen is None else seen
 
 
@@ -73,7 +72,7 @@ def beat(study: Study) -> None:
 def beating(study: Study) -> Iterator[None]:
     """Says every few seconds that this process lives, as long as the block runs."""
     beat(study)
-    with owners.repeating(lambda: beat(study), BEAT_S):
+    with processes.repeating(lambda: beat(study), BEAT_S):
         yield
 
 

@@ -26,8 +26,7 @@ from advisor.search.space import SearchSpace
 from advisor.search.stopping import MARGIN
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.tables.entries import default_configuration
-from advisor.tables.names import FLOAT32, TableName, row_dtypes
-from advisor.tables.reachability import unreachable_reasons
+from advisor.tables.names import FLOAT32, TableName, row_dtypes, unreachable_reasons
 from advisor.tables.tables import down_configuration
 from advisor.tables.tuned_table import SHARED
 
@@ -110,7 +109,7 @@ def kernel_of(target: Target, *, launches: bool) -> KernelRef:
             )
             for dtype in dtypes
         )
-        got = _operands(problem) if _is_known(target) else "operands of a type that is not known"
+        got = _operands(problem) if _is_known(target) else "operands of an unknown type"
         raise UsageError(f"{target.title}: the bundled kernel is another than its launches'", got, f"one of {limit}", remedy)
     return kernel
 

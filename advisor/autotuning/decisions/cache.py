@@ -2,8 +2,8 @@
 
 One row per configuration of a problem. A problem is a kernel (its source with dependencies), a Triton version, a GPU model and a
 tuning key. A row is claimed before it is measured, so that processes that tune the same key share the work: owner and lease are written
-beside it, and the lease is extended meanwhile (`system.owners.repeating`). A claim whose process died (seen at once on the same machine) or
-whose lease ran out may be taken over. The first decision written for a list of configurations stands for all of them.
+beside it, and the lease is extended meanwhile (`system.processes.repeating`). A claim whose process died (seen at once on the same machine)
+or whose lease ran out may be taken over. The first decision written for a list of configurations stands for all of them.
 
 A file that is damaged or cannot be written costs a warning: what can be read of it is used, and the rest happens in memory.
 """
