@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.library import moe_layers
-from advisor.learned.library.moe_kernels import LibraryLayers, number
+from advisor.learned.library.moe_kernels import LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, SPELLED, STACKS, MoeLayers
+from advisor.learned.library.series_model import number
 from advisor.pipelines import token_draws
 from advisor.pipelines.from_rows import LAYER
 from advisor.rows import cells_by_gpu
