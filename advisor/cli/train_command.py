@@ -12,7 +12,8 @@ With --library the folders give the weights of library mixture-of-experts layers
 models and GPUs left out is printed beside a crude baseline (boosted trees on sizes, format, kernel and GPU).
 
 With --operators they give the weights of linear and sparse attention, encoders, MLA's products and hyper-connections, operators.npz of
-those shipped; what was said of models, of pairs of batch and length and of GPUs left out is printed beside the same kind of baseline.
+those shipped; what was said of models, of pairs of batch and length and of GPUs left out is printed beside the same kind of baseline. The
+file is written anew after each kind; --only KIND fits single ones.
 
 A folder with launches.jsonl (kernels of published packages, fetched with pip and parsed) gives ceilings/kernels.json, the constants of
 compiled kernels without matrix products.
@@ -28,9 +29,7 @@ import argparse
 import functools
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from advisor.cli.options import check_not_read, check_writable, file_output, write_text
 from advisor.system.errors import UsageError
@@ -65,6 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="fit linear and sparse attention and other published operators instead: DATA are folders of measured operators, the output "
         "is ceilings/operators.npz",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="KIND",
+        help='with --operators: fit this kind alone, as "DSA decode", and keep the others that the output holds (may be repeated)',
     )
     parser.add_argument("--card", metavar="FILE", help="write what training itself held out as a model card (Markdown)")
     parser.add_argument("--exclude-gpu", action="append", default=[], metavar="NAME", help="leave a GPU out (may be repeated)")
@@ -131,8 +137,12 @@ def _train_steps(arguments: argparse.Namespace) -> int:
 
 def _train_layers_or_operators(arguments: argparse.Namespace) -> int:
     """Fit library layers or published operators, write them, and print what was said of what was left out."""
+    from advisor.cli.evaluate_command import show_splits
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
+    from advisor.learned.library import series_model
+    from advisor.learned.operators import model as operator_model
+    from advisor.learned.operators.work import KINDS
     from advisor.rows import silicon
     from advisor.training.moe_library import fitting as moe_fitting
     from advisor.training.operators import fitting as operator_fitting
@@ -141,28 +151,25 @@ def _train_layers_or_operators(arguments: argparse.Namespace) -> int:
     if not all(map(silicon.is_layout, arguments.data)):
         folders = f"folders of <gpu>/<operator>/<stack>/<version>/*.parquet ({wanted})"
         raise UsageError(f"{option} takes folders of measured operators", " ".join(arguments.data), folders, None)
+    if unknown := [kind for kind in arguments.only if kind not in KINDS or not arguments.operators]:
+        raise UsageError("--only is of kinds of operators", unknown[0], f"--operators, and one of {', '.join(KINDS)}", None)
     excluded = [load_gpu(name).name for name in arguments.exclude_gpu]
 
     def progress(text: str) -> None:
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
-    print(f"{'left out':<40}{'group':<34}{'MAPE %':>8}{'median':>8}{'baseline':>10}{'rows':>8}")
     if arguments.library:
         layers = moe_fitting.train(arguments.data, excluded, arguments.exclude_model, progress)
         weights.save_arrays(layers.arrays(), arguments.output)
-        _show_left_out("", layers.held_out)
+        show_splits({f"library layers: {what} left out": figures for what, figures in layers.held_out.items()})
         print(f"{arguments.output}: {len(layers.series)} series of library layers on {len(layers.measured)} GPUs")
         return 0
-    models = operator_fitting.train(arguments.data, excluded, progress=progress)
-    weights.save_arrays({name: array for model in models.values() for name, array in model.arrays().items()}, arguments.output)
-    for kind, model in models.items():
-        _show_left_out(f"{kind}: ", model.held_out)
-    print(f"{arguments.output}: {', '.join(models)}")
+    chosen = tuple(dict.fromkeys(arguments.only)) or tuple(KINDS)
+    arrays = dict(series_model.shipped(operator_model.FILE, dict, Path(arguments.output)) or {}) if arguments.only else {}
+    arrays = {name: values for name, values in arrays.items() if name.partition("/")[0] not in chosen}
+    for model in operator_fitting.train(arguments.data, excluded, chosen, progress):
+        arrays |= model.arrays()
+        weights.save_arrays(arrays, arguments.output)
+        show_splits({f"{model.kind}: {what} left out": figures for what, figures in model.held_out.items()})
+    print(f"{arguments.output}: {', '.join(sorted({name.partition('/')[0] for name in arrays}))}")
     return 0
-
-
-def _show_left_out(kind: str, held_out: Mapping[str, Any]) -> None:
-    for what, groups in held_out.items():
-        for name, figures in groups.items():
-            numbers = f"{figures['mape']:>8.1f}{figures['median']:>8.1f}{figures['baseline']:>10.1f}{figures['rows']:>8}"
-            print(f"{kind + what:<40}{name:<34}{numbers}")

@@ -38,6 +38,16 @@ LEAST_ROWS = 100
 _OF_GPU = "/of "
 
 
+def of_others(task: str) -> str:
+    """The name of a task's errors on models that were never seen, where those that were have quantiles of their own."""
+    return f"{task}, other models"
+
+
+def of_left_out(task: str) -> str:
+    """The name of a task's errors on GPUs that were left out, by the GPU: those never measured err as their relatives did then."""
+    return f"{task}, left out"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Scaled error quantiles, [201], by task ("served", "exact", "best", …) and by whether the GPU was seen.

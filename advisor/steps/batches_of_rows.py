@@ -13,10 +13,11 @@ from advisor.learned.layers import tuned_tables
 from advisor.learned.layers.layer_model import LayerModel
 from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
 from advisor.learned.library import moe_layers
-from advisor.learned.library.moe_kernels import LibraryLayers, number
+from advisor.learned.library.moe_kernels import LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, SPELLED, MoeLayers
+from advisor.learned.library.series_model import number
 from advisor.learned.operators.model import OperatorModel
-from advisor.learned.operators.work import KIND_OF, KINDS, MODULES, Operators, columns_of, further_words
+from advisor.learned.operators.work import KIND_OF, KINDS, MODULES, Operators, columns_of, further_words, timed_kernel
 from advisor.pipelines import token_draws
 from advisor.pipelines.columns import Array
 from advisor.pipelines.from_rows import LAYER
@@ -240,21 +241,16 @@ def _operator_batch(rows: Rows, chosen: NDArray[np.int64], kind: str, model: Ope
         wanted = "num_k_heads, head_k_dim, num_v_heads, head_v_dim, or nheads, head_dim, n_groups, d_state, chunk_size"
         raise InputError(f"{rows.path}: no heads", None, wanted, "add them")
     further = [words[name] for name in further_words(kind)]
-    keys = list(
-        zip(
-            rows.op[chosen].tolist(),
-            [cell.lower() for cell in cells(rows, chosen, "stack")],
-            cells(rows, chosen, "stack_version"),
-            cells(rows, chosen, "implementation"),
-            zip(*further, strict=True) if further else [()] * chosen.size,
-            strict=True,
-        )
-    )
+    stacks, versions = [cell.lower() for cell in cells(rows, chosen, "stack")], cells(rows, chosen, "stack_version")
+    named = zip(cells(rows, chosen, "implementation"), rows.op[chosen].tolist(), stacks, map(number, versions), strict=True)
+    kernels = [timed_kernel(*row) for row in named]
+    words_of = zip(*further, strict=True) if further else [()] * chosen.size
+    keys = list(zip(rows.op[chosen].tolist(), stacks, versions, kernels, words_of, strict=True))
     places = {key: model.answering(*key, gpu) for key in dict.fromkeys(keys)}
     for i, key in enumerate(keys):
         if kind == "linear attention" and not key[3]:
-            kernels = sorted({item.kernel for item in model.series if item.operator == key[0]})
-            raise InputError(f"{rows.path}: row {chosen[i] + 1}: kernel_source", "", f"one of {', '.join(kernels)}", "fill the cell")
+            known_kernels = sorted({item.kernel for item in model.series if item.operator == key[0]})
+            raise InputError(f"{rows.path}: row {chosen[i] + 1}: kernel_source", "", f"one of {', '.join(known_kernels)}", "fill the cell")
         if places[key] is None:
             raise InputError(f"{rows.path}: row {chosen[i] + 1}: op_name", key[0], "an operator measured on such GPUs", "leave the row out")
     which = np.array([places[key] for key in keys], dtype=np.int64)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.gpus.hardware import load_gpu
 from advisor.learned import bushy_forest, calibration
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import Calibration
+from advisor.learned.library.series_model import relatives
+from advisor.learned.network import Mixed
 from advisor.pipelines import Array
 from advisor.system.errors import MissingDependencyError
+from advisor.training.correction_network import fit_correction
 
 TREES: dict[str, Any] = {
     "objective": "l1",  # interference makes some launches slower, none faster: the median is what repeats
@@ -39,15 +43,18 @@ LEAST_ERROR = 0.004
 EDGE = 0.1
 """Errors (log) of constants' fits from which they count in proportion, not squared."""
 
+LEAST_JUDGED, LEAST_FITTED = 20, 200
+"""Rows of what is left out from which it is judged, and of what is left from which it is fitted."""
+
 LEAST_NEIGHBOURS = 3
 """Neighbours of four that a row needs to be judged by them."""
 
 
-def numbers(*columns: NDArray[Any], unit: float = 1.0) -> NDArray[np.int64]:
-    """A number for each distinct row of the columns in steps of 1 / `unit`, the same in every run, [n]."""
-    rows = (np.stack(columns, axis=1) * unit).astype(np.int64)
-    distinct, which = np.unique(rows, axis=0, return_inverse=True)
-    return np.array([zlib.crc32(each.tobytes()) for each in distinct], dtype=np.int64)[which.ravel()]
+def merged(keys: Array, us: Array) -> tuple[NDArray[np.intp], Array]:
+    """The place of one row of each launch by its `keys` [n, k], and the median of the launch's latencies."""
+    _, first, which, count = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    order, ends = np.lexsort((us, which.ravel())), np.cumsum(count)
+    return first, (us[order[ends - count + (count - 1) // 2]] + us[order[ends - count + count // 2]]) / 2
 
 
 def far_from_neighbours(residual: Array, order: NDArray[np.intp], alike: NDArray[Any], most: float) -> NDArray[np.bool_]:
@@ -115,21 +122,156 @@ def fit_constants(
     return out
 
 
-def intervals(
-    task: str, x: Array, near: Array, far: Array | None, gpu: NDArray[np.str_], least: int = 1
-) -> tuple[BushyForest, Calibration]:
-    """What errors to expect by features [n, f], and their quantiles: of seen GPUs by errors log(predicted / measured) of rows left out
-    `near` [n], of others by those `far` [n]; NaN where a row was not judged. A GPU has quantiles of its own from `least` rows on."""
-    known = np.flatnonzero(np.isfinite(near))
-    spread = grow(x[known], np.log(np.abs(near[known]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
-    scaled, one = -near[known] / np.exp(spread(x[known])), np.ones(known.size)
-    quantiles = {(task, True): calibration.table(scaled, one)}
-    rows = np.flatnonzero(np.isfinite(far)) if far is not None else np.zeros(0, dtype=np.intp)
-    if far is not None and rows.size:
-        quantiles[(task, False)] = calibration.table(-far[rows] / np.exp(spread(x[rows])), np.ones(rows.size))
-    by_gpu = {name: gpu[known] == name for name in np.unique(gpu[known]).tolist()}
-    of_gpu = {(task, name): calibration.table(scaled[mine], one[mine]) for name, mine in by_gpu.items() if mine.sum() >= least}
-    return spread, Calibration(quantiles=quantiles, of_gpu=of_gpu)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How what corrects a reference latency is fitted: trees and how they grow, steps of the network beside them (0: none), its rate and
+    rows in a step, and rows at most."""
+
+    rounds: int
+    options: Mapping[str, Any]
+    steps: int
+    most: int
+    rate: float = 2e-3
+    batch: int = 1024
+
+    def __call__(self, x: Array, y: Array, labels: int) -> BushyForest | Mixed:
+        """What says `y` [n] by features `x` [n, f], of which the last `labels` are no quantities."""
+        forest = grow(x, y, self.rounds, dict(self.options))
+        if not self.steps:
+            return forest
+        return Mixed(forest=forest, network=fit_correction(x, y, labels, self.steps, self.rate, batch=self.batch), apart=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Rows that are left out together, [n], what they are called, and the identities that answer for them where they are a GPU's."""
+
+    name: str
+    out: NDArray[np.bool_]
+    identities: Sequence[Array] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnable:
+    """Measured rows of series as they are fitted and judged.
+
+    Attributes:
+        task: Their name among quantiles of errors.
+        which: Place of each row's series, [n].
+        gpu: Of each row, [n].
+        groups: What figures are told of, by the name before that of the group, [n] each.
+        labels: How many features, the last, are no quantities.
+        crude: What the baseline sees and is to say: features [n, f], logarithms [n].
+        constants: Of every series, from some of the rows, [n].
+        described: Features [n, f] and log(latency / reference) [n] with such constants.
+    """
+
+    task: str
+    which: NDArray[np.int64]
+    gpu: NDArray[np.str_]
+    groups: Mapping[str, NDArray[Any]]
+    labels: int
+    crude: tuple[Array, Array]
+    constants: Callable[[NDArray[np.bool_]], Array]
+    described: Callable[[Array], tuple[Array, Array]]
+
+    def __len__(self) -> int:
+        return self.which.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Of rows left out, log(predicted / measured), the baseline's, and the number of the split that judged each, [n]; else NaN and -1;
+    `x`: the features by which they were predicted, [n, f]."""
+
+    error: Array
+    baseline: Array
+    split: NDArray[np.int64]
+    x: Array
+
+    @property
+    def judged(self) -> NDArray[np.intp]:
+        """Places of the rows judged."""
+        return np.flatnonzero(self.split >= 0)
+
+
+def left_out(
+    rows: Learnable, splits: Iterable[Split], how: Fit, crude: Fit, judged_at_most: int, progress: Callable[[str], None]
+) -> LeftOut:
+    """Errors of fits without each split. Rows are judged whose series was measured elsewhere, as is whatever can be asked; of a GPU by the
+    trees alone, as it is predicted (`series_model.SeriesModel.corrected`)."""
+    drawn = np.random.default_rng(2).permutation(len(rows))
+    error, base = np.full((2, len(rows)), np.nan)
+    by, features = np.full(len(rows), -1), np.zeros((len(rows), 0))
+    plain, target = rows.crude
+    for number, split in enumerate(splits):
+        known = np.isin(rows.which, np.unique(rows.which[~split.out]))
+        fitted, judged = drawn[~split.out[drawn]][: how.most], drawn[(split.out & known)[drawn]][:judged_at_most]
+        if judged.size < LEAST_JUDGED or fitted.size < LEAST_FITTED:
+            continue
+        x, y = rows.described(rows.constants(~split.out))
+        features = features if features.size else np.zeros(x.shape)
+        told = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
+        error[judged] = (as_relatives(x[judged], told, split.identities) if split.identities else told(x[judged])) - y[judged]
+        base[judged] = crude(plain[fitted], target[fitted], 0)(plain[judged]) - target[judged]
+        by[judged], features[judged] = number, x[judged]
+        progress(f"{rows.task}, {split.name} left out: {mape(error[judged]):.1f} %, baseline {mape(base[judged]):.1f} %")
+    return LeftOut(error=error, baseline=base, split=by, x=features)
+
+
+def fit(rows: Learnable, how: Fit) -> dict[str, Any]:
+    """Constants, and what corrects the reference latency that they give, as arguments of `series_model.SeriesModel`."""
+    constants = rows.constants(np.ones(len(rows), dtype=bool))
+    x, y = rows.described(constants)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(rows))[: how.most])
+    return {"constants": constants, "correction": how(x[chosen], y[chosen], rows.labels)}
+
+
+def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable, least: int = 1) -> dict[str, Any]:
+    """Sizes of errors to expect, their quantiles, and figures of what was left out, as arguments of `series_model.SeriesModel`.
+
+    Args:
+        found: Errors by what was left out: "gpus" stands for GPUs never seen (`calibration.of_left_out`), "models" for models never seen
+            (`calibration.of_others`, where others are near).
+        near: Whose errors are those to expect of what was seen.
+        rows: What was judged.
+        least: Errors from which a GPU has quantiles of its own.
+    """
+    found = {name: each for name, each in found.items() if each.judged.size}
+    if not found:
+        return {"held_out": {}}
+    of = found.get(near) or next(iter(found.values()))
+    spread = grow(of.x[of.judged], np.log(np.abs(of.error[of.judged]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
+    quantiles: dict[tuple[str, bool], Array] = {}
+    of_gpu: dict[tuple[str, str], Array] = {}
+    held_out = {}
+    for name, each in found.items():
+        judged, gpu = each.judged, rows.gpu[each.judged]
+        key = calibration.of_left_out(rows.task) if name == "gpus" else rows.task
+        key = calibration.of_others(rows.task) if name == "models" != near else key
+        scaled, one = -each.error[judged] / np.exp(spread(each.x[judged])), np.ones(judged.size)
+        quantiles[(key, True)] = calibration.table(scaled, one)
+        by_gpu = {each: gpu == each for each in np.unique(gpu).tolist()}
+        of_gpu |= {(key, each): calibration.table(scaled[mine], one[mine]) for each, mine in by_gpu.items() if mine.sum() >= least}
+        inside = np.full(len(rows), np.nan)
+        inside[judged] = held(scaled, each.split[judged], gpu if name == "gpus" and np.unique(gpu).size > 1 else None)
+        held_out[name] = figures(each.error, each.baseline, rows.groups, inside)
+    return {"spread": spread, "calibration": Calibration(quantiles=quantiles, of_gpu=of_gpu), "held_out": held_out}
+
+
+def held(scaled: Array, split: NDArray[np.int64], gpu: NDArray[np.str_] | None = None) -> NDArray[np.bool_]:
+    """Whether 80 % intervals hold errors over their expected sizes, [n], by quantiles of the other splits' errors; of a single split each
+    half of its rows by the other's. With the names of GPUs left out, [n], by those of their relatives, where there are any."""
+    parts = split if np.unique(split).size > 1 else np.arange(scaled.size) % 2
+    out = np.zeros(scaled.size, dtype=bool)
+    for part in np.unique(parts):
+        mine = parts == part
+        others = ~mine
+        if gpu is not None and (kin := relatives(np.unique(gpu[others]).tolist(), load_gpu(gpu[mine][0]))):
+            others = np.isin(gpu, kin)
+        low, high = np.quantile(scaled[others], (0.1, 0.9))
+        out[mine] = (low <= scaled[mine]) & (scaled[mine] <= high)
+    return out
 
 
 def as_relatives(x: Array, told: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
@@ -144,9 +286,9 @@ def mape(error: Array) -> float:
     return 100 * float(np.abs(np.expm1(error)).mean())
 
 
-def figures(error: Array, baseline: Array, groups: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, float]]:
+def figures(error: Array, baseline: Array, groups: Mapping[str, NDArray[Any]], inside: Array | None = None) -> dict[str, dict[str, float]]:
     """Mean absolute errors in percent, ours and the baseline's, median, and rows, of all that were judged, and by what each of `groups`
-    (its name before that of the group) says of the rows, [n]."""
+    (its name before that of the group) says of the rows, [n]; with `inside`, the percent that 80 % intervals hold."""
     judged = np.isfinite(error)
     chosen = {"all": judged}
     for name, labels in groups.items():
@@ -158,6 +300,7 @@ def figures(error: Array, baseline: Array, groups: Mapping[str, NDArray[Any]]) -
             "baseline": round(mape(baseline[mine]), 2),
             "rows": int(mine.sum()),
         }
+        | ({} if inside is None or np.isnan(inside[mine]).any() else {"held": round(100 * float(inside[mine].mean()), 1)})
         for name, mine in chosen.items()
     }
 

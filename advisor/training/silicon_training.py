@@ -15,6 +15,7 @@ from advisor.training.layers import judging as layer_judging
 from advisor.training.layers import layer_training
 from advisor.training.library_kernels import fitting
 from advisor.training.library_kernels import judging as library_judging
+from advisor.training.moe_library import fitting as moe_fitting
 from advisor.training.one_thread import one_thread
 from advisor.training.operators import fitting as operator_fitting
 
@@ -66,10 +67,11 @@ def judge(
     progress: Callable[[str], None] = lambda text: None,
     given: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Figures of layers, of published operators and of library kernels by split; arguments as of `layers.judging.judge` and
-    `library_kernels.judging.judge`."""
+    """Figures of layers, of library layers, of published operators and of library kernels by split; arguments as of
+    `layers.judging.judge` and `library_kernels.judging.judge`."""
     paths = list(paths)
     tables, folders = ([path for path in paths if each(path)] for each in (holds_tables, silicon.is_layout))
     layers = layer_judging.judge(folders, tables, gpus, leave_out, progress, given)
-    layers |= operator_fitting.judge(folders, gpus, leave_out, progress) if folders else {}
+    for published in (moe_fitting, operator_fitting) if folders else ():
+        layers |= published.judge(folders, gpus, leave_out, progress)
     return layers | library_judging.judge([path for path in paths if path not in tables], gpus, leave_out, progress, given)

@@ -60,6 +60,14 @@ def test_keys_beyond_those_chosen_cost_the_indexer_alone():
     assert KINDS[rows.kind].stages(skipped, GPU)["scores"][0][0] == 0
 
 
+def test_queries_of_a_sequence_may_choose_the_same_keys():
+    """An H100 took 2,215 us for 16 tokens of each of 256 sequences, less than reading 2,048 keys for every token would take it."""
+    rows = sparse("dsa_context_module_skip_indexer", "GlmMoeDsaForCausalLM", batch_size=256, isl=[1, 16], step=65536, num_heads=8)
+    _, moved = KINDS[rows.kind].least(rows, GPU)
+    assert moved[0] == moved[1] > 256 * 2048 * 576 * 2
+    assert operator_model.bound(rows, load_gpu("H100"))[0][1] < 2215
+
+
 def test_short_prompts_are_dense_where_the_kernel_is():
     dense = sparse(kernel="sglang_dsa_dense_mha_fa3", isl=1024)
     stages = KINDS[dense.kind].stages(dense, GPU)
@@ -103,3 +111,15 @@ def test_models_are_stored_and_read_to_the_bit():
     found = operator_model.load_shipped()["hyper-connections"]
     again = operator_model.load(found.arrays())["hyper-connections"]
     assert again.series == found.series and again.measured == found.measured and again.held_out == found.held_out
+
+
+def test_intervals_of_models_never_measured_are_those_of_models_left_out():
+    """Heads that nobody measured: the interval is that of the errors on models left out, which are larger than on pairs left out."""
+    found = operator_model.load_shipped()["MSA decode"]
+    sizes = {"op": "msa_generation_module", "architecture": "MiniMaxM3ForCausalLM", "kernel": "", "isl": 1, "step": 4096, "batch_size": 16}
+    place = found.answering("msa_generation_module", "vllm", "", "", ("bfloat16", "bfloat16"), GPU)
+    rows = {heads: sparse(**sizes, num_heads=heads, form="bfloat16") for heads in (16, 20)}
+    known, other = (found.predict(each, np.array([place]), GPU) for each in rows.values())
+    assert [np.isin(operator_model.model_of(each), found.models).all() for each in rows.values()] == [True, False]
+    assert found.held_out["models"]["all"]["mape"] > found.held_out["pairs"]["all"]["mape"]
+    assert other.high_us / other.low_us > known.high_us / known.low_us

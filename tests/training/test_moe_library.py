@@ -12,6 +12,7 @@ from pyarrow import parquet  # noqa: E402
 from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned.library import moe_kernels, moe_layers  # noqa: E402
 from advisor.pipelines import token_draws  # noqa: E402
+from advisor.training import series  # noqa: E402
 from advisor.training.moe_library import fitting, reading  # noqa: E402
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -90,6 +91,7 @@ def test_figures_are_errors_in_percent(tmp_path: Path) -> None:
     found = reading.read([tmp_path])
     error = np.full(len(found), np.log(1.1))
     error[0] = np.nan
-    figures = fitting.figures(found, error, -error)
+    inside = np.where(np.arange(len(found)) % 2 == 0, np.isfinite(error), 0.0)
+    figures = series.figures(error, -error, fitting.learnable(found).groups, inside)
     assert figures["all"] == figures["GPU H100"] == figures["format fp8"]
-    assert figures["all"] == {"mape": 10.0, "median": 10.0, "baseline": 9.09, "rows": len(TOKENS) - 1}
+    assert figures["all"] == {"mape": 10.0, "median": 10.0, "baseline": 9.09, "rows": len(TOKENS) - 1, "held": 45.5}

@@ -8,9 +8,13 @@ import pytest
 pyarrow = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
 
+from advisor.cli import main  # noqa: E402
 from advisor.gpus.hardware import load_gpu  # noqa: E402
+from advisor.learned import weights  # noqa: E402
+from advisor.learned.library.series_model import number  # noqa: E402
 from advisor.learned.operators import model as operator_model  # noqa: E402
-from advisor.learned.operators.work import KINDS, columns_of  # noqa: E402
+from advisor.learned.operators.work import KINDS, columns_of, timed_kernel  # noqa: E402
+from advisor.training import series  # noqa: E402
 from advisor.training.operators import fitting, reading  # noqa: E402
 
 KIND = "MLA products"
@@ -58,6 +62,47 @@ def test_the_fit_finds_the_constants_and_what_is_left_out_is_judged_beside_a_bas
 def test_pairs_left_out_share_no_batch_and_length_with_the_others(tmp_path: Path) -> None:
     written(tmp_path / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", tokens=tuple(2**i for i in range(13)))
     table = fitting.joined(KIND, reading.read([tmp_path])[KIND])
-    ((out, gpu),) = fitting._splits(table, "pairs", None)
-    tokens = table.parts[0].rows.sizes["num_tokens"]
-    assert gpu == "" and 0 < out.sum() < len(table) and not set(tokens[out]) & set(tokens[~out])
+    (split,) = fitting.splits(table, "pairs", None)
+    tokens, out = table.parts[0].rows.sizes["num_tokens"], split.out
+    assert not split.identities and 0 < out.sum() < len(table) and not set(tokens[out]) & set(tokens[~out])
+
+
+def test_intervals_are_judged_by_the_errors_of_other_splits() -> None:
+    """Errors of one split ten times those of the others: the others' quantiles hold few of them, and its own would have held 80 %."""
+    errors, split = np.random.default_rng(0).normal(size=3000), np.arange(3000) % 3
+    errors[split == 2] *= 10
+    inside = series.held(errors, split)
+    assert inside[split == 2].mean() < 0.6 < 0.95 < inside[split == 0].mean()
+    assert series.held(errors[split == 0], split[split == 0]).mean() == pytest.approx(0.8, abs=0.05)
+
+
+def test_convolutions_over_keys_alone_are_told_apart_by_who_timed_them(tmp_path: Path) -> None:
+    """TensorRT-LLM's convolution takes the same time with any number of value heads, and no longer than its bound allows."""
+    assert timed_kernel("causal_conv1d_fn", "gdn", "trtllm", number("1.3.0rc20")) == "causal_conv1d_fn_of_keys"
+    assert timed_kernel("causal_conv1d_update", "gdn", "sglang", number("0.5.10")) == "causal_conv1d_update_of_keys"
+    for stack, version in (("sglang", "0.5.14"), ("vllm", "0.24.0"), ("sglang", "")):
+        assert timed_kernel("causal_conv1d_fn", "gdn", stack, number(version)) == "causal_conv1d_fn"
+    cells = {"op_name": ["gdn"] * 2, "batch_size": [64] * 2, "seq_len": [1024] * 2, "num_k_heads": [16] * 2, "head_k_dim": [128] * 2}
+    cells |= {"num_v_heads": [16, 64], "head_v_dim": [128] * 2, "phase": ["context"] * 2, "d_conv": [4] * 2}
+    least = {}
+    for stack in ("trtllm", "vllm"):
+        kernel = timed_kernel("causal_conv1d_fn", "gdn", stack, 10300)
+        rows = columns_of("linear attention", {name: np.array(each) for name, each in (cells | {"kernel_source": [kernel] * 2}).items()}, 2)
+        least[stack], _ = operator_model.bound(rows, load_gpu("B200"))
+    assert least["trtllm"][0] == least["trtllm"][1] < 204 < least["vllm"][1]  # 204 us were measured, 1,170 of vLLM's
+    assert least["vllm"][0] < least["vllm"][1] < 1170
+
+
+def test_single_kinds_are_fitted_beside_those_of_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens = tuple(round(1.4**i) for i in range(4, 29))
+    written(tmp_path / "data" / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", slow=1.3, tokens=tokens, noise=0.02)
+    output = tmp_path / "mine.npz"
+    weights.save_arrays({"DSA decode/constants": np.ones(3), f"{KIND}/old": np.ones(1)}, output)
+    command = ["train", "--operators", str(tmp_path / "data"), "-o", str(output)]
+    assert main([*command, "--only", "Products"]) == 2 and "MLA products" in capsys.readouterr().err
+    assert main([*command, "--only", KIND]) == 0
+    assert f"{KIND}: pairs left out" in capsys.readouterr().out
+    with np.load(output) as found:
+        assert found["DSA decode/constants"].tolist() == [1, 1, 1] and f"{KIND}/about" in found and f"{KIND}/old" not in found
+    (fitted,) = operator_model.load_shipped(output).values()
+    assert fitted.kind == KIND and fitted.measured.keys() == {"H100"}

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned import bushy_forest, calibration, network
+from advisor.learned import calibration
 from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.calibration import WIDEST
 from advisor.learned.library import attentions, products
 from advisor.learned.library.chip import Chip, chip
+from advisor.learned.library.series_model import ends, parts
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch, column
 from advisor.result.schema import Latency
@@ -256,9 +256,8 @@ class LibraryModel:
                 us = reference(self.kind, problem, figures, chosen, cold=True)[0]
             centres.append(np.log(us) + correction(x))
             sizes.append(self.spread(x))
-        centre, size = np.mean(centres, axis=0), np.exp(np.mean(sizes, axis=0))
-        low, high = (self.calibration.quantile(self.kind, seen, level, gpu.name) for level in (0.1, 0.9))
-        down, up = np.clip(low * size, -WIDEST, 0), np.clip(high * size, 0, WIDEST)
+        centre = np.mean(centres, axis=0)
+        down, up = ends(self.calibration, np.mean(sizes, axis=0), self.kind, gpu.name, seen)
         return (np.exp(centre), np.exp(centre + down), np.exp(centre + up)), seen
 
     def best(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
@@ -305,9 +304,7 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
     prefix = f"{PREFIX}/{kind}"
     return LibraryModel(
         kind=kind,
-        correction=network.from_arrays(stored, f"{prefix}/correction"),
-        spread=bushy_forest.from_arrays(stored, f"{prefix}/spread"),
-        calibration=calibration.from_arrays(stored, f"{prefix}/calibration"),
+        **parts(stored, prefix),
         series=tuple(Series(*each) for each in meta["series"]),
         held_out=meta.get("held_out", {}),
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.layers.moe_layer import KINDS, MXFP4, Layers, nemotron
-from advisor.learned.library import moe_kernels, moe_layers
+from advisor.learned.library import moe_kernels, moe_layers, series_model
 from advisor.learned.library.moe_kernels import LEAST_MODELS, LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, MoeLayers
 from advisor.pipelines.token_draws import Loads
@@ -43,7 +43,7 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
 
 def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, form: str, gpu: GpuSpec, cold: bool) -> list[Latency]:
     series, ones = model.series[place], np.ones(len(layers))
-    version = ones * moe_kernels.number(series.version)
+    version = ones * series_model.number(series.version)
     kernel, whose = (np.full(len(layers), text) for text in (series.kernel, series.stack))
     asked = MoeLayers(
         tokens=layers.tokens,

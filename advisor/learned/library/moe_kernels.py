@@ -6,43 +6,32 @@ The weights are a file of their own, `ceilings/library.npz` (`advisor train --li
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned import bushy_forest, calibration
-from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.calibration import WIDEST, Calibration
+from advisor.learned.library import series_model
 from advisor.learned.library.chip import chip
 from advisor.learned.library.moe_layers import FAMILIES, STACKS, MoeLayers, Reference, Terms, family, kernel_class, reference, terms
+from advisor.learned.library.series_model import STACK_NAMES, Predicted, SeriesModel, number
 from advisor.pipelines import Array
 from advisor.pipelines.token_draws import BLOCKS
-from advisor.system.resources import folder
 
 FILE = "library.npz"
-STACK_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
-"""Stacks as their authors write them, for reports."""
 PREFIX = "library_layers"
 TASK = "layer"
-ALIKE = 1.4
-"""Ratio of the FLOP per clock of two SMs below which one GPU answers for another: not H100 for H20, nor L40S for RTX 4090."""
+LABELS = 11
+"""How many features, the last, are no quantities: they tell layers, kernels and GPUs apart."""
 
 LEAST_MODELS = 3
 """Models that a kernel was measured with, from which it is offered for others: of fewer its constants are those models'."""
-
-
-def number(version: str) -> int:
-    """`0.5.14` as 514, `1.3.0rc20` as 10300."""
-    parts = [int(part) for part in re.findall(r"\d+", version)]
-    return sum(part * scale for part, scale in zip((*parts, 0, 0, 0), (10_000, 100, 1), strict=False))
 
 
 class LayerSeries(NamedTuple):
@@ -68,44 +57,6 @@ class LayerSeries(NamedTuple):
     def words(self) -> str:
         """Its name in reports: `FlashInfer CUTLASS (vLLM 0.24.0)`."""
         return f"{FAMILIES[family(self.kernel)][1]} ({STACK_NAMES[self.stack]} {self.version})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
-    """Latencies in microseconds, [n] each, an interval that holds four of five, and whether the GPU was measured."""
-
-    us: Array
-    low_us: Array
-    high_us: Array
-    seen: bool
-
-
-class Corrected(Protocol):
-    """A model of series: trees that correct a reference, the size of their errors, and quantiles of these."""
-
-    @property
-    def correction(self) -> BushyForest: ...
-    @property
-    def spread(self) -> BushyForest: ...
-    @property
-    def calibration(self) -> Calibration: ...
-
-
-def corrected(model: Corrected, x: Array, identities: Sequence[Array], task: str, seen: bool, gpu: GpuSpec) -> tuple[Array, Array, Array]:
-    """The correction of launches (log) and both ends of its 80 % interval beside it (logs), [n] each.
-
-    Args:
-        model: Whose trees.
-        x: What they see but for the GPU's identity, [n, f].
-        identities: Of the GPU, or of those that answer for it: the mean counts.
-        task: Name of the errors.
-        seen: Whether the GPU was measured.
-        gpu: The GPU.
-    """
-    whole = [np.concatenate([x, np.broadcast_to(each, (len(x), each.size))], axis=1) for each in identities]
-    centre, size = (np.add.reduce([trees(each) / len(whole) for each in whole]) for trees in (model.correction, model.spread))
-    low, high = (model.calibration.quantile(task, seen, level, gpu.name) for level in (0.1, 0.9))
-    return centre, np.clip(low * np.exp(size), -WIDEST, 0), np.clip(high * np.exp(size), 0, WIDEST)
 
 
 def features(layers: MoeLayers, need: Terms, found: Reference, kernel: Array, series: Sequence[LayerSeries]) -> Array:
@@ -170,26 +121,12 @@ def identity(gpu: GpuSpec) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LibraryLayers:
-    """Everything learned about library layers.
-
-    Attributes:
-        series: What was measured.
-        constants: Logarithms of `moe_layers.CONSTANTS`, of each series, [series, constants].
-        correction: log(latency / reference).
-        spread: log of the error to expect of that.
-        calibration: Quantiles of errors over what is expected.
-        measured: By GPU, the models measured of each series by its place.
-        held_out: Errors in percent that training saw on models and on GPUs left out, beside the crude baseline's.
-    """
+class LibraryLayers(SeriesModel):
+    """Everything learned about library layers: `constants` are of `moe_layers.CONSTANTS`, `measured` the number of models of each series,
+    by its place, on each GPU."""
 
     series: tuple[LayerSeries, ...]
-    constants: Array
-    correction: BushyForest
-    spread: BushyForest
-    calibration: Calibration
     measured: Mapping[str, Mapping[int, int]]
-    held_out: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def kernels(self) -> Mapping[tuple[Any, ...], int]:
@@ -197,37 +134,19 @@ class LibraryLayers:
         return {place: i for i, place in enumerate(sorted({each.place for each in self.series}))}
 
     def answers_for(self, gpu: GpuSpec) -> bool:
-        """Whether the GPU was measured, or one of its target, or of its generation where that has matrix instructions of its own, with SMs
-        that multiply about as fast.
+        """Whether the GPU was measured, or one that answers for it.
 
-        Left out, B200, B300 and GB200 are predicted 5 to 6 % wrong, H100 and H200 12 %; A100 and RTX PRO 6000 S 35 and 21 %, worse than by
-        the crude baseline.
+        Left out, B200, B300 and GB200 are predicted about 5 % wrong, H100 and H200 12 %; A100 and RTX PRO 6000 S, for which none answers,
+        35 and 21 %, worse than by the crude baseline.
         """
-        if gpu.vendor != "nvidia":
-            return False
-        own, instructions = chip(gpu, "bf16"), kernel_class(gpu)
-        for name in self.measured:
-            other = chip(load_gpu(name), "bf16")
-            alike = own.capability == other.capability or instructions == kernel_class(load_gpu(name)) > 0
-            if alike and max(own.rate, other.rate) < ALIKE * min(own.rate, other.rate):
-                return True
-        return False
+        return bool(self.relatives(gpu))
 
     def says_of(self, form: str) -> bool:
         """Whether layers of a format are predicted better than by the crude baseline on models left out; others are not answered."""
-        figures = self.held_out.get("models", {}).get(f"format {form}")
-        return figures is None or figures["mape"] < figures["baseline"]
+        return self.beats_baseline("models", f"format {form}")
 
-    def relatives(self, gpu: GpuSpec) -> tuple[str, ...]:
-        """The GPUs whose kernels one that was never measured runs: those of its own target; else those of the nearest generation whose SMs
-        multiply as fast."""
-        own = chip(gpu, "bf16")
-        figures = {name: chip(load_gpu(name), "bf16") for name in sorted(self.measured)}
-        far = {
-            name: (each.capability != own.capability, abs(each.capability - own.capability), abs(np.log2(each.rate / own.rate)))
-            for name, each in figures.items()
-        }
-        return tuple(name for name in figures if far[name] == min(far.values()))
+    def _measured_near(self, gpu: GpuSpec) -> Mapping[int, int]:
+        return self.measured[self.relatives(gpu)[0]]
 
     def answering(self, kernel: str, stack: str, version: str, form: str, gpu: GpuSpec) -> int:
         """The place of the series that answers for a kernel by the publisher's name or by a part of it; empty texts: whichever is newest.
@@ -235,7 +154,7 @@ class LibraryLayers:
         The measured one, or the nearest to it that was: of the format, of the kind of kernel, of the GPU's instructions.
         """
         instructions = kernel_class(gpu)
-        here = self.measured.get(gpu.name) or self.measured[self.relatives(gpu)[0]]
+        here = self._measured_near(gpu)
 
         def nearness(i: int) -> tuple[Any, ...]:
             each = self.series[i]
@@ -255,7 +174,7 @@ class LibraryLayers:
 
     def candidates(self, form: str, gpu: GpuSpec, least: int = LEAST_MODELS) -> list[int]:
         """Places of the series of a format measured on a GPU, or on its nearest relative, with `least` models; each kernel's newest."""
-        here = self.measured.get(gpu.name) or self.measured[self.relatives(gpu)[0]]
+        here = self._measured_near(gpu)
         found = sorted((i for i, models in here.items() if models >= least), key=lambda i: self.series[i].newness)
         if not self.says_of(form):
             return []
@@ -274,14 +193,13 @@ class LibraryLayers:
         need = terms(layers, gpu)
         found = reference(layers, need, self.constants[which])
         x = self.features(layers, need, found, which)
-        seen = gpu.name in self.measured
-        names = (gpu.name,) if seen else self.relatives(gpu)
-        centre, down, up = corrected(self, x, [identity(load_gpu(name)) for name in names], TASK, seen, gpu)
+        identities = [identity(load_gpu(name)) for name in self.relatives(gpu)]
+        centre, down, up = self.corrected(x, identities, {TASK: np.ones(len(layers), dtype=bool)}, gpu)
         us = found.us * np.exp(centre)
         if cold is not None and cold.any():
             from_dram = replace(need, missed=np.where(cold, 1.0, need.missed))
             us = us * reference(layers, from_dram, self.constants[which]).us / found.us
-        return Predicted(us=us, low_us=us * np.exp(down), high_us=us * np.exp(up), seen=seen)
+        return Predicted(us=us, low_us=us * np.exp(down), high_us=us * np.exp(up), seen=gpu.name in self.measured)
 
     def features(self, layers: MoeLayers, need: Terms, found: Reference, which: NDArray[np.int64]) -> Array:
         """`features` of layers of these series."""
@@ -293,42 +211,20 @@ class LibraryLayers:
         about = {
             "series": [list(each) for each in self.series],
             "measured": {name: {str(i): models for i, models in found.items()} for name, found in self.measured.items()},
-            "held_out": self.held_out,
         }
-        return {
-            f"{PREFIX}/about": np.array(json.dumps(about, sort_keys=True)),
-            f"{PREFIX}/constants": self.constants.astype(np.float32),
-            **self.correction.arrays(f"{PREFIX}/correction"),
-            **self.spread.arrays(f"{PREFIX}/spread"),
-            **self.calibration.arrays(f"{PREFIX}/calibration"),
-        }
+        return self.stored(PREFIX, about)
 
 
 def load(stored: Mapping[str, NDArray[Any]]) -> LibraryLayers:
     """The reverse of `LibraryLayers.arrays`."""
-    about = json.loads(str(stored[f"{PREFIX}/about"]))
+    about, parts = series_model.restored(stored, PREFIX)
     return LibraryLayers(
         series=tuple(LayerSeries(*each) for each in about["series"]),
-        constants=stored[f"{PREFIX}/constants"].astype(np.float64),
-        correction=bushy_forest.from_arrays(stored, f"{PREFIX}/correction"),
-        spread=bushy_forest.from_arrays(stored, f"{PREFIX}/spread"),
-        calibration=calibration.from_arrays(stored, f"{PREFIX}/calibration"),
         measured={name: {int(i): models for i, models in found.items()} for name, found in about["measured"].items()},
-        held_out=about["held_out"],
+        **parts,
     )
 
 
 def load_shipped(path: Path | None = None) -> LibraryLayers | None:
     """What the advisor ships, or what a file of `advisor train --library` holds; None where there is none."""
-    try:
-        place = path or folder("ceilings") / FILE
-    except FileNotFoundError:
-        return None
-    return _loaded(str(place), place.stat().st_mtime_ns) if place.is_file() else None
-
-
-@lru_cache(maxsize=2)
-def _loaded(path: str, changed: int) -> LibraryLayers:
-    del changed  # part of the key: a file that changed is read again
-    with np.load(path, allow_pickle=False) as archive:
-        return load({key: archive[key] for key in archive.files})
+    return series_model.shipped(FILE, load, path)

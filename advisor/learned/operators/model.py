@@ -6,10 +6,9 @@ The weights are a file of their own, `ceilings/operators.npz` (`advisor train --
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned import bushy_forest, calibration
-from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.calibration import Calibration
+from advisor.learned.calibration import of_others
+from advisor.learned.library import series_model
 from advisor.learned.library.chip import chip
-from advisor.learned.library.moe_kernels import ALIKE, STACK_NAMES, Predicted, corrected, number
-from advisor.learned.library.moe_layers import kernel_class
-from advisor.learned.operators.work import HOST, KINDS, TERMS, Operators, Stages
+from advisor.learned.library.series_model import STACK_NAMES, Predicted, SeriesModel, number
+from advisor.learned.operators.work import HOST, KINDS, TERMS, WORDS, Operators, Stages, further_words, model_of
 from advisor.pipelines import Array
 from advisor.pipelines.bound import LEAST_LAUNCH_US
-from advisor.system.resources import folder
 
 FILE = "operators.npz"
 POWER = 4.0
@@ -106,6 +102,20 @@ def _words(series: Series) -> tuple[str, ...]:
     return (series.operator, series.stack, series.kernel, *series.words)
 
 
+def numbers_of_words(series: Iterable[Series]) -> dict[str, int]:
+    """A number for each word of the series; of kernels such that those whose names begin alike are neighbours."""
+    return {word: i for i, word in enumerate(sorted({word for each in series for word in _words(each)}))}
+
+
+def labels_of(kind: str) -> int:
+    """How many features of a kind, the last, are no quantities: words, stack, version, and the GPU's identity."""
+    return len(WORDS) + len(further_words(kind)) + 2 + IDENTITY
+
+
+IDENTITY = 6
+"""Figures of `identity`."""
+
+
 def identity(gpu: GpuSpec, of: GpuSpec | None = None) -> Array:
     """Figures that tell measured GPUs apart, the last columns that the trees see; with `of` those of that GPU, but beside the own host.
 
@@ -116,58 +126,29 @@ def identity(gpu: GpuSpec, of: GpuSpec | None = None) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorModel:
-    """Everything learned of one kind of operators.
-
-    Attributes:
-        kind: Of `work.KINDS`.
-        series: What was measured.
-        constants: Logarithms, of each series, [series, 2 + 4 stages].
-        correction: log(latency / reference).
-        spread: log of the error to expect of that.
-        calibration: Quantiles of errors over what is expected.
-        measured: By GPU, the places of the series measured there.
-        held_out: Errors in percent of what training left out, beside the crude baseline's.
-    """
+class OperatorModel(SeriesModel):
+    """Everything learned of one kind of operators: `kind` is of `work.KINDS`, `models` are the numbers (`work.model_of`) of those that were
+    measured, `measured` the places of the series measured on each GPU."""
 
     kind: str
     series: tuple[Series, ...]
-    constants: Array
-    correction: BushyForest
-    spread: BushyForest
-    calibration: Calibration
+    models: NDArray[np.int64]
     measured: Mapping[str, Sequence[int]]
-    held_out: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """A number for each word of the series; of kernels such that those whose names begin alike are neighbours."""
-        return {word: i for i, word in enumerate(sorted({word for each in self.series for word in _words(each)}))}
+        """A number for each word of the series."""
+        return numbers_of_words(self.series)
 
     @property
     def is_better(self) -> bool:
         """Whether it is better than the crude baseline on pairs of batch and length left out."""
-        return self._beats_baseline("pairs")
+        return self.beats_baseline("pairs")
 
     def answers_for(self, gpu: GpuSpec) -> bool:
         """Whether it was measured; or another GPU with the same instructions, where GPUs left out were predicted better than by the crude
         baseline."""
-        if gpu.name in self.measured:
-            return True
-        return gpu.vendor == "nvidia" and bool(self.relatives(gpu)) and self._beats_baseline("gpus")
-
-    def _beats_baseline(self, left_out: str) -> bool:
-        every = self.held_out.get(left_out, {}).get("all")
-        return every is None or every["mape"] < every["baseline"]
-
-    def relatives(self, gpu: GpuSpec) -> tuple[str, ...]:
-        """The GPU where it was measured; else those of its own target, else those of its instructions."""
-        if gpu.name in self.measured:
-            return (gpu.name,)
-        own, figures = chip(gpu, "bf16"), {name: chip(load_gpu(name), "bf16") for name in sorted(self.measured)}
-        alike = [name for name, each in figures.items() if max(own.rate, each.rate) < ALIKE * min(own.rate, each.rate)]
-        same = tuple(name for name in alike if figures[name].capability == own.capability)
-        return same or tuple(name for name in alike if kernel_class(load_gpu(name)) == kernel_class(gpu) > 0)
+        return gpu.name in self.measured or (bool(self.relatives(gpu)) and self.beats_baseline("gpus"))
 
     def answering(self, operator: str, stack: str, version: str, kernel: str, words: tuple[str, ...], gpu: GpuSpec) -> int | None:
         """The place of the series that answers for an operator of these words, empty ones: whichever is newest; None where none was
@@ -195,27 +176,24 @@ class OperatorModel:
         stages = KINDS[self.kind].stages(rows, gpu)
         us, parts = reference(stages, self.constants[which])
         x = features(rows, stages, us, parts, [self.series[i] for i in which.tolist()], self.places)
-        seen = gpu.name in self.measured
-        centre, down, up = corrected(self, x, [identity(gpu, load_gpu(name)) for name in self.relatives(gpu)], self.kind, seen, gpu)
+        others = of_others(self.kind)
+        judged = gpu.name in self.measured and (others, True) in self.calibration.quantiles
+        known = np.isin(model_of(rows), self.models) | (not judged)
+        tasks = {self.kind: known, others: ~known}
+        centre, down, up = self.corrected(x, [identity(gpu, load_gpu(name)) for name in self.relatives(gpu)], tasks, gpu)
         us = us * np.exp(centre)
         least, _ = bound(rows, gpu)
         us = np.maximum(us, least)
-        return Predicted(us=us, low_us=np.clip(us * np.exp(down), least, us), high_us=us * np.exp(up), seen=seen)
+        return Predicted(us=us, low_us=np.clip(us * np.exp(down), least, us), high_us=us * np.exp(up), seen=gpu.name in self.measured)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As named arrays, to be stored."""
         about = {
             "series": [[*each[:4], list(each.words), each.instructions] for each in self.series],
             "measured": {name: list(found) for name, found in self.measured.items()},
-            "held_out": self.held_out,
+            "models": self.models.tolist(),
         }
-        return {
-            f"{self.kind}/about": np.array(json.dumps(about, sort_keys=True)),
-            f"{self.kind}/constants": self.constants.astype(np.float32),
-            **self.correction.arrays(f"{self.kind}/correction"),
-            **self.spread.arrays(f"{self.kind}/spread"),
-            **{name: table.astype(np.float32) for name, table in self.calibration.arrays(f"{self.kind}/calibration").items()},
-        }
+        return self.stored(self.kind, about)
 
 
 def bound(rows: Operators, gpu: GpuSpec, *, cold: bool = False) -> tuple[Array, NDArray[np.str_]]:
@@ -238,31 +216,17 @@ def load(stored: Mapping[str, NDArray[Any]]) -> dict[str, OperatorModel]:
     for kind in KINDS:
         if f"{kind}/about" not in stored:
             continue
-        about = json.loads(str(stored[f"{kind}/about"]))
+        about, parts = series_model.restored(stored, kind)
         out[kind] = OperatorModel(
             kind=kind,
             series=tuple(Series(a, b, c, d, tuple(words), instructions) for a, b, c, d, words, instructions in about["series"]),
-            constants=stored[f"{kind}/constants"].astype(np.float64),
-            correction=bushy_forest.from_arrays(stored, f"{kind}/correction"),
-            spread=bushy_forest.from_arrays(stored, f"{kind}/spread"),
-            calibration=calibration.from_arrays(stored, f"{kind}/calibration"),
+            models=np.array(about["models"], dtype=np.int64),
             measured=about["measured"],
-            held_out=about["held_out"],
+            **parts,
         )
     return out
 
 
 def load_shipped(path: Path | None = None) -> dict[str, OperatorModel]:
     """What the advisor ships, or what a file of `advisor train --operators` holds, by kind; empty where there is none."""
-    try:
-        place = path or folder("ceilings") / FILE
-    except FileNotFoundError:
-        return {}
-    return _loaded(str(place), place.stat().st_mtime_ns) if place.is_file() else {}
-
-
-@lru_cache(maxsize=2)
-def _loaded(path: str, changed: int) -> dict[str, OperatorModel]:
-    del changed  # part of the key: a file that changed is read again
-    with np.load(path, allow_pickle=False) as archive:
-        return load({key: archive[key] for key in archive.files})
+    return series_model.shipped(FILE, load, path) or {}

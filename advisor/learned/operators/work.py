@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.library.chip import Chip, chip, missed_share
+from advisor.learned.library.series_model import numbers
 from advisor.pipelines import Array
 
 TERMS = ("products", "dram", "l2", "chain")
@@ -78,6 +79,11 @@ RATES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "
 GRAPHS_UP_TO = 256
 """Sequences of the largest decode that SGLang captures as a CUDA graph by default (`cuda_graph_max_bs`)."""
 
+OF_KEYS, SINCE_ALL_CHANNELS = "_of_keys", 514
+"""What ends our names of convolutions that were timed over the channels of the keys alone, as the publisher's collectors for TensorRT-LLM
+and for SGLang before 0.5.14 time them ("conv_channels = num_k_heads * head_k_dim"): 16 x 2,048 tokens take TensorRT-LLM 88 us on a B200
+with 16, 32 and 64 value heads alike, vLLM 295, 392 and 585."""
+
 CHUNK = 64
 """Tokens of a chunk of flash-linear-attention's kernels."""
 
@@ -127,17 +133,31 @@ def _moved(moved: Array, figures: Chip, kept: Array | None = None) -> tuple[Arra
     return moved / figures.dram * missed, moved / figures.l2_rate
 
 
+def timed_kernel(kernel: str, operator: str, stack: str, version: int) -> str:
+    """Our name of a kernel in the publisher's rows: its own, but for convolutions over the keys' channels alone."""
+    of_keys = stack == "trtllm" or (stack == "sglang" and 0 < version < SINCE_ALL_CHANNELS)
+    return kernel + OF_KEYS if operator == "gdn" and of_keys and kernel.startswith("causal_conv1d_") else kernel
+
+
+def _channels(rows: Operators) -> Array:
+    """Channels that a convolution passes over, [n]."""
+    s, mamba = rows.sizes, rows.labels["op_name"] == "mamba2"
+    keys = np.where(mamba, s["n_groups"] * s["d_state"], s["num_k_heads"] * s["head_k_dim"])
+    values = np.where(mamba, s["nheads"] * s["head_dim"], s["num_v_heads"] * s["head_v_dim"])
+    return np.where(np.char.endswith(rows.labels["kernel_source"], OF_KEYS), keys, 2 * keys + values)
+
+
 def _linear(rows: Operators, gpu: GpuSpec) -> Stages:
     s, figures, n = rows.sizes, chip(gpu, "bf16"), len(rows)
     batch, length = s["batch_size"], s["seq_len"]
     mamba = rows.labels["op_name"] == "mamba2"
-    groups, depth = np.where(mamba, s["n_groups"], s["num_k_heads"]), np.where(mamba, s["d_state"], s["head_k_dim"])
+    depth = np.where(mamba, s["d_state"], s["head_k_dim"])
     heads, width = np.where(mamba, s["nheads"], s["num_v_heads"]), np.where(mamba, s["head_dim"], s["head_v_dim"])
     chunk = np.where(mamba, np.maximum(s["chunk_size"], 1), CHUNK)
     tokens = batch * length
     kernel = rows.labels["kernel_source"]
     conv, chunked = np.char.find(kernel, "conv1d") >= 0, (np.char.find(kernel, "chunk") >= 0) | (np.char.find(kernel, "flashkda") >= 0)
-    channels = 2 * groups * depth + heads * width
+    channels = _channels(rows)
     values = tokens * channels * 2.0
     state = batch * heads * depth * width * 4.0
     written = np.where(conv | chunked, 1.0, length)
@@ -159,9 +179,9 @@ def _linear(rows: Operators, gpu: GpuSpec) -> Stages:
 def _least_linear(rows: Operators, gpu: GpuSpec) -> Least:
     s = rows.sizes
     mamba, conv = rows.labels["op_name"] == "mamba2", np.char.find(rows.labels["kernel_source"], "conv1d") >= 0
-    groups, depth = np.where(mamba, s["n_groups"], s["num_k_heads"]), np.where(mamba, s["d_state"], s["head_k_dim"])
+    depth = np.where(mamba, s["d_state"], s["head_k_dim"])
     heads, width = np.where(mamba, s["nheads"], s["num_v_heads"]), np.where(mamba, s["head_dim"], s["head_v_dim"])
-    tokens, read = s["batch_size"] * s["seq_len"], 2 * groups * depth + heads * width
+    tokens, read = s["batch_size"] * s["seq_len"], _channels(rows)
     moved = tokens * (read + np.where(conv, read, heads * width)) * 2
     moved += np.where(conv, 0, s["batch_size"] * heads * depth * width * 2 * np.where(rows.labels["phase"] == "context", 1, 2))
     return np.where(conv, 0, 4 * tokens * heads * depth * width / _rate(chip(gpu, "bf16"))), moved
@@ -182,7 +202,8 @@ def modules(rows: Operators) -> list[Module]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sparse:
-    """Amounts of sparse attention, [n] each; of parts that an operator lacks 0; `needed`: of the matrices, what no kernel does without."""
+    """Amounts of sparse attention, [n] each; of parts that an operator lacks 0. Of the matrices `needed` is what no kernel does without, of
+    the keys `shared`: all queries of a sequence may choose the same."""
 
     tokens: Array
     keys: Array
@@ -195,6 +216,7 @@ class _Sparse:
     eager: Array
     read: Array
     unique: Array
+    shared: Array
     index: Array
     logits: Array
     heads: Array
@@ -239,6 +261,7 @@ def _amounts(rows: Operators) -> _Sparse:
         eager=np.where(generation, batch > GRAPHS_UP_TO, 1.0),
         read=np.where(attends, attended * held, 0),
         unique=np.where(attends, np.minimum(attended, batch * (keys / ratio + np.minimum(of["window"], keys))) * held, 0),
+        shared=np.where(attends, batch * (np.where(dense, keys, np.minimum(keys, top)) / ratio + np.minimum(of["window"], keys)) * held, 0),
         index=np.where(scores, batch * keys / ratio * (of["index_dim"] + 4), 0),
         logits=np.where(selects, every * 4, 0),
         heads=heads,
@@ -296,7 +319,7 @@ def _least_sparse(rows: Operators, gpu: GpuSpec) -> Least:
     a = _amounts(rows)
     flop = 2 * a.tokens * a.needed / _rates(rows.labels["gemm_type"], gpu)
     flop += 2 * a.attended * a.heads * a.of["least"] / _rates(rows.labels["kv_cache_dtype"], gpu)
-    return flop, a.needed * a.weight + a.unique
+    return flop, a.needed * a.weight + np.minimum(a.unique, a.shared)
 
 
 def _encoder(rows: Operators, gpu: GpuSpec) -> Stages:
@@ -308,7 +331,7 @@ def _encoder(rows: Operators, gpu: GpuSpec) -> Stages:
     waves = np.where(waves < 6, np.ceil(waves), waves + 0.5)
     steps = np.ceil(length / 128)
     products = waves * steps * 128 * 128 * 4 * padded / (figures.rate * figures.clock)
-    exponentials = waves * steps * 128 * 128 / 16 / figures.clock
+    exponentials = waves * steps * 128 * 128 / gpu.xu_op_per_clock_per_sm / figures.clock
     moved = 4 * batch * heads * length * depth * 2.0
     again = 2 * batch * heads * steps * length * depth * 2.0 / figures.l2_rate
     dram, l2 = _moved(moved, figures)
@@ -435,3 +458,18 @@ def columns_of(kind: str, cells: Mapping[str, NDArray[Any]], count: int) -> Oper
         sizes[name] = np.where(np.isfinite(values), values, absent)
     labels = {name: np.asarray(cells[name]).astype(str) if name in cells else np.full(count, "") for name in (*WORDS, *about.labels)}
     return Operators(kind=kind, sizes=sizes, labels=labels)
+
+
+def model_of(rows: Operators) -> NDArray[np.int64]:
+    """A number for what is left out together as a model: the ratio of heads of gated delta rules (models of one ratio launch the same
+    kernels), the sizes of Mamba2, else the module, whatever its weights are stored as, and its heads, [n]."""
+    s = rows.sizes
+    if rows.kind == "linear attention":
+        ratio = s["num_v_heads"] / np.maximum(s["num_k_heads"], 1)
+        ratio = np.where(rows.labels["op_name"] == "kda", s["num_v_heads"], ratio)
+        return numbers(ratio, s["nheads"], s["n_groups"], s["d_state"], s["chunk_size"], unit=64)
+    names = [s[name] for name in ("num_heads", "head_dim", "hidden_size") if name in s]
+    if "architecture" in rows.labels:
+        known = list(MODULES.values())
+        names.append(np.array([float(known.index(each)) for each in modules(rows)]))
+    return numbers(*names, unit=64)

@@ -18,12 +18,13 @@ from advisor.learned.calibration import Calibration
 from advisor.learned.library import kernels
 from advisor.learned.library.chip import chip
 from advisor.learned.library.kernels import LibraryModel, Series
+from advisor.learned.library.series_model import numbers
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
 from advisor.training import quality
 from advisor.training.correction_network import fit_correction
-from advisor.training.series import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, far_from_neighbours, grow, numbers
+from advisor.training.series import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, as_relatives, far_from_neighbours, grow, merged
 
 
 class Effort(NamedTuple):
@@ -156,16 +157,8 @@ def _measured(series: Series, problem: ProblemBatch, latency_us: Array, group: N
 def _merged(part: Measured) -> Measured:
     """Each problem once, with the median of its latencies."""
     sizes = np.stack([np.broadcast_to(values, part.latency_us.shape) for values in part.problem.sizes.values()], axis=1)
-    _, first, which, count = np.unique(sizes, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    if (count == 1).all():
-        return part
-    order = np.lexsort((part.latency_us, which.ravel()))
-    ends = np.cumsum(count)
-    middle = [
-        (part.latency_us[order[end - n + (n - 1) // 2]] + part.latency_us[order[end - n + n // 2]]) / 2
-        for n, end in zip(count, ends, strict=True)
-    ]
-    return replace(part.take(first), latency_us=np.array(middle))
+    first, middle = merged(sizes, part.latency_us)
+    return part if first.size == part.latency_us.size else replace(part.take(first), latency_us=middle)
 
 
 def bound_us(part: Measured) -> Array:
@@ -319,15 +312,9 @@ def _errors_of_gpus_left_out(
         correction = _corrected(kind, x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], OF_GPU)
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, correction).relatives(load_gpu(name))
         told = kernels.of_unseen(kind, correction)
-        error[out] = y[out] - np.mean([told(_as(x[out], parts, relative)) for relative in relatives], axis=0)
+        identities = [chip(load_gpu(each), parts[0].problem.dtype).identity for each in relatives]
+        error[out] = y[out] - as_relatives(x[out], told, [np.array(list(each.values()), dtype=x.dtype) for each in identities])
     return error
-
-
-def _as(x: Array, parts: Sequence[Measured], relative: str) -> Array:
-    """Features with the identity of another GPU: the last columns."""
-    dtype = parts[0].problem.dtype
-    identity = list(chip(load_gpu(relative), dtype).identity.values())
-    return np.concatenate([x[:, : -len(identity)], np.broadcast_to(np.array(identity, dtype=x.dtype), (len(x), len(identity)))], axis=1)
 
 
 def _model_of(series: Sequence[Series], kind: str, correction: BushyForest | Mixed) -> LibraryModel:

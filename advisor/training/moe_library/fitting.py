@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import list_gpus, load_gpu
-from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.calibration import Calibration
 from advisor.learned.library.chip import chip
-from advisor.learned.library.moe_kernels import TASK, LayerSeries, LibraryLayers, features, identity
+from advisor.learned.library.moe_kernels import LABELS, TASK, LayerSeries, LibraryLayers, features, identity
 from advisor.learned.library.moe_layers import CONSTANTS, FORMATS, family, rate_of, reference
+from advisor.learned.library.series_model import relatives
 from advisor.pipelines import Array
 from advisor.training import series
 from advisor.training.moe_library import reading
 from advisor.training.moe_library.reading import Measured
 from advisor.training.one_thread import one_thread
-from advisor.training.series import TREES, grow
+from advisor.training.series import TREES, Fit, Learnable, Split
 
-ROUNDS, FOLD_ROUNDS = 700, 160
-WHOLE = TREES | {"num_leaves": 200, "learning_rate": 0.06, "min_data_in_leaf": 20}
-OF_FOLD = WHOLE | {"learning_rate": 0.12, "num_leaves": 96}
-MOST_ROWS, MOST_FOLD_ROWS, MOST_JUDGED = 260_000, 60_000, 4_000
-"""Rows that are fitted, of the whole; rows among which models and GPUs are left out; and rows judged of what is left out."""
+TREES_OF_LAYERS = TREES | {"num_leaves": 200, "learning_rate": 0.06, "min_data_in_leaf": 20}
+QUICK = TREES_OF_LAYERS | {"learning_rate": 0.14, "num_leaves": 96}
+WHOLE = Fit(rounds=400, options=TREES_OF_LAYERS, steps=4000, most=180_000)
+OF_FOLD = Fit(rounds=120, options=QUICK, steps=1500, most=50_000)
+CRUDE = replace(OF_FOLD, steps=0)
+MOST_JUDGED = 4_000
+"""Rows judged of what is left out."""
 
 FOLDS = 6
-LEAST_ROWS, MOST_OF_SERIES = 60, 2_000
+LEAST_ROWS, MOST_OF_SERIES = 60, 600
 """Rows of a series from which its constants are its own; rows that they are fitted to at most."""
 
 FIRMNESS = 0.3
@@ -57,31 +59,66 @@ def train(
     with one_thread():
         rows = reading.read(folders, gpus, exclude_models, progress)
         progress(f"{len(rows)} library layers of {len(rows.series)} series and {np.unique(rows.model).size} models")
-        return _fit(rows, progress)
+        found = judged(rows, tuple(SPLITS.values()), None, progress)
+        fitted = series.fit(learnable(rows), WHOLE)
+    measured = {name: _models_of(rows, rows.gpu == name) for name in np.unique(rows.gpu).tolist()}
+    return LibraryLayers(series=rows.series, measured=measured, **fitted, **found)
 
 
-def _fit(rows: Measured, progress: Callable[[str], None]) -> LibraryLayers:
-    drawn = np.random.default_rng(0).permutation(len(rows))
-    whole, counts = rows, {name: _models_of(rows, rows.gpu == name) for name in np.unique(rows.gpu).tolist()}
-    rows = rows.take(np.sort(drawn[:MOST_FOLD_ROWS]))
-    held_out: dict[str, Any] = {}
-    error, baseline = _models_left_out(rows, progress)
-    held_out["models"] = figures(rows, error, baseline)
-    unseen, crude = _gpus_left_out(rows, progress)
-    held_out["gpus"] = figures(rows, unseen, crude)
-    constants = fit_constants(whole, np.ones(len(whole), dtype=bool))
-    progress(f"fitting {min(MOST_ROWS, len(whole))} of them")
-    correction = grow(*table(whole.take(np.sort(drawn[:MOST_ROWS])), constants), ROUNDS, WHOLE)
-    x, _ = table(rows, constants)
-    spread, quantiles = series.intervals(TASK, x, error, unseen, rows.gpu)
-    return LibraryLayers(
-        series=rows.series,
-        constants=constants,
-        correction=correction,
-        spread=spread,
-        calibration=quantiles,
-        measured=counts,
-        held_out=held_out,
+SPLITS = {"model": "models", "gpu": "gpus"}
+"""Names of `advisor evaluate`'s splits for what is left out here."""
+
+
+def judge(
+    folders: Iterable[Path | str],
+    gpus: Sequence[str] | None = None,
+    leave_out: Sequence[str] = tuple(SPLITS),
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Figures of models fitted anew by what was left out: "library layers: models left out"; arguments as of `operators.fitting.judge`."""
+    wanted = [SPLITS[each] for each in leave_out if each in SPLITS]
+    rows = reading.read(folders, None, (), progress) if wanted else ()
+    if not rows:
+        return {}
+    return {f"library layers: {what} left out": found for what, found in judged(rows, wanted, gpus, progress)["held_out"].items()}
+
+
+def judged(
+    rows: Measured, wanted: Sequence[str], gpus: Sequence[str] | None, progress: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """What to expect (`series.expected`) of models and of GPUs left out, of a sample of the rows."""
+    some = rows.take(np.sort(np.random.default_rng(0).permutation(len(rows))[: OF_FOLD.most]))
+    asked = learnable(some)
+    return series.expected(
+        {what: series.left_out(asked, _splits(some, what, gpus), OF_FOLD, CRUDE, MOST_JUDGED, progress) for what in wanted}, "models", asked
+    )
+
+
+def _splits(rows: Measured, what: str, gpus: Sequence[str] | None) -> Iterator[Split]:
+    if what == "models":
+        models = np.random.default_rng(1).permutation(np.unique(rows.model))
+        yield from (Split(name=f"models {i + 1} of {FOLDS}", out=np.isin(rows.model, models[i::FOLDS])) for i in range(FOLDS))
+        return
+    names = np.unique(rows.gpu).tolist()
+    for name in names if gpus is None else [each for each in names if each in gpus]:
+        others = relatives([each for each in names if each != name], load_gpu(name))
+        if others:
+            yield Split(name=name, out=rows.gpu == name, identities=[identity(load_gpu(each)) for each in others])
+
+
+def learnable(rows: Measured) -> Learnable:
+    """The rows as `series` fits and judges them."""
+    form = np.array([each.name for each in FORMATS])[rows.layers.form]
+    kinds = np.array([family(each.kernel) for each in rows.series])[rows.which]
+    return Learnable(
+        task=TASK,
+        which=rows.which,
+        gpu=rows.gpu,
+        groups={"format": form, "GPU": rows.gpu, "kernel": kinds},
+        labels=LABELS,
+        crude=crude(rows),
+        constants=lambda of: fit_constants(rows, of),
+        described=lambda constants: table(rows, constants),
     )
 
 
@@ -147,61 +184,3 @@ def crude(rows: Measured) -> tuple[Array, Array]:
     sizes = [np.log(each) for each in (layers.tokens, layers.experts, layers.topk, layers.hidden, layers.inner, roofline)]
     labels = [layers.form, rows.which, layers.alpha, layers.loads.used / layers.experts]
     return np.concatenate([np.stack([*sizes, *labels], axis=1), who], axis=1), np.log(rows.latency_us / roofline)
-
-
-def _models_left_out(rows: Measured, progress: Callable[[str], None]) -> tuple[Array, Array]:
-    """log(predicted / measured) of rows of models left out, ours and the baseline's, [n]; NaN of rows not judged.
-
-    Rows are judged whose kernel was measured with another model, as is whatever can be asked of a kernel.
-    """
-    models, drawn = np.random.default_rng(1).permutation(np.unique(rows.model)), np.random.default_rng(2).permutation(len(rows))
-    plain, target = crude(rows)
-    error, base = np.full((2, len(rows)), np.nan)
-    for i in range(FOLDS):
-        out = np.isin(rows.model, models[i::FOLDS])
-        known = np.isin(rows.which, np.unique(rows.which[~out]))
-        fitted, judged = np.flatnonzero(~out), drawn[(out & known)[drawn]][:MOST_JUDGED]
-        x, y = table(rows, fit_constants(rows, ~out))
-        error[judged] = _forest(x, y, fitted)(x[judged]) - y[judged]
-        base[judged] = _forest(plain, target, fitted)(plain[judged]) - target[judged]
-        progress(f"models left out, {i + 1} of {FOLDS}: {series.mape(error[judged]):.1f} %, baseline {series.mape(base[judged]):.1f} %")
-    return error, base
-
-
-def _gpus_left_out(rows: Measured, progress: Callable[[str], None]) -> tuple[Array, Array]:
-    """The same of rows of each GPU left out, of kernels that other GPUs of its instructions ran."""
-    plain, target = crude(rows)
-    drawn = np.random.default_rng(3).permutation(len(rows))
-    error, base = np.full((2, len(rows)), np.nan)
-    for name in np.unique(rows.gpu).tolist():
-        out = rows.gpu == name
-        known = np.isin(rows.which, np.unique(rows.which[~out]))
-        fitted, judged = np.flatnonzero(~out), drawn[(out & known)[drawn]][:MOST_JUDGED]
-        if not judged.size or not fitted.size:
-            continue
-        x, y = table(rows, fit_constants(rows, ~out))
-        told = _forest(x, y, fitted)
-        error[judged] = _as_relatives(x[judged], rows, name, told) - y[judged]
-        base[judged] = _forest(plain, target, fitted)(plain[judged]) - target[judged]
-        progress(f"{name} left out: {series.mape(error[judged]):.1f} %, baseline {series.mape(base[judged]):.1f} %")
-    return error, base
-
-
-def _as_relatives(x: Array, rows: Measured, name: str, told: BushyForest) -> Array:
-    """What the trees say of rows of a GPU with the identity of its relatives, their mean, [n]."""
-    others = {each: {0: 1} for each in np.unique(rows.gpu).tolist() if each != name}
-    model = LibraryLayers(
-        series=rows.series, constants=np.zeros(0), correction=told, spread=told, calibration=Calibration(quantiles={}), measured=others
-    )
-    return series.as_relatives(x, told, [identity(load_gpu(each)) for each in model.relatives(load_gpu(name))])
-
-
-def _forest(x: Array, y: Array, at: NDArray[np.int64]) -> BushyForest:
-    return grow(x[at], y[at], FOLD_ROUNDS, OF_FOLD)
-
-
-def figures(rows: Measured, error: Array, baseline: Array) -> dict[str, dict[str, float]]:
-    """Mean absolute errors in percent, ours and the baseline's, median, and rows, of all, by format and by GPU."""
-    form = np.array([each.name for each in FORMATS])[rows.layers.form]
-    kinds = np.array([family(each.kernel) for each in rows.series])[rows.which]
-    return series.figures(error, baseline, {"format": form, "GPU": rows.gpu, "kernel": kinds})

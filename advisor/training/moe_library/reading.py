@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.library import moe_layers
-from advisor.learned.library.moe_kernels import LayerSeries, number
+from advisor.learned.library.moe_kernels import LayerSeries
 from advisor.learned.library.moe_layers import FAMILIES, NAMES, SPELLED, MoeLayers, Reference, Terms
+from advisor.learned.library.series_model import number, numbers
 from advisor.pipelines import Array, token_draws
 from advisor.rows import silicon
-from advisor.training.series import far_from_neighbours, numbers
+from advisor.training.series import far_from_neighbours
 
 COLLAPSED_FROM = 256
 """Experts above which FlashInfer's CuTe DSL layers were timed with all tokens on topk experts: on a B200 16 tokens of 384 experts take

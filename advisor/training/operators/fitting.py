@@ -3,8 +3,8 @@ a crude baseline."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,23 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import list_gpus, load_gpu
 from advisor.learned import calibration
-from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.calibration import Calibration
-from advisor.learned.operators.model import OperatorModel, Series, bound, features, identity, reference, start
+from advisor.learned.library.series_model import relatives
+from advisor.learned.operators.model import OperatorModel, Series, bound, features, identity, labels_of, numbers_of_words, reference, start
 from advisor.learned.operators.work import KINDS
 from advisor.pipelines import Array
 from advisor.training import series
 from advisor.training.one_thread import one_thread
 from advisor.training.operators import reading
 from advisor.training.operators.reading import Measured
-from advisor.training.series import TREES, grow
+from advisor.training.series import TREES, Fit, Learnable, Split
 
-ROUNDS, FOLD_ROUNDS = 260, 80
-WHOLE = TREES | {"num_leaves": 96, "learning_rate": 0.12, "min_data_in_leaf": 8}
-OF_FOLD = WHOLE | {"learning_rate": 0.15}
-MOST_ROWS, MOST_FOLD_ROWS, MOST_JUDGED = 45_000, 15_000, 5_000
-"""Rows of a kind that are fitted, of the whole; rows of a fold of models or GPUs; and rows judged of what is left out."""
+TREES_OF_KIND = TREES | {"num_leaves": 96, "learning_rate": 0.12, "min_data_in_leaf": 8}
+QUICK = TREES_OF_KIND | {"learning_rate": 0.15}
+WHOLE = Fit(rounds=160, options=TREES_OF_KIND, steps=3000, most=45_000, rate=3e-3, batch=512)
+OF_FOLD = Fit(rounds=70, options=QUICK, steps=1200, most=15_000, rate=3e-3, batch=512)
+CRUDE = replace(OF_FOLD, steps=0)
+MOST_JUDGED = 5_000
+"""Rows judged of what is left out."""
 
 FOLDS, MOST_FOLDS, PAIR_FOLDS = 4, 2, 5
 """Parts of the models, how many of them are left out in turn, and parts of the pairs, of which one is left out."""
@@ -67,14 +68,14 @@ def train(
     exclude_gpus: Sequence[str] = (),
     kinds: Sequence[str] = tuple(KINDS),
     progress: Callable[[str], None] = lambda text: None,
-) -> dict[str, OperatorModel]:
-    """The models of all kinds that the folders hold, each with what it held out; a kind that is no better than the baseline on pairs left
-    out is not among them.
+) -> Iterator[OperatorModel]:
+    """The models of all kinds that the folders hold, one after another, each with what it held out; a kind that is no better than the
+    baseline on pairs left out is not among them.
 
     Args:
         folders: Of `rows.silicon`.
         exclude_gpus: Names of GPUs to leave out entirely.
-        kinds: Of `work.KINDS`, those to fit.
+        kinds: Of `work.KINDS`, those to fit, in this order.
         progress: Told what is being done.
 
     Raises:
@@ -83,12 +84,14 @@ def train(
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
     with one_thread():
         found = reading.read(folders, gpus, progress)
-        tables = [joined(kind, parts) for kind, parts in found.items() if kind in kinds]
-        models = {table.kind: fit(table, progress) for table in tables if len(table) >= LEAST_OF_KIND}
-    worse = [kind for kind, model in models.items() if not model.is_better]
-    for kind in worse:
-        progress(f"{kind} is left out: no better than the baseline")
-    return {kind: model for kind, model in models.items() if kind not in worse}
+        for table in (joined(kind, found[kind]) for kind in kinds if kind in found):
+            if len(table) < LEAST_OF_KIND:
+                continue
+            model = fit(table, progress)
+            if model.is_better:
+                yield model
+            else:
+                progress(f"{table.kind} is left out: no better than the baseline")
 
 
 SPLITS = {"model": "models", "shape": "pairs", "gpu": "gpus"}
@@ -109,23 +112,21 @@ def judge(
         leave_out: Keys of `SPLITS`; others say nothing here.
         progress: Told what is being done.
     """
-    out = {}
+    out: dict[str, Any] = {}
     for kind, parts in reading.read(folders, None, progress).items():
         table = joined(kind, parts)
-        for what in (SPLITS[each] for each in leave_out if each in SPLITS):
-            progress(f"{kind}: {what} left out")
-            error, baseline = _left_out(table, what, gpus)
-            if np.isfinite(error).any():
-                out[f"{kind}: {what} left out"] = figures(table, error, baseline)
+        progress(f"{kind}: {len(table)} rows")
+        wanted = [SPLITS[each] for each in leave_out if each in SPLITS]
+        out |= {f"{kind}: {what} left out": found for what, found in judged(table, wanted, gpus, progress)["held_out"].items()}
     return out
 
 
 def joined(kind: str, parts: Sequence[Measured]) -> Table:
-    """The rows of all GPUs, at most `MOST_ROWS` drawn at random."""
+    """The rows of all GPUs, at most `WHOLE.most` drawn at random."""
     total = sum(len(part) for part in parts)
-    if total > MOST_ROWS:
+    if total > WHOLE.most:
         rng = np.random.default_rng(0)
-        parts = [part.take(np.sort(rng.permutation(len(part))[: round(len(part) * MOST_ROWS / total)])) for part in parts]
+        parts = [part.take(np.sort(rng.permutation(len(part))[: round(len(part) * WHOLE.most / total)])) for part in parts]
     series = tuple(sorted({each for part in parts for each in part.series}))
     place = {each: i for i, each in enumerate(series)}
     return Table(
@@ -143,28 +144,36 @@ def joined(kind: str, parts: Sequence[Measured]) -> Table:
 def fit(table: Table, progress: Callable[[str], None]) -> OperatorModel:
     """The model of a kind."""
     progress(f"{table.kind}: {len(table)} rows of {len(table.series)} series")
-    held_out, errors = {}, {}
-    for what in ("models", "pairs", "gpus"):
-        error, baseline = _left_out(table, what)
-        if np.isfinite(error).any():
-            held_out[what], errors[what] = figures(table, error, baseline), error
-            every = held_out[what]["all"]
-            progress(f"{table.kind}, {what} left out: {every['mape']:.1f} %, baseline {every['baseline']:.1f} %")
-    constants = fit_constants(table, np.ones(len(table), dtype=bool))
-    x, y = described(table, constants)
-    rows = np.sort(np.random.default_rng(0).permutation(len(table))[:MOST_ROWS])
-    correction = grow(x[rows], y[rows], ROUNDS, WHOLE)
-    spread, quantiles = series.intervals(table.kind, x, errors["pairs"], errors.get("gpus"), table.gpu, calibration.LEAST_ROWS)
-    gpus = np.unique(table.gpu).tolist()
-    return OperatorModel(
-        kind=table.kind,
-        series=table.series,
-        constants=constants,
-        correction=correction,
-        spread=spread,
-        calibration=quantiles,
-        measured={name: np.unique(table.which[table.gpu == name]).tolist() for name in gpus},
-        held_out=held_out,
+    found = judged(table, tuple(SPLITS.values()), None, progress)
+    measured = {name: np.unique(table.which[table.gpu == name]).tolist() for name in np.unique(table.gpu).tolist()}
+    fitted = series.fit(learnable(table), WHOLE)
+    return OperatorModel(kind=table.kind, series=table.series, models=np.unique(table.model), measured=measured, **fitted, **found)
+
+
+def judged(
+    table: Table, wanted: Sequence[str], gpus: Sequence[str] | None, progress: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """What to expect (`series.expected`) of models, pairs and GPUs left out. One in five pairs is left out once, of fits as large as the
+    one that serves: intervals come from these."""
+    asked = learnable(table)
+    found = {
+        what: series.left_out(asked, splits(table, what, gpus), WHOLE if what == "pairs" else OF_FOLD, CRUDE, MOST_JUDGED, progress)
+        for what in wanted
+    }
+    return series.expected(found, "pairs", asked, calibration.LEAST_ROWS)
+
+
+def learnable(table: Table) -> Learnable:
+    """The rows of a kind as `series` fits and judges them."""
+    return Learnable(
+        task=table.kind,
+        which=table.which,
+        gpu=table.gpu,
+        groups={"": np.array([each.operator for each in table.series])[table.which], "GPU": table.gpu},
+        labels=labels_of(table.kind),
+        crude=crude(table),
+        constants=lambda of: fit_constants(table, of),
+        described=lambda constants: described(table, constants),
     )
 
 
@@ -207,34 +216,18 @@ def _terms(table: Table) -> dict[str, tuple[Array, ...]]:
 def described(table: Table, constants: Array) -> tuple[Array, Array]:
     """Features [n, f] and log(latency / reference) [n]."""
     xs, ys, begin = [], [], 0
-    model = _bare(table)
+    places = numbers_of_words(table.series)
     for part in table.parts:
         which = table.which[begin : begin + len(part)]
         begin += len(part)
         gpu = load_gpu(part.gpu)
         stages = KINDS[table.kind].stages(part.rows, gpu)
         us, pieces = reference(stages, constants[which])
-        x = features(part.rows, stages, us, pieces, [table.series[i] for i in which.tolist()], model.places)
+        x = features(part.rows, stages, us, pieces, [table.series[i] for i in which.tolist()], places)
         who = identity(gpu)
         xs.append(np.concatenate([x, np.broadcast_to(who, (len(x), who.size))], axis=1))
         ys.append(np.log(part.latency_us / us))
     return np.concatenate(xs), np.concatenate(ys)
-
-
-def _bare(table: Table, without: str = "") -> OperatorModel:
-    """A model without trees, that knows which GPUs are relatives."""
-    none = grow(np.zeros((100, 1)), np.zeros(100), 1, TREES)
-    gpus = [name for name in np.unique(table.gpu).tolist() if name != without]
-    measured = {name: np.unique(table.which[table.gpu == name]).tolist() for name in gpus}
-    return OperatorModel(
-        kind=table.kind,
-        series=table.series,
-        constants=np.zeros(0),
-        correction=none,
-        spread=none,
-        calibration=Calibration(quantiles={}),
-        measured=measured,
-    )
 
 
 def crude(table: Table) -> tuple[Array, Array]:
@@ -250,50 +243,18 @@ def crude(table: Table) -> tuple[Array, Array]:
     return np.concatenate([np.concatenate(xs), table.which[:, None]], axis=1), np.concatenate(ys)
 
 
-def _left_out(table: Table, what: str, gpus: Sequence[str] | None = None) -> tuple[Array, Array]:
-    """log(predicted / measured) of rows left out, ours and the baseline's, [n]; NaN of rows not judged. Rows are judged whose series was
-    measured elsewhere, as is whatever can be asked. One in five pairs is left out once, of fits as large as the one that serves: intervals
-    come from these."""
-    most, rounds, options = (MOST_ROWS, ROUNDS, WHOLE) if what == "pairs" else (MOST_FOLD_ROWS, FOLD_ROUNDS, OF_FOLD)
-    plain, target = crude(table)
-    drawn = np.random.default_rng(2).permutation(len(table))
-    error, base = np.full((2, len(table)), np.nan)
-    for out, gpu in _splits(table, what, gpus):
-        known = np.isin(table.which, np.unique(table.which[~out]))
-        fitted, judged = drawn[~out[drawn]][:most], drawn[(out & known)[drawn]][:MOST_JUDGED]
-        if judged.size < 20 or fitted.size < 200:
-            continue
-        x, y = described(table, fit_constants(table, ~out))
-        told = grow(x[fitted], y[fitted], rounds, options)
-        error[judged] = _as_relatives(table, x[judged], told, gpu) - y[judged]
-        base[judged] = grow(plain[fitted], target[fitted], FOLD_ROUNDS, OF_FOLD)(plain[judged]) - target[judged]
-    return error, base
-
-
-def _splits(table: Table, what: str, gpus: Sequence[str] | None) -> Iterable[tuple[NDArray[np.bool_], str]]:
-    """Rows that are left out together [n], and the GPU's name where it is one."""
+def splits(table: Table, what: str, gpus: Sequence[str] | None) -> Iterator[Split]:
+    """What is left out in turn."""
     if what == "gpus":
-        names = [name for name in np.unique(table.gpu).tolist() if _bare(table, name).relatives(load_gpu(name))]
-        some = names[1::2][:MOST_GPUS] if gpus is None else [name for name in names if name in gpus]  # of neighbours every other one
-        yield from ((table.gpu == name, name) for name in some)
+        names = np.unique(table.gpu).tolist()
+        kin = {name: relatives([each for each in names if each != name], load_gpu(name)) for name in names}
+        names = [name for name in names if kin[name]]
+        for name in names[1::2][:MOST_GPUS] if gpus is None else [each for each in names if each in gpus]:  # of neighbours every other one
+            yield Split(name=name, out=table.gpu == name, identities=[identity(load_gpu(name), load_gpu(each)) for each in kin[name]])
         return
     of = table.model if what == "models" else table.pair
     groups = np.random.default_rng(1).permutation(np.unique(of))
     if what == "pairs":
-        yield np.isin(of, groups[::PAIR_FOLDS]), ""
+        yield Split(name="pairs", out=np.isin(of, groups[::PAIR_FOLDS]))
     elif groups.size > 1:
-        yield from ((np.isin(of, groups[i::FOLDS]), "") for i in range(MOST_FOLDS))
-
-
-def _as_relatives(table: Table, x: Array, told: BushyForest, gpu: str) -> Array:
-    """What the trees say, of a GPU left out with the identity of its relatives, their mean, [n]."""
-    if not gpu:
-        return told(x)
-    own = load_gpu(gpu)
-    return series.as_relatives(x, told, [identity(own, load_gpu(each)) for each in _bare(table, gpu).relatives(own)])
-
-
-def figures(table: Table, error: Array, baseline: Array) -> dict[str, dict[str, float]]:
-    """Mean absolute errors in percent, ours and the baseline's, median, and rows: of all, by operator and by GPU."""
-    operator = np.array([each.operator for each in table.series])[table.which]
-    return series.figures(error, baseline, {"": operator, "GPU": table.gpu})
+        yield from (Split(name=f"models {i + 1} of {FOLDS}", out=np.isin(of, groups[i::FOLDS])) for i in range(MOST_FOLDS))

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.library.moe_layers import kernel_class
+from advisor.learned.library.series_model import number, numbers
 from advisor.learned.operators.model import Series, bound
-from advisor.learned.operators.work import KINDS, Operators, columns_of, further_words
+from advisor.learned.operators.work import KINDS, Operators, columns_of, further_words, model_of, timed_kernel
 from advisor.pipelines import Array
 from advisor.rows import silicon
 from advisor.rows.columns import CONNECTIONS
-from advisor.training.series import numbers
+from advisor.training.series import merged
 
 FOLDERS = {
     "linear_attention": ("gdn_perf", "mamba2_perf"),
@@ -109,7 +110,11 @@ def _measured(
     instructions = kernel_class(load_gpu(gpu))
     for file, mine in files:
         at = np.flatnonzero(mine)
-        part = columns_of(kind, {name: values[at] for name, values in file.columns.items()}, at.size)
+        version = number(file.version)
+        cells = {name: values[at] for name, values in file.columns.items()}
+        kernels = zip(cells["kernel_source"].astype(str).tolist(), cells["op_name"].tolist(), strict=True)
+        cells["kernel_source"] = np.array([timed_kernel(*each, file.stack, version) for each in kernels])
+        part = columns_of(kind, cells, at.size)
         part, us = _merged(part, file.latency_us[at])
         if len(part) > MOST_OF_FILE:
             chosen = np.sort(np.random.default_rng(0).permutation(len(part))[:MOST_OF_FILE])
@@ -148,31 +153,8 @@ def _measured(
     )
 
 
-def model_of(rows: Operators) -> NDArray[np.int64]:
-    """A number for what is left out together as a model: the ratio of heads of gated delta rules (models of one ratio launch the same
-    kernels), the sizes of Mamba2, else the module and its heads, [n]."""
-    s = rows.sizes
-    if rows.kind == "linear attention":
-        ratio = s["num_v_heads"] / np.maximum(s["num_k_heads"], 1)
-        ratio = np.where(rows.labels["op_name"] == "kda", s["num_v_heads"], ratio)
-        return numbers(ratio, s["nheads"], s["n_groups"], s["d_state"], s["chunk_size"], unit=64)
-    names = [s[name] for name in ("num_heads", "head_dim", "hidden_size") if name in s]
-    if "architecture" in rows.labels:
-        _, which = np.unique(np.char.add(rows.labels["architecture"], rows.labels["model"]), return_inverse=True)
-        names.append(which.astype(np.float64))
-    return numbers(*names, unit=64)
-
-
 def _merged(rows: Operators, us: Array) -> tuple[Operators, Array]:
     """Each launch once, with the median of its latencies."""
     words = [np.unique(values, return_inverse=True)[1].astype(np.float64) for values in rows.labels.values()]
-    keys = np.stack([*rows.sizes.values(), *words], axis=1)
-    _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    which = which.ravel()
-    if first.size == us.size:
-        return rows, us
-    order = np.lexsort((us, which))
-    count = np.bincount(which)
-    ends = np.cumsum(count)
-    middle = (us[order[ends - count + (count - 1) // 2]] + us[order[ends - count + count // 2]]) / 2
-    return rows.take(first), middle
+    first, middle = merged(np.stack([*rows.sizes.values(), *words], axis=1), us)
+    return (rows, us) if first.size == us.size else (rows.take(first), middle)
