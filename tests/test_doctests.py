@@ -12,9 +12,9 @@ import advisor
 from advisor import _HOMES
 
 ROOT = Path(__file__).resolve().parents[1]
-MORE = ("result.units", "system.phrases", "diagnosis.rule")
+MORE = ("result.problem", "system.phrases", "diagnosis.rule")
 """Modules with examples beside those that public names are loaded from."""
-MODULES = sorted({*_HOMES.values(), *MORE, "result.problem", "autotuning.lookup", "search.sampler"})
+MODULES = sorted({*_HOMES.values(), *MORE, "autotuning.lookup", "search.sampler"})
 OPTIONS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 
 

@@ -673,14 +673,12 @@ def arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str
 
 def decode_arguments(problem: Mapping[str, Any], config: Mapping[str, int]) -> dict[str, Any]:
     """Every argument of `decode_kernel` but the configuration's, for contiguous tensors."""
-    values = {name: value for name, value in arguments(problem, config).items() if not name.startswith("stride_o")}
+    values = arguments(problem, config)
     splits = config["NUM_KV_SPLITS"]
-    values["partial_ptr"] = values.pop("out_ptr") if splits == 1 else "*fp32"
-    if splits > 1:
-        del values["out_ptr"]
     h, m, d = problem["H"], problem["M"], problem["D"]
     return {
-        **values,
+        **{name: value for name, value in values.items() if name != "out_ptr" and not name.startswith("stride_o")},
+        "partial_ptr": values["out_ptr"] if splits == 1 else "*fp32",
         "lse_ptr": None if splits == 1 else "*fp32",
         "key_lengths_ptr": None,
         "B": problem["B"],

@@ -12,6 +12,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.advising.targets import PlannedLaunch, Target
+from advisor.diagnosis import WORTH_CHANGING
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.analytical import LIKELY
 from advisor.learned.base import Prediction, Predictor
@@ -64,7 +65,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         NothingMatchedError: No configuration of the space fits the GPU.
     """
     space, first = target.space, group[0]
-    held = held_to(space, like, first.fixed)
+    held = held_to(space, like, first.frozen_parameters)
     problems, first_ranked = [problem_batch([launch.problem]) for launch in group], []
     for launch, problem in zip(group, problems, strict=True):
         scores = predictor.scores(problem, space, target.gpu)
@@ -75,19 +76,19 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         first_ranked.append(int(np.argmin(scores)))
     if held is not space or len(group) > 1:  # else that one launch's scores are those of the group
         scores = predictor.scores(problems, held, target.gpu)
-    best = _closest(held, scores, first.configuration or first.untuned)
+    best = _closest(held, scores, first.configuration or first.default_configuration)
     row, chosen, reason = held.take(np.array([best])), configuration_at(held, best), FIRST
-    if first.configuration is None and first.untuned is not None and chosen != first.untuned and held is space:
-        untuned = configuration_batch([first.untuned])
+    if first.configuration is None and first.default_configuration is not None and chosen != first.default_configuration and held is space:
+        untuned = configuration_batch([first.default_configuration])
         if not _likely_faster(problems, untuned, row, target.gpu, predictor):
-            row, chosen, reason = untuned, first.untuned, phrase("choice.default")
+            row, chosen, reason = untuned, first.default_configuration, phrase("choice.default")
     latencies, demands, ceilings = {}, {}, {}
-    for launch, problem, own in zip(group, problems, first_ranked, strict=True):
+    for launch, problem, first_of_launch in zip(group, problems, first_ranked, strict=True):
         then = predictor.predict(problem, row, target.gpu)
         latencies[launch.id] = predicted_latency(then, predictor)
-        if configuration_at(space, own) != chosen:
-            then = predictor.predict(problem, space.take(np.array([own])), target.gpu)
-        ceilings[launch.id] = (float(then.us[0]), configuration_at(space, own))
+        if configuration_at(space, first_of_launch) != chosen:
+            then = predictor.predict(problem, space.take(np.array([first_of_launch])), target.gpu)
+        ceilings[launch.id] = (float(then.us[0]), configuration_at(space, first_of_launch))
         demands[launch.id] = demand_totals(problem, row, target.gpu)
     table = first.table or target.table
     name = table.name if table is not None else None
@@ -99,15 +100,15 @@ def _likely_faster(
     problems: list[ProblemBatch], now: ConfigurationBatch, then: ConfigurationBatch, gpu: GpuSpec, predictor: Predictor
 ) -> bool:
     """Whether the launches of `problems` are likely enough to be faster, together, with a configuration than with another."""
-    before, after = ([predictor.predict(problem, each, gpu) for problem in problems] for each in (now, then))
-    if not all(np.isfinite(each.us[0]) for each in before):
+    before, after = ([predictor.predict(problem, item, gpu) for problem in problems] for item in (now, then))
+    if not all(np.isfinite(item.us[0]) for item in before):
         return True
-    longest = int(np.argmax([each.us[0] for each in before]))
+    longest = int(np.argmax([item.us[0] for item in before]))
     return (
         gain_probability(
             problems[longest],
-            sum(float(each.us[0]) for each in before),
-            sum(float(each.us[0]) for each in after),
+            sum(float(item.us[0]) for item in before),
+            sum(float(item.us[0]) for item in after),
             before[longest],
             after[longest],
             gpu,
@@ -263,3 +264,61 @@ def probability(draft: Draft, target: Target, predictor: Predictor) -> float:
         configuration, predicted = None, predictor.predict(draft.batch, None, target.gpu)
     latency = np.array([draft.measured.latency.us]) if draft.measured is not None and not draft.contradicted else None
     return float(predictor.p_speedup(draft.batch, target.gpu, latency, predicted, draft.ceiling, configuration)[0])
+
+
+def as_measured(drafts: list[Draft], choice: Choice) -> Choice:
+    """The choice with what its configuration was measured to take, where it was."""
+    known = {draft.launch.id: us for draft in drafts if (us := draft.tried(choice.configuration)) is not None}
+    return replace(choice, latencies={**choice.latencies, **known})
+
+
+def fastest_measured(
+    drafts: list[Draft], choice: Choice, held: Configuration | None, target: Target, predictor: Predictor
+) -> Choice | None:
+    """The configuration that was measured fastest, for all launches that share one; None where none beats what runs by more than noise.
+
+    Launches of which nothing was measured count with what is predicted of them under either.
+    """
+    known = [draft for draft in drafts if draft.measured is not None]
+    if not known or any(draft.now_us < draft.bound_us for draft in known):
+        return None
+    first, like = drafts[0].launch, held or drafts[0].launch.configuration
+    best, least_us, measured = None, np.inf, 1  # what runs was
+    for configuration, _ in known[0].reached:
+        latencies: dict[str, Latency] = {}
+        for draft in drafts:
+            tried = draft.tried(configuration)
+            if draft.measured is None:
+                tried = predicted_latency(predictor.predict(draft.batch, configuration_batch([configuration]), target.gpu), predictor)
+            if tried is not None:
+                latencies[draft.launch.id] = tried
+        total = sum(latency.us for latency in latencies.values())
+        kept = like is None or all(configuration.parameters.get(name) == like.parameters.get(name) for name in first.frozen_parameters)
+        if not kept or len(latencies) < len(drafts):
+            continue
+        measured += 1
+        if total < least_us:
+            best, least_us = (configuration, latencies), total
+    floors = [draft.measured.rounds.noise_floor or 0.0 for draft in known if draft.measured is not None and draft.measured.rounds]
+    if best is None or not sum(draft.now_us for draft in drafts) >= least_us * max(WORTH_CHANGING, 1 + max(floors, default=0.0)):
+        return None
+    configuration, latencies = best
+    table = first.table or target.table
+    row = configuration_batch([configuration])
+    word = "simulated" if any(latencies[draft.launch.id].origin == "simulated" for draft in known) else "measured"
+    reason = f"the fastest of {measured} configurations {word}"
+    if guessed := [draft.launch.id for draft in drafts if draft.measured is None]:
+        reason += f" for {', '.join(draft.launch.id for draft in known)} ({', '.join(guessed)} as predicted)"
+    return replace(
+        choice,
+        latencies=latencies,
+        demands={draft.launch.id: demand_totals(draft.batch, row, target.gpu) for draft in drafts},
+        configuration=replacement(
+            configuration,
+            first.configuration,
+            table=table.name if table is not None else None,
+            gpu=target.gpu,
+            searched=("num_ctas", "maxnreg"),
+        ),
+        reason=reason,
+    )

@@ -15,8 +15,7 @@ from advisor.learned.layers.tuned_tables import TRITON_OF_SGLANG
 from advisor.result.schema import Configuration, Export, ExportRow, LaunchReport
 from advisor.system import triton_install
 from advisor.tables.audit import entry_errors
-from advisor.tables.names import TableName, table_dtype
-from advisor.tables.reachability import unreachable_reasons
+from advisor.tables.names import TableName, table_dtype, unreachable_reasons
 from advisor.tables.tables import Table, render_table
 from advisor.tables.tuned_table import TunedTable, default_table
 
@@ -34,8 +33,8 @@ def triton_config(configuration: Configuration) -> str:
 
 def table_name_on(name: TableName, gpu: GpuSpec) -> TableName:
     """The name of a table for `gpu`: its own, unless that says another GPU, which would then load what was chosen for this one."""
-    said = match_device_name(name.device_name)
-    if said is None or said.name == gpu.name:
+    named_gpu = match_device_name(name.device_name)
+    if named_gpu is None or named_gpu.name == gpu.name:
         return name
     return replace(name, device_name=gpu.sglang_device_name() if name.stack == "sglang" else gpu.vllm_device_name())
 
@@ -62,8 +61,8 @@ def layer_table_name(target: Target) -> TableName | None:
 def _triton_folder() -> str:
     """The version in the name of SGLang's folder: of the Triton here without what is no number (`+git…`, `rc1`: SGLang sorts its folders
     by integers and would stop at it), or, without one, of the newest SGLang that is known; SGLang falls back to any."""
-    found = re.match(r"\d+(\.\d+)*", triton_install.version() or "")
-    return found[0] if found else TRITON_OF_SGLANG[0][1]
+    version = re.match(r"\d+(\.\d+)*", triton_install.version() or "")
+    return version[0] if version else TRITON_OF_SGLANG[0][1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +104,7 @@ def predicted_tables(target: Target, launches: tuple[LaunchReport, ...]) -> tupl
         down = table is None and target.stack == "sglang" and report.problem.op == "w2"
         name = table_name_on(table.name, target.gpu) if table is not None else replace(base, down=down)
         tables.setdefault(name.file_name(), (table, name, []))[2].append(report)
-    found = []
+    predicted = []
     for table, name, reports in tables.values():
         winners, rows = {}, []
         for report in reports:
@@ -116,13 +115,13 @@ def predicted_tables(target: Target, launches: tuple[LaunchReport, ...]) -> tupl
             if won and advice is not None:
                 winners[tokens] = advice.configuration
             rows.append(_row(report, tokens, won, reason))
-        asked = tuple(planned[report.id].tokens or 0 for report in reports)
-        before = table or default_table(name, reports[0].problem, target.gpu, asked)
-        tuned = TunedTable(before=replace(before, name=name), winners=winners, tuned=asked, gpu=target.gpu, new=table is None)
-        found.append(PredictedTable(tuned=tuned, rows=tuple(rows)))
-    up = {each.tuned.table.name.down: each.tuned.table.document for each in found}
+        token_counts = tuple(planned[report.id].tokens or 0 for report in reports)
+        before = table or default_table(name, reports[0].problem, target.gpu, token_counts)
+        tuned = TunedTable(before=replace(before, name=name), winners=winners, tuned=token_counts, gpu=target.gpu, new=table is None)
+        predicted.append(PredictedTable(tuned=tuned, rows=tuple(rows)))
+    up = {item.tuned.table.name.down: item.tuned.table.document for item in predicted}
     return tuple(
-        each for each in found if not (each.tuned.new and each.tuned.table.name.down and up.get(False) == each.tuned.table.document)
+        item for item in predicted if not (item.tuned.new and item.tuned.table.name.down and up.get(False) == item.tuned.table.document)
     )
 
 

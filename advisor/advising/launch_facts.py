@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 
 from advisor import pipelines
-from advisor.compiled.pipeline_times import pipeline_times
+from advisor.compiled.phases import pipeline_times
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Analysis
 from advisor.pipelines.bound import least_amounts, least_launch_us

@@ -1,4 +1,5 @@
-"""The layers that a table's products belong to: whole, as the stack launches them, with today's and with the recommended configuration."""
+"""The layers that a table's products belong to, whole: as the stack launches them, now and with the recommended configuration, and the
+library reference beside them; also the linears around products that scale blocks."""
 
 from __future__ import annotations
 
@@ -9,20 +10,142 @@ from typing import cast
 
 import numpy as np
 
-from advisor.advising.backends import stack_of
+from advisor import pipelines
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
+from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import Predictor
 from advisor.learned.layers import layer_model
 from advisor.learned.layers.layer_model import LayerModel
 from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, version_number, without_gate
 from advisor.learned.library.layer_reference import library_of_layers
-from advisor.pipelines import token_draws
+from advisor.learned.scaled_products import quantisation_us
+from advisor.pipelines import configuration_batch, problem_batch, token_draws
 from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
 from advisor.steps.latency import Cost, costs_of_layers
+from advisor.system.errors import several
 from advisor.system.phrases import phrase
 from advisor.tables.entries import FIELDS
+
+WORTH_A_BACKEND = 1.1
+"""A change of backend is advised where the library is so much faster than the best configuration: errors of whole layers, on models that
+were left out, are of this size (`advisor train --library` prints them)."""
+
+
+def with_backend(actions: tuple[Action, ...], layers: Sequence[LayerReport], stack: str) -> tuple[Action, ...]:
+    """The actions, with a change of the backend among them where one of the same stack beats what is recommended for the products."""
+    faster: dict[str, list[LayerReport]] = {}
+    for layer in layers:
+        tile = min(item.us for item in (layer.now, layer.recommended) if item is not None)
+        if layer.library is not None and _of_stack(layer.library, stack) and layer.library.us * WORTH_A_BACKEND < tile:
+            faster.setdefault(layer.library.source, []).append(layer)
+    made = []
+    for source, its in faster.items():
+        now, tile = sum(it.now.us for it in its), sum(min(it.now.us, (it.recommended or it.now).us) for it in its)
+        library = sum(it.library.us for it in its if it.library is not None)
+        tokens = ", ".join(str(it.tokens) for it in its[:6]) + (", …" if len(its) > 6 else "")
+        made.append(
+            Action(
+                title=f"Change the backend: {source}",
+                detail=f"{several(len(its), 'layer')} (M = {tokens}): {microseconds(now)} now, {microseconds(tile)} with the best tiles, "
+                f"{microseconds(library)} with this library's kernel, as measured on other models; measure it before you change it",
+                saving_us=now - library,
+                origin="predicted",
+                launches=tuple(launch for it in its for launch in it.launches),
+            )
+        )
+    return tuple(sorted((*actions, *made), key=lambda action: -action.saving_us))[:MOST] if made else actions
+
+
+def _of_stack(library: Latency, stack: str) -> bool:
+    name = "SGLang" if stack == "sglang" else "vLLM"
+    return f"({name} " in library.source or library.source.startswith(f"{name} ")
+
+
+def stack_of(target: Target) -> str:
+    """Whose layers a target's are: vLLM's unless SGLang's are asked for."""
+    return "sglang" if target.stack == "sglang" else "vllm"
+
+
+SPREAD = 0.3
+"""Of the quantisation's logarithm, to either side in four of five cases: as much as of a kernel whose interval nobody measured."""
+
+
+def linear_reports(
+    target: Target, reports: Sequence[LaunchReport], predictor: Predictor, measured: Mapping[str, Measured]
+) -> tuple[tuple[LaunchReport, ...], tuple[LayerReport, ...]]:
+    """The launches, and the linears around those that scale blocks of 8-bit operands.
+
+    A library's latency was measured with the quantisation in it, and with weights that take turns: it moves from the launch to the linear.
+
+    Args:
+        target: What was asked for.
+        reports: Of its launches.
+        predictor: Where predictions come from.
+        measured: Latencies by id, of launches and of linears.
+    """
+    scaled = [item for item in reports if _scales(item)]
+    if not scaled:
+        return tuple(reports), ()
+    problem = problem_batch([replace(item.problem, cache="cold") for item in scaled])
+    more = quantisation_us(problem.sizes["M"], problem.sizes["K"], target.gpu) * np.ones(len(scaled))
+    bounds = pipelines.bound(pipelines.work(problem, target.gpu), target.gpu, "cold").us * np.ones(len(scaled))
+    now = _linears([item.configuration for item in scaled], scaled, more, target, predictor)
+    best = _linears([item.ceiling_configuration or item.configuration for item in scaled], scaled, more, target, predictor)
+    then = _linears(
+        [item.recommendation.configuration if item.recommendation else item.configuration for item in scaled],
+        scaled,
+        more,
+        target,
+        predictor,
+    )
+    linears = []
+    for report, today, after, ceiling, quantisation, bound in zip(scaled, now, then, best, more.tolist(), bounds.tolist(), strict=True):
+        tokens = report.problem.sizes["M"]
+        its = measured.get(f"linear-M{tokens}")
+        linears.append(
+            LayerReport(
+                id=f"linear-M{tokens}",
+                tokens=tokens,
+                stack="SGLang" if target.stack == "sglang" else "vLLM",
+                routing="",
+                launches=(report.id,),
+                bound=Latency(us=bound, origin="specified", source=report.bound.source),
+                predicted=today,
+                ceiling=min((today, after, ceiling), key=lambda item: item.us),
+                recommended=after if report.recommendation else None,
+                measured=its.latency if its is not None else None,
+                parts={"gemm": today.us - quantisation, "quantisation": quantisation},
+                library=report.library,
+            )
+        )
+    return tuple(replace(item, library=None) if _scales(item) else item for item in reports), tuple(linears)
+
+
+def _scales(report: LaunchReport) -> bool:
+    problem = report.problem
+    in_blocks = problem.family == "gemm" and problem.dtype in ("fp8", "int8") and problem.block_shape is not None
+    return in_blocks and report.predicted is not None and report.configuration is not None
+
+
+def _linears(
+    configurations: Sequence[Configuration | None], reports: Sequence[LaunchReport], more: np.ndarray, target: Target, predictor: Predictor
+) -> list[Latency]:
+    """Linears with one configuration each; `more` is their quantisation, [n]."""
+    out = []
+    for report, configuration, us in zip(reports, configurations, more.tolist(), strict=True):
+        assert configuration is not None  # `_scales`
+        problem = problem_batch([replace(report.problem, cache="cold")])
+        prediction = predictor.predict(problem, configuration_batch([configuration]), target.gpu)
+        low, high = prediction.low_us[0] + us * np.exp(-SPREAD), prediction.high_us[0] + us * np.exp(SPREAD)
+        source = prediction.source(0, predictor.name)
+        out.append(
+            Latency(
+                us=float(prediction.us[0] + us), origin="predicted", source=source, low_us=float(low), high_us=float(high), coverage=0.8
+            )
+        )
+    return out
 
 
 def layer_id(tokens: int) -> str:
@@ -32,11 +155,11 @@ def layer_id(tokens: int) -> str:
 
 def layer_launches(target: Target) -> dict[int, tuple[PlannedLaunch, ...]]:
     """The products of each layer of a target, by tokens; none where w13 and w2 do not stand side by side."""
-    found: dict[int, list[PlannedLaunch]] = {}
+    by_tokens: dict[int, list[PlannedLaunch]] = {}
     for launch in target.launches:
         if launch.problem.family == "fused_moe" and launch.tokens is not None and launch.problem.op in GEMM_OF_LAYER:
-            found.setdefault(launch.tokens, []).append(launch)
-    return {m: tuple(each) for m, each in found.items() if [launch.problem.op for launch in each] == list(GEMM_OF_LAYER)}
+            by_tokens.setdefault(launch.tokens, []).append(launch)
+    return {m: tuple(token) for m, token in by_tokens.items() if [launch.problem.op for launch in token] == list(GEMM_OF_LAYER)}
 
 
 def layer_reports(
@@ -51,20 +174,20 @@ def layer_reports(
         measured: Latencies by id, of launches and of layers.
     """
     model = _layer_model(cast(Hashable, predictor))
-    found = layer_launches(target) if model is not None and target.gpu.vendor == "nvidia" else {}
+    by_tokens = layer_launches(target) if model is not None and target.gpu.vendor == "nvidia" else {}
     of = {report.id: report for report in reports}
-    found = {m: each for m, each in found.items() if all(of[launch.id].configuration is not None for launch in each)}
-    kind = _kind(next(iter(found.values()))[0].problem) if found else None
+    by_tokens = {m: token for m, token in by_tokens.items() if all(of[launch.id].configuration is not None for launch in token)}
+    kind = _kind(next(iter(by_tokens.values()))[0].problem) if by_tokens else None
     if model is None or kind is None:
         return ()
-    first = [of[each[0].id] for each in found.values()]
+    first = [of[token[0].id] for token in by_tokens.values()]
     now = [report.configuration for report in first]
     then = [report.recommendation.configuration if report.recommendation else report.configuration for report in first]
     layers, loads = _layers(model, [report.problem for report in first], kind, target)
     cold = first[0].problem.cache == "cold"
     sides = [_costs(model, layers, loads, target, some, cold) for some in (now, then)]
     libraries = library_of_layers(layers, loads, target.gpu, stack_of(target), cold)
-    products = [[of[launch.id] for launch in each] for each in found.values()]
+    products = [[of[launch.id] for launch in token] for token in by_tokens.values()]
     # What is known of its products says more than layers of other kinds, and no layer was measured whose products differ.
     apart = [AS_MEASURED[kind] != kind or some[0].configuration != some[1].configuration for some in products]
     ran = [[report.predicted for report in some] for some in products]
@@ -76,7 +199,7 @@ def layer_reports(
     sglang, version = target.stack == "sglang", _version(model, target)
     stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
     out = []
-    for (tokens, launches), report, today, after, library in zip(found.items(), first, *sides, libraries, strict=True):
+    for (tokens, launches), report, today, after, library in zip(by_tokens.items(), first, *sides, libraries, strict=True):
         its = measured.get(layer_id(tokens))
         out.append(
             LayerReport(
@@ -130,7 +253,7 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
     """
     out = []
     for action in actions:
-        touched = [each for each in layers if each.recommended is not None and set(each.launches) <= set(action.launches) - measured]
+        touched = [item for item in layers if item.recommended is not None and set(item.launches) <= set(action.launches) - measured]
         now, then = (
             (sum(latency.us for latency in side if latency) for side in zip(*((e.predicted, e.recommended) for e in touched), strict=True))
             if touched
@@ -144,7 +267,9 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
                 then=microseconds(then),
             )
             whole = " ".join((action.detail, layer, *((phrase("action.doubt"),) if then >= now else ())))
-            action = replace(action, saving_us=now - then if now > then else action.saving_us, detail=whole)
+            action = replace(action, detail=whole)
+            if now > then:
+                action = replace(action, saving_us=now - then, layers_us=now)
         out.append(action)
     return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions
 
@@ -157,8 +282,8 @@ def _of_products(cost: Cost, products: Sequence[Latency | None]) -> Cost:
     rest = tuple((name, us) for name, us in cost.parts if name not in GEMM_OF_LAYER)
     alone = tuple(zip(GEMM_OF_LAYER, (latency.us for latency in known), strict=True))
     us, low, high = (
-        sum(each) + sum(part for _, part in rest)
-        for each in zip(*((latency.us, latency.low_us or latency.us, latency.high_us or latency.us) for latency in known), strict=True)
+        sum(item) + sum(part for _, part in rest)
+        for item in zip(*((latency.us, latency.low_us or latency.us, latency.high_us or latency.us) for latency in known), strict=True)
     )
     least = max(us, cost.bound_us)
     return replace(cost, us=least, low_us=max(low, cost.bound_us), high_us=max(high, least), ceiling_us=least, parts=(*alone, *rest))
@@ -203,6 +328,6 @@ def _costs(
     model: LayerModel, layers: Layers, loads: token_draws.Loads, target: Target, configurations: Sequence[Configuration | None], cold: bool
 ) -> list[Cost]:
     some = [configuration for configuration in configurations if configuration is not None]
-    rows = [[*(each.parameters.get(name, 1) for name in FIELDS[:4]), each.num_warps, each.num_stages] for each in some]
+    rows = [[*(item.parameters.get(name, 1) for name in FIELDS[:4]), item.num_warps, item.num_stages] for item in some]
     columns = dict(zip(FIELDS, np.array(rows, dtype=float).T, strict=True))
     return costs_of_layers(model.launched(layers, target.gpu, columns, loads), model, cold)

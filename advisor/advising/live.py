@@ -48,8 +48,8 @@ class Recording:
         jitted = kernel
         configurations: list[dict[str, Any]] = [{}]
         while not inspect.isfunction(jitted.fn):
-            if found := getattr(jitted, "configs", None):
-                configurations = [dict(each.all_kwargs()) for each in found]
+            if tuned := getattr(jitted, "configs", None):
+                configurations = [dict(item.all_kwargs()) for item in tuned]
             jitted = jitted.fn
         for number, configuration in enumerate(configurations):
             self._recorder.tuning.depth = int(number > 0)  # the others are trials
@@ -68,11 +68,13 @@ class Recording:
         Raises:
             AdvisorError: Nothing was launched, or a kernel cannot be compiled.
         """
-        from advisor.advising.of_compiled import advise_compiled
+        from advisor.advising.kernel_report import advise_compiled
         from advisor.compiled.launches.launch_options import LaunchOptions
 
-        found = advise_compiled(str(self.path), load_gpu(gpu), cache=cache, command="", asked=LaunchOptions(), try_s=try_for, regrid=regrid)
-        return replace(found, target=", ".join(dict.fromkeys(launch.kernel for launch in found.launches)) or "live kernel")
+        result = advise_compiled(
+            str(self.path), load_gpu(gpu), cache=cache, command="", launch_options=LaunchOptions(), try_s=try_for, regrid=regrid
+        )
+        return replace(result, target=", ".join(dict.fromkeys(launch.kernel for launch in result.launches)) or "live kernel")
 
     def __del__(self) -> None:
         if hasattr(self, "_recorder"):
@@ -121,10 +123,10 @@ def _check_call(kernel: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -
     parameters = inspect.signature(function).parameters
     given = {*list(parameters)[: len(args)], *keywords}
     while not inspect.isfunction(kernel) and hasattr(kernel, "fn"):
-        given |= {name for each in getattr(kernel, "configs", None) or () for name in each.all_kwargs()}
+        given |= {name for item in getattr(kernel, "configs", None) or () for name in item.all_kwargs()}
         given |= set(getattr(kernel, "values", None) or ()) if isinstance(getattr(kernel, "values", None), Mapping) else set()
         kernel = kernel.fn
-    missing = [name for name, each in parameters.items() if each.default is inspect.Parameter.empty and name not in given]
+    missing = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty and name not in given]
     unknown = [name for name in keywords if name not in parameters and name not in LAUNCH_KEYWORDS]
     for what, names in (("lacks", missing), ("does not take", unknown)):
         if names:

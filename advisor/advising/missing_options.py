@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor.compiled.compiler.kernel import IrError
-from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.demand.likely_places import ARGUMENT, guessed_places
 from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
 from advisor.compiled.ir.execution import not_given, what_holds
@@ -45,15 +45,15 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     demand = inspection.demand if launch.grid is not None else _of_several_programs(inspection)
     reasons = {*demand.unknown, *guessed_places(demand)}
     values = {reason.removeprefix(ARGUMENT).partition(".")[0] for reason in reasons if reason.startswith(ARGUMENT)}
-    found = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
+    missing = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
     # but for those whose guess is as good as being told.
     constants = [p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr and not is_tuned(p.name)]
-    told = {*launch.given.constexprs, *guess.settled}
-    found += [f"--constexpr {n}=…" for n in constants if n not in told and type(guess.constexprs.get(n)) is int]
+    specified = {*launch.given.constexprs, *guess.settled}
+    missing += [f"--constexpr {n}=…" for n in constants if n not in specified and type(guess.constexprs.get(n)) is int]
     if launch.grid is None:
-        found = [*launch.asks.values(), *found, *([] if launch.asks else ["--grid …"])]
-    return tuple(dict.fromkeys(found))
+        missing = [*launch.asks.values(), *missing, *([] if launch.asks else ["--grid …"])]
+    return tuple(dict.fromkeys(missing))
 
 
 def _of_several_programs(inspection: Inspection) -> KernelDemand:
@@ -70,10 +70,10 @@ def options_besides(inspection: Inspection) -> tuple[str, ...]:
     """The options for what was guessed besides: types of elements, of index tensors, block sizes. A command asks for them too."""
     guess, given = inspection.guess, inspection.launch.given
     plain = [name for name in guess.guessed if guess.signature[name] == f"*{given.element}"]
-    found = ["--element …"] if plain and not given.element_given else []
+    besides = ["--element …"] if plain and not given.element_given else []
     typed = ",".join(f"{name}=…" for name in sorted(guess.guessed) if name not in plain)
-    found += [f"--signature '{typed}'"] if typed else []
-    return (*found, *(f"--constexpr {name}=…" for name in guess.invented if BLOCK_NAMES.search(name) and name not in guess.settled))
+    besides += [f"--signature '{typed}'"] if typed else []
+    return (*besides, *(f"--constexpr {name}=…" for name in guess.invented if BLOCK_NAMES.search(name) and name not in guess.settled))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
     held = {kernel: names for kernel, names in held.items() if names}
     if not held:
         return ()
-    names = sorted({name for each in held.values() for name in each})
+    names = sorted({name for item in held.values() for name in item})
     of = "" if alone else f" in {next(iter(held))}" if len(held) == 1 else f" in {len(held)} kernels"
     command = f"advisor record {' '.join(f'--contents {name}' for name in names)}"
     listed = "[contents]\n" + "\n".join(f"{name} = […]" for name in names)

@@ -143,11 +143,11 @@ def refuse_unfit(kind: TargetKind, target: str, values: Mapping[str, Any], *, fl
     unfit = [option for option in OPTIONS if kind not in option.targets and given(values.get(option.keyword))]
     if not unfit:
         return
-    fits = [each for each in unfit[0].targets if all(each in option.targets for option in unfit)] or list(unfit[0].targets)
+    fits = [item for item in unfit[0].targets if all(item in option.targets for option in unfit)] or list(unfit[0].targets)
     names = ", ".join(option.flag if flags else option.keyword for option in unfit)
     instead = BY_KEYWORD[_INSTEAD[kind]] if kind in _INSTEAD else None
     raise UsageError(
-        f"{names} is for {' and '.join(_PLURAL[each] for each in fits)}",
+        f"{names} is for {' and '.join(_PLURAL[fit] for fit in fits)}",
         f"{target}, a {kind}",
         None,
         f"give {instead.flag if flags else instead.keyword} instead" if instead else "leave it out",
@@ -194,9 +194,9 @@ def token_counts(
     if tokens is None:
         return None
     groups = (tokens,) if isinstance(tokens, int) else tokens
-    counts = tuple(sorted({count for each in groups for count in ((each,) if isinstance(each, int) else each)}))
-    if counts and (said := [each["M"] for each in problems if "M" in each]):
-        both = f"--tokens {','.join(map(str, counts))} and M={said[0]}"
+    counts = tuple(sorted({count for group in groups for count in ((group,) if isinstance(group, int) else group)}))
+    if counts and (specified := [problem["M"] for problem in problems if "M" in problem]):
+        both = f"--tokens {','.join(map(str, counts))} and M={specified[0]}"
         raise UsageError("--tokens and --sizes both say M", both, "one of them", "leave one out")
     return counts
 

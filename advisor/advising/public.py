@@ -172,7 +172,7 @@ def report_on_launches(
     Raises:
         InputError, NothingMatchedError: The file cannot be read, or has none of these launches.
     """
-    from advisor.advising.of_target import advise_target
+    from advisor.advising.table_report import advise_target
 
     latencies = None
     if measured:
@@ -191,7 +191,7 @@ def _report_on_code(
     target: str, values: Mapping[str, Any], command: str, flags: bool, progress: Callable[[int, int], None] | None
 ) -> Result:
     """The report of a kernel in source or a record of launches, by what the compiler makes of it."""
-    from advisor.advising.of_compiled import advise_compiled
+    from advisor.advising.kernel_report import advise_compiled
     from advisor.rows.launches import is_launch_record
 
     refuse_unfit("record" if is_launch_record(target) else "kernel in a file", target, values, flags=flags)
@@ -202,7 +202,7 @@ def _report_on_code(
         load_gpu(values["gpu"]),
         cache=values.get("cache") or "warm",
         command=command,
-        asked=launch_options(values),
+        launch_options=launch_options(values),
         progress=progress,
         try_s=values.get("try_for"),
         measured=values.get("measured"),

@@ -12,8 +12,8 @@ from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.compiler.compile import compile_kernel
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
-from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.inference import Guess
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets
@@ -41,7 +41,7 @@ SAME_BYTES, SAME_FLOP = 0.01, 0.2
 """Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last
 block, and the blocks on the diagonal of a causal product, of which half is masked away."""
 
-OTHER_WORK = "it does not do the same work"
+OTHER_WORK = "it computes something else"
 
 Values = Mapping[str, int]
 """Of the tunables by name, launch options among them."""
@@ -52,9 +52,9 @@ Found = dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What came of trying: the launch itself first (`chosen`), each with what was found; why it ended; constants that were left alone."""
+    """What came of trying: the launch itself first, each with what was found; why it ended; constants that were left alone."""
 
-    found: tuple[tuple[KernelTarget, KernelAnalysis | Unreadable], ...]
+    analyses: tuple[tuple[KernelTarget, KernelAnalysis | Unreadable], ...]
     stopped: str
     left_alone: tuple[str, ...]
 
@@ -91,50 +91,52 @@ class Trials:
             now["num_warps"] = compiled.num_warps
         if "num_stages" not in function.heuristics and pipelined(analysis.inspection.demand):
             now["num_stages"] = compiled.num_stages
-        found: Found = {_key(now): (replace(target, space=target.id, chosen=True), analysis)}
-        best, _ = self._climb(now, base, analysis, found, (time.monotonic() + until) / 2)
+        analyses: Found = {_key(now): (replace(target, space=target.id, chosen=True), analysis)}
+        best, _ = self._climb(now, base, analysis, analyses, (time.monotonic() + until) / 2)
         blocks, left = self._blocks(base, analysis, until)
-        found = {_key({**dict(key), **blocks}): each for key, each in found.items()}
-        _, ended = self._climb({**best, **blocks}, base, analysis, found, until)
-        if len(found) == 1:
+        analyses = {_key({**dict(key), **blocks}): analyse for key, analyse in analyses.items()}
+        _, ended = self._climb({**best, **blocks}, base, analysis, analyses, until)
+        if len(analyses) == 1:
             return None
         ended = ended and not any(text.endswith(phrase("search.no_time", name="")) for text in left)
         stopped = phrase("search.ended") if ended else phrase("search.time_up")
-        tuned = tuple(_with_tunables(*each, frozenset(blocks)) for each in found.values())
-        return Tried(found=tuned, stopped=stopped, left_alone=tuple(left))
+        (launched, outcome), *others = (_with_tunables(*pair, frozenset(blocks)) for pair in analyses.values())
+        if blocks.keys() & set(analysis.inspection.guess.invented):  # a block of which nothing says what it is: nothing says what runs
+            launched, outcome = replace(launched, chosen=False), _without_assumed(outcome, blocks)
+        return Tried(analyses=((launched, outcome), *others), stopped=stopped, left_alone=tuple(left))
 
     def _climb(
-        self, best: dict[str, int], base: KernelLaunch, analysis: KernelAnalysis, found: Found, until: float
+        self, best: dict[str, int], base: KernelLaunch, analysis: KernelAnalysis, analyses: Found, until: float
     ) -> tuple[dict[str, int], bool]:
-        """Adds neighbours of the best to those `found`, as long as one is better; the best, and whether that came to its end."""
+        """Adds neighbours of the best to those `analyses`, as long as one is better; the best, and whether that came to its end."""
         while True:
-            best_us = _us(found[_key(best)][1])
-            queue = [each for each in self._neighbours(best, analysis) if _key(each) not in found]
+            best_us = _us(analyses[_key(best)][1])
+            queue = [neighbour for neighbour in self._neighbours(best, analysis) if _key(neighbour) not in analyses]
             self.workers.timeout_s = max(until - time.monotonic(), 1.0)
             while queue and self._in_time(until):
                 batch, queue = queue[: self.workers.size], queue[self.workers.size :]
-                self._take(batch, base, analysis.inspection.demand, found, len(queue))
-            better = min(found, key=lambda values: _us(found[values][1]))
-            if queue or NEAR_BEST * _us(found[better][1]) >= best_us:
-                return (dict(better) if _us(found[better][1]) < best_us else best), not queue
+                self._take(batch, base, analysis.inspection.demand, analyses, len(queue))
+            better = min(analyses, key=lambda values: _us(analyses[values][1]))
+            if queue or NEAR_BEST * _us(analyses[better][1]) >= best_us:
+                return (dict(better) if _us(analyses[better][1]) < best_us else best), not queue
             best = dict(better)
 
     def _in_time(self, until: float) -> bool:
         return time.monotonic() + self._slowest < until
 
-    def _take(self, batch: list[dict[str, int]], base: KernelLaunch, demand: KernelDemand, found: Found, more: int) -> None:
+    def _take(self, batch: list[dict[str, int]], base: KernelLaunch, demand: KernelDemand, analyses: Found, more: int) -> None:
         """Compile, count and predict some configurations."""
         started = time.monotonic()
-        name = next(iter(found.values()))[0].id
+        name = next(iter(analyses.values()))[0].id
         targets = [
             KernelTarget(id=f"{name}-config{number}", launch=self._launch(base, values), source="tried", space=name)
-            for number, values in enumerate(batch, start=len(found))
+            for number, values in enumerate(batch, start=len(analyses))
         ]
         looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted, judge=launch_analysis)
         for values, (tried, outcome) in zip(batch, looked, strict=True):
             if isinstance(outcome, KernelAnalysis) and not same_work(demand, outcome.inspection.demand):
                 outcome = Unreadable(id=tried.id, reason=OTHER_WORK)
-            found[_key(values)] = (tried, outcome)
+            analyses[_key(values)] = (tried, outcome)
         self._slowest = max(self._slowest, time.monotonic() - started)
         self._tried += len(batch)
         self.advance(self._tried, more)
@@ -245,18 +247,27 @@ def same_work(first: KernelDemand, second: KernelDemand) -> bool:
 
 
 def _with_tunables(
-    target: KernelTarget, found: KernelAnalysis | Unreadable, blocks: frozenset[str]
+    target: KernelTarget, analysis: KernelAnalysis | Unreadable, blocks: frozenset[str]
 ) -> tuple[KernelTarget, KernelAnalysis | Unreadable]:
     """What was found of a configuration, with the names of the constants that are part of one."""
     target = replace(target, launch=replace(target.launch, tunable=blocks))
-    if isinstance(found, KernelAnalysis):
-        found = replace(found, inspection=replace(found.inspection, launch=replace(found.inspection.launch, tunable=blocks)))
-    return target, found
+    if isinstance(analysis, KernelAnalysis):
+        analysis = replace(analysis, inspection=replace(analysis.inspection, launch=replace(analysis.inspection.launch, tunable=blocks)))
+    return target, analysis
+
+
+def _without_assumed(analysis: KernelAnalysis | Unreadable, blocks: Values) -> KernelAnalysis | Unreadable:
+    """An analysis without the assumptions of what these constants are."""
+    if isinstance(analysis, Unreadable):
+        return analysis
+    guess = analysis.inspection.guess
+    kept = tuple(assumption for assumption in guess.assumptions if assumption.name not in blocks)
+    return replace(analysis, inspection=replace(analysis.inspection, guess=replace(guess, assumptions=kept)))
 
 
 def _key(values: Values) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(values.items()))
 
 
-def _us(found: KernelAnalysis | Unreadable) -> float:
-    return found.predicted.us if isinstance(found, KernelAnalysis) and found.predicted is not None else math.inf
+def _us(analysis: KernelAnalysis | Unreadable) -> float:
+    return analysis.predicted.us if isinstance(analysis, KernelAnalysis) and analysis.predicted is not None else math.inf

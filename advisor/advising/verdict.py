@@ -41,7 +41,11 @@ def current_us(report: LaunchReport) -> float | None:
 
 
 def verdict(
-    launches: tuple[LaunchReport, ...], unknowns: tuple[str, ...], unsized: Collection[str] = (), guessed: Mapping[str, str] | None = None
+    launches: tuple[LaunchReport, ...],
+    unknowns: tuple[str, ...],
+    unsized: Collection[str] = (),
+    guessed: Mapping[str, str] | None = None,
+    layers: bool = False,
 ) -> Verdict:
     """The headline and sums over all launches that can launch; what was measured below its bound is no latency to sum.
 
@@ -50,6 +54,7 @@ def verdict(
         unknowns: What is assumed or unknown, each a sentence.
         unsized: Ids of those whose grid is unknown: the time of one program says nothing of theirs, nor of a sum with it.
         guessed: By id of a launch the assumed values that its distance to the bound depends on, in words.
+        layers: Whether whole layers stand beside the launches: the headline then says that its share is of the products.
     """
     if missing := [report for report in launches if report.id in unsized and report.measured is None]:
         few = len(missing) < len(launches)
@@ -86,7 +91,7 @@ def verdict(
     which = {report.id: (guessed or {})[report.id] for report in reports if report.id in (guessed or {})}
     unit, of_peak = nearest_to_peak(_together(reports), current)
     return Verdict(
-        sentence=_headline(launches, reports, [report for report, _ in rated], percent, current, bound, unit, of_peak, bool(which)),
+        sentence=_headline(launches, reports, [report for report, _ in rated], percent, current, bound, unit, of_peak, bool(which), layers),
         notes=_notes(launches, reports, [report for report, _ in rated], which),
         current_us=current,
         ceiling_us=ceiling,
@@ -110,6 +115,7 @@ def _headline(
     unit: str | None,
     of_peak: float | None,
     guessed: bool,
+    layers: bool,
 ) -> str:
     """What limits the launches, and what tuning wins: two short sentences."""
     stuck = sum(current_us(report) is None for report in launches)
@@ -119,13 +125,14 @@ def _headline(
         return phrase("verdict.below_bound", count=len(launches) - stuck)
     if len(able) == 1 and (now := able[0].measured) is not None and (then := able[0].predicted) is not None and able[0].contradicted:
         return phrase("verdict.contradicted", measured=_us(now.us), predicted=_us(then.us))
-    return f"{_limited_by(able, current, bound_us, unit, of_peak, guessed)} {_to_win(able, rated, percent)}"
+    return f"{_limited_by(able, current, bound_us, unit, of_peak, guessed)} {_to_win(able, rated, percent, layers)}"
 
 
 def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit: str | None, of_peak: float | None, guessed: bool) -> str:
     origin = _origin(able).capitalize()
     if len(able) == 1 and able[0].config_binding_pipeline == "launch":
-        return phrase("verdict.launch")
+        starting = any(finding.rule == "small-programs" for finding in able[0].findings)
+        return phrase("verdict.programs" if starting else "verdict.launch")
     if unit is None or of_peak is None or of_peak >= 1.005:
         times = f"{current / bound_us:.2f}" if bound_us > 0 else ""
         return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=_us(current), times=times)
@@ -138,7 +145,7 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
     )
 
 
-def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float) -> str:
+def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float, layers: bool) -> str:
     """What another configuration saves, of the time of all launches; how much tuning can win where no change is recommended."""
     if all(report.configuration is None and report.measured is None and report.ceiling is not None for report in able):
         return phrase("win.best", count=len(able))
@@ -155,7 +162,7 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float)
     if gains and whole > 0 and saved / whole >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
-            return phrase("win.entries", count=len(gains), whole=len(able), chance=chance, share=share)
+            return phrase("win.products" if layers else "win.entries", count=len(gains), whole=len(able), chance=chance, share=share)
         changed = changes(gains[0][0].configuration, gains[0][2].configuration)
         if gains[0][0].configuration is None or len(changed) > NAMED_CHANGES:
             return phrase("win.configuration", chance=chance, share=share)

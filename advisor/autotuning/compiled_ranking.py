@@ -304,7 +304,7 @@ def _by_demand(code: Code, gpu: Any, why: str) -> Ranking:
     order = sorted(finite, key=lambda place: (finite[place], place))
     rest = [place for place in range(count) if place not in finite]
     left = sum(map(len, groups[MOST_TILES:]))
-    not_looked = f"; {left} of {count} configurations not looked at, the last of the list" if left else ""
+    not_looked = f"; {left} of {count} configurations not evaluated, the last of the list" if left else ""
     return Ranking(
         order=(*order, *rest),
         by=f"analytical model, demand read from the compiled code ({gpu_model(gpu.name)}, front end only{not_looked}; {why})",
@@ -321,7 +321,7 @@ def _predicted_us(code: Code, place: int, module: tuple[Any, str], gpu: Any) -> 
     """Latency of one configuration, microseconds; infinite where it cannot be launched."""
     from advisor.compiled.analysis import kernel_analysis
     from advisor.compiled.compiler.kernel import CompiledKernel, Target
-    from advisor.compiled.demand.counted import Counted
+    from advisor.compiled.demand.demand import Counted
     from advisor.compiled.guesses.inference import Given, Guess
     from advisor.compiled.launches.launch import Inspection, KernelLaunch, estimated_resources
     from advisor.python_source.source import parse_source

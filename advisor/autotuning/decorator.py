@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning.decisions.keys import Bucket
+from advisor.autotuning.keys import Bucket
 from advisor.autotuning.lookup import best_config
-from advisor.autotuning.outputs import check_tolerance
 from advisor.autotuning.triton_configs import check_config, expand
 from advisor.result.schema import FAMILIES
 from advisor.system.errors import MissingDependencyError, UsageError
@@ -17,6 +16,11 @@ from advisor.system.settings import check_mode
 if TYPE_CHECKING:
     from advisor.autotuning.decisions.decision import Decision
     from advisor.autotuning.tuner import Tuner
+
+
+DEFAULT_TOLERANCE = (1e-2, 1e-2)
+"""Relative to each element, and absolute as a share of the root mean square of its row or of the output, whichever is larger. Two right
+bf16 attentions with blocks of different sizes lie that far apart where elements cancel."""
 
 
 def autotune(
@@ -92,7 +96,7 @@ def autotune(
             known configuration. None: no limit, and a kernel that never ends blocks the process; after three processes ended on it, it is
             left out.
         compile_ahead: Compile in threads what will be measured, and on idle cores what other keys are likely to ask for. For a further key,
-            what this process has compiled is measured first; what else is to be compiled must promise more than that costs.
+            two of those that this process has compiled are measured first; another must promise more than its compilation costs.
         cache_dir: Folder of the cache, in place of ADVISOR_CACHE_DIR.
 
     Raises:
@@ -123,7 +127,7 @@ def autotune(
         "key_buckets": dict(key_buckets or {}),
         "family": family,
         "problem": problem,
-        "tolerance": check_tolerance(check_output),
+        "tolerance": _tolerance(check_output),
         "outputs": tuple(outputs) if outputs is not None else None,
         "default": default,
         "distributed": distributed,
@@ -162,6 +166,25 @@ def autotune(
 def _require(right: bool, what: str, got: object, limit: str, remedy: str | None = None) -> None:
     if not right:
         raise UsageError(what, got, limit, remedy)
+
+
+def _tolerance(given: Any) -> tuple[float, float] | None:
+    """The `check_output=` argument: False or None, True, or (relative, absolute).
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if given is None or given is False:
+        return None
+    if given is True:
+        return DEFAULT_TOLERANCE
+    try:
+        relative, absolute = (float(each) for each in given)
+    except (TypeError, ValueError):
+        raise UsageError("check_output", given, "True, False or (relative, absolute)") from None
+    if relative < 0 or absolute < 0:
+        raise UsageError("check_output: a tolerance is negative", given, "(relative, absolute)")
+    return relative, absolute
 
 
 def _is_number(value: Any) -> bool:

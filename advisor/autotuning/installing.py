@@ -223,4 +223,4 @@ def _write(path: str) -> None:
         with open(path, "a", encoding="utf-8") as stream:  # noqa: PTH123 - one write, so that processes do not mix their lines
             stream.write("".join(json.dumps(asdict(each)) + "\n" for each in fates()))
     except OSError as error:
-        print(f"advisor: warning: what was tuned is not told ({error})", file=sys.stderr)
+        print(f"advisor: warning: the summary of tuning failed ({error})", file=sys.stderr)

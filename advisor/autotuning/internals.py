@@ -105,7 +105,7 @@ def need_driver(kernel: Any) -> None:
             f"{getattr(kernel, '__name__', 'kernel')} cannot be launched: Triton finds no GPU that it has a driver for",
             str(error),
             "a GPU, its driver, and a torch that sees it (torch.cuda.is_available())",
-            "TRITON_INTERPRET=1 runs kernels without; what a GPU elsewhere would do is told by advisor.best_config(…, gpu=NAME) and "
+            "TRITON_INTERPRET=1 runs kernels without; for other GPUs use advisor.best_config(…, gpu=NAME) or "
             "`advisor advise FILE.py::KERNEL --gpu NAME`",
         ) from error
 

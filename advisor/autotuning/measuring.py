@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import EXTEND_EVERY_S, LEASE_S, Cache, Row
-from advisor.autotuning.decisions.failures import TooSlowError, left_out
-from advisor.autotuning.outputs import Outputs, tensors_of
+from advisor.autotuning.decisions.decision import left_out
 from advisor.autotuning.tunable import Tunable
-from advisor.system.owners import repeating
+from advisor.system.processes import repeating
 
 if TYPE_CHECKING:
+    from advisor.autotuning.outputs import Outputs
     from advisor.search.contest import Reading, Verdict
 
 QUANTILES = (0.5, 0.2, 0.8)
@@ -309,7 +309,7 @@ class Session:
             taken = time.perf_counter() - start
             if runs == 2 and taken > limit:
                 remedy = "raise time_limit_s=, and let `advisor cache prune --kernel` forget what was left out"
-                raise TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", remedy)
+                raise watching.TooSlowError("one run takes too long: left out", f"{taken:.3g} s", f"at most {limit:g} s", remedy)
             return None
 
         row = self.rows.get(place)
@@ -326,6 +326,8 @@ class Session:
         """Runs it once and compares with the first configuration (which is run first, where it has not been)."""
         tuner, options = self.tuner, self.tuner.options
         if self.outputs is None:
+            from advisor.autotuning.outputs import Outputs, tensors_of
+
             assert options.tolerance is not None
             tensors = tensors_of(self.call.named, options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None)
             overwritten = {*(options.outputs or ())} & tensors.keys() - {*tuner.restore_value, *tuner.reset_to_zero}

@@ -136,7 +136,7 @@ def _by_model(configurations: tuple[ConfigurationBatch, dict[str, list[Any]]], r
     import numpy as np
 
     from advisor.pipelines import problem_batch
-    from advisor.pipelines.same_launch import launch_numbers, repeats
+    from advisor.pipelines.batch import launch_numbers, repeats
 
     family, (batch, columns) = recognised.problem.family, configurations
     count = len(columns["others"])

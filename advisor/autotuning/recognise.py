@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from advisor.result.dtypes import dtype_of
+from advisor.result.problem import dtype_of
 from advisor.result.schema import FAMILIES, Family, Problem
 from advisor.system.errors import AdvisorError, UsageError
 

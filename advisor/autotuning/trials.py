@@ -17,11 +17,14 @@ UNLEARNED_SIGMA = 0.3
 """Standard deviation of the log of measured over predicted latency where that is of the code alone (public kernels: `MODEL_CARD.md`)."""
 GAIN = 0.003
 """Relative: less than that another trial need not promise, for it could not be told from noise (`statistics.TAU`)."""
-COMPILING, COMPILING_MORE = 0.01, 0.08
+COMPILING, COMPILING_MORE = 0.02, 0.08
 """Relative, for a further key of a kernel: what the first configuration that is not compiled must promise to be worth its compilation, half
-a second, and how much more each that follows. Of 519 further keys of products of an A100, an H100 and a V100 that the weights had not seen
-(`dejavu`, lists of some 40 configurations), 0.5 are then compiled in place of 1.2, 97.1 % of the choices are within 2 % of the best (98.7)
-and the worst is 1.35 of it (1.11)."""
+a second, and how much more each that follows."""
+FIRST_COMPILED = 2
+"""Of what is compiled so many are measured before anything else is chosen, for a further key: where they say that something else is much
+faster, a measurement must be left for it. Of 519 further keys of products of an A100, an H100 and a V100 that the weights had not seen
+(`dejavu`, lists of some 40 configurations), 0.5 are then compiled, 98.1 % of the choices are within 2 % of the best and the worst is 1.11
+of it; with 4 (and 0.01 for the first) 97.1 % and 1.35; where nothing is known to be compiled 1.2, 98.7 % and 1.11."""
 
 
 @dataclass(kw_only=True)
@@ -79,7 +82,8 @@ class Trials:
         left = [place for place in self.order if place not in self.tried]
         if not measured_us:  # nothing works yet: the next as many
             begun = [place for place in left if place in self.compiled] or left
-            chosen = begun[: self.most if self.prior is None else max(1, min(at_once, self.most))]
+            count = min(at_once, FIRST_COMPILED) if begun is not left else at_once
+            chosen = begun[: self.most if self.prior is None else max(1, min(count, self.most))]
         else:
             worked = sum(place in measured_us for place in self.tried)
             most = min(self.most - worked, 2 * self.most - len(self.tried))  # what fails is made up for, so often

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from advisor.autotuning.source import code_hash
+from advisor.autotuning.keys import code_hash
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system.errors import UsageError
 

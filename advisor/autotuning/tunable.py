@@ -10,16 +10,16 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner
 
-from advisor.autotuning import internals, source
+from advisor.autotuning import internals, keys
 from advisor.autotuning.decisions import cache as caches
-from advisor.autotuning.decisions import keys
-from advisor.autotuning.outputs import Tolerance
 from advisor.autotuning.recognise import ProblemHint
 from advisor.system.errors import UsageError
 from advisor.system.settings import Mode
 
 log = logging.getLogger("advisor.autotune")
 _serials = itertools.count()
+Tolerance = tuple[float, float]
+"""Relative to each element, and absolute as a share of the root mean square of its row or of the output, whichever is larger."""
 
 
 def new_serial() -> int:
@@ -139,8 +139,8 @@ class Tunable(Autotuner):
         """Hash of the kernel's source and dependencies, and of the heuristics below this tuner; computed once."""
         if self._source is None:
             function = internals.jitted(self.fn)
-            digest = source.source_hash(function) if hasattr(function, "fn") else None
-            self._source = (source.with_heuristics(digest, internals.heuristics_below(self.fn)) if digest else None,)
+            digest = keys.source_hash(function) if hasattr(function, "fn") else None
+            self._source = (keys.with_heuristics(digest, internals.heuristics_below(self.fn)) if digest else None,)
         return self._source[0]
 
     def default_cache(self) -> caches.Cache:

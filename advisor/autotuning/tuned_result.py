@@ -1,27 +1,332 @@
 """The `Result` of a tuning cache: what ran in production, why the rest was left out, and how far it is from the ceiling.
 
-A problem whose family the model knows, on a GPU that `ceilings/` describes, becomes a launch of the result, diagnosed as any other;
-of the others there are the timings, and the reason why no more can be said.
+A problem whose family the model knows, on a GPU that `ceilings/` describes, becomes a launch of the result, diagnosed as any other: the
+configuration that runs, beside what was tried and what was not. Measured latencies come from the cache. What was measured faster than what
+runs is the ceiling and the advice; else the model says. Of the others there are the timings, and the reason why no more can be said.
+
+What a cache holds may be damaged, or another program's: it is read as anything from a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from advisor import __version__
+import numpy as np
+
+from advisor import __version__, pipelines
+from advisor.advising import advise_target
+from advisor.advising.choice import Measured
+from advisor.advising.exports import triton_config
 from advisor.advising.launch_facts import gpu_figures
+from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.autotuning.decisions.cache import WITH_HOOKS
 from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.ranking import named_for
-from advisor.autotuning.tuned_launches import ODD, diagnosed, predictable, tuned_problem
-from advisor.diagnosis import actions
+from advisor.autotuning.triton_configs import parameters as flat_parameters
+from advisor.diagnosis import WORTH_CHANGING, Pricing, actions, context, diagnose
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
-from advisor.result.schema import Export, Fingerprint, LaunchReport, Result, TunedProblem, Verdict
-from advisor.rows.columns import missing_parameters
+from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
+from advisor.pipelines.space import SPACES, sound_depths
+from advisor.result.schema import (
+    FAMILIES,
+    Configuration,
+    Export,
+    Fingerprint,
+    Latency,
+    LaunchReport,
+    Origin,
+    Problem,
+    Recommendation,
+    Result,
+    TunedProblem,
+    TunedTiming,
+    Verdict,
+)
+from advisor.rows.columns import family_names, missing_parameters, needed_parameters
 from advisor.system.errors import AdvisorError, NothingMatchedError
+from advisor.tables.names import SIZE_LIMIT
+
+ODD = (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
+"""What a damaged or foreign row can make the parsing raise, besides our own errors."""
+
+
+def tuned_problem(entry: Entry) -> TunedProblem:
+    """The entry as the result has it, before any model looks at it."""
+    best, decided = entry.best, entry.decided[0][2] if entry.decided else "undecided"
+    origin: Origin = "simulated" if entry.simulated else "measured"
+    chosen = next((row for row in entry.rows if row.config == best), None)
+    return TunedProblem(
+        kernel=entry.key.kernel,
+        key=entry.key.key,
+        triton=entry.key.triton,
+        decided=origin if decided == "measured" else decided,
+        configuration=_configuration(best) if best is not None else None,
+        latency_us=chosen.us if chosen else None,
+        timings=tuple(
+            TunedTiming(
+                configuration=_configuration(row.config),
+                state=row.state,
+                us=row.us,
+                low_us=row.low_us,
+                high_us=row.high_us,
+                predicted_us=finite(row.predicted_us),
+                reason=row.reason,
+            )
+            for row in entry.rows
+        ),
+        origin=origin,
+    )
+
+
+def _configuration(identity: str) -> Configuration:
+    """A configuration under the kernel's own names; an identity that is no JSON object is shown as it stands."""
+    try:
+        found = Configuration.from_flat(flat_parameters(identity))
+    except ODD:
+        return Configuration(parameters={"configuration": identity})
+    plain = {name: value if isinstance(value, (bool, int, str)) else str(value) for name, value in found.parameters.items()}
+    return replace(found, parameters=plain)
+
+
+def finite(value: float | None) -> float | None:
+    """A figure; None where it is none."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def recognised_problem(entry: Entry) -> Problem:
+    """The recognised problem, checked as anything read from a file.
+
+    Raises:
+        UsageError, KeyError, TypeError, ValueError: It is none.
+    """
+    text = json.loads(entry.key.problem or "null")
+    sizes = {str(name): _size(str(name), value) for name, value in text["sizes"].items()}
+    if entry.key.family not in FAMILIES:
+        raise ValueError(f"no family {entry.key.family}")
+    block = text.get("block_shape")
+    found = Problem(
+        family=entry.key.family,  # type: ignore[arg-type]
+        op=str(text["op"]),
+        sizes=sizes,
+        dtype=str(text["dtype"]),  # type: ignore[arg-type]
+        weight_dtype=text.get("weight_dtype"),
+        output_dtype=text.get("output_dtype"),
+        block_shape=(int(block[0]), int(block[1])) if block else None,
+    )
+    problem_batch([found])  # raises where the model knows no such operator or type
+    return found
+
+
+def _size(name: str, value: Any) -> int:
+    """A size of a problem, if a tensor can have it.
+
+    Raises:
+        ValueError: None can.
+    """
+    least = 0 if name == "causal" else 1
+    if not isinstance(value, (int, float)) or value != value or not least <= value < SIZE_LIMIT or value != int(value):
+        raise ValueError(f"size {name} of {value!r}; expected an integer from {least} to {SIZE_LIMIT - 1}")
+    return int(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A configuration of a problem: under the kernel's own names, and under those of the family."""
+
+    timing: TunedTiming
+    named: Configuration
+
+
+def diagnosed(
+    entry: Entry, tuned: TunedProblem, gpu: GpuSpec, predictor: Predictor, cache: str | None, taken: set[str]
+) -> tuple[LaunchReport, TunedProblem]:
+    """The launch that runs, diagnosed, and the problem with what is predicted of every configuration now.
+
+    Args:
+        entry: Of the cache.
+        tuned: What it says, with a configuration that runs.
+        gpu: It was tuned on.
+        predictor: Where predictions come from.
+        cache: What the L2 held when the launches were timed; None: nothing.
+        taken: Ids of other launches of the result; this one's is added.
+    """
+    configuration = tuned.configuration
+    assert configuration is not None
+    problem = replace(recognised_problem(entry), cache="warm" if cache == "warm" else "cold")
+    family = problem.family
+    current = named_for(configuration, family)
+    tuned = _predicted(tuned, problem, gpu, predictor)
+    known = [_Known(timing=timing, named=named_for(timing.configuration, family)) for timing in tuned.timings]
+    name = _name(entry, problem, taken)
+    source = f"chosen by @advisor.autotune ({tuned.decided})"
+    launch = PlannedLaunch(id=name, kernel=entry.key.kernel, problem=problem, configuration=current, source=source, decision_id=name)
+    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [each.named for each in known], current))
+    measured = {}
+    row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)
+    if row is not None and row.us is not None:
+        measured[name] = Measured(latency=_latency(row, tuned.origin))
+    report = advise_target(target, predictor, command="", measured=measured).launches[0]
+    report = _with_faster(report, known, tuned.origin, gpu, predictor)
+    return _own_names(report, configuration, family), replace(tuned, launch=name)
+
+
+def predictable(named: Configuration, family: str) -> bool:
+    """Whether a configuration gives the model the sizes that it needs."""
+    sizes = [named.parameters.get(name) for name in needed_parameters(family)]
+    return all(isinstance(size, int) and size >= 1 for size in sizes) and named.num_warps >= 1 and named.num_stages >= 0
+
+
+def _latency(timing: TunedTiming, origin: Origin) -> Latency:
+    """A timing of the cache; its interval holds the middle 60 % of the runs. One of no width is none: the runs are not known apart."""
+    assert timing.us is not None
+    both = timing.low_us is not None and timing.high_us is not None and timing.low_us < timing.high_us
+    return Latency(
+        us=timing.us,
+        origin=origin,
+        source="tuning cache",
+        low_us=timing.low_us if both else None,
+        high_us=timing.high_us if both else None,
+        coverage=0.6 if both else None,
+    )
+
+
+def _predicted(tuned: TunedProblem, problem: Problem, gpu: GpuSpec, predictor: Predictor) -> TunedProblem:
+    """Every configuration with what is predicted of it now; what was predicted when it was tuned stays where that fails.
+
+    Configurations are predicted together only with those that name the same parameters; one without a block size that the model
+    needs, or with one that is no size, has no prediction.
+    """
+    named = [named_for(timing.configuration, problem.family) for timing in tuned.timings]
+    alike: dict[frozenset[str], list[int]] = {}
+    for place, each in enumerate(named):
+        if predictable(each, problem.family):
+            alike.setdefault(frozenset(each.parameters), []).append(place)
+    now: list[float | None] = [None] * len(named)
+    for places in alike.values():
+        try:
+            found = predictor.predict(problem_batch([problem]), configuration_batch([named[place] for place in places]), gpu).us
+            for place, us in zip(places, np.broadcast_to(found, (len(places),)), strict=True):
+                now[place] = finite(float(us))
+        except (AdvisorError, *ODD):
+            for place in places:
+                now[place] = tuned.timings[place].predicted_us
+    timings = [replace(timing, predicted_us=us) for timing, us in zip(tuned.timings, now, strict=True)]
+    errors = [abs(t.predicted_us / t.us - 1) for t in timings if t.us and t.predicted_us is not None]
+    return replace(tuned, timings=tuple(timings), prediction_error=statistics.median(errors) if errors else None)
+
+
+def _name(entry: Entry, problem: Problem, taken: set[str]) -> str:
+    """A launch's id: kernel, operator and sizes; numbered where that is not enough (strides or flags in the key)."""
+    base = "-".join([entry.key.kernel, problem.op, *(f"{size}{value}" for size, value in problem.sizes.items())])
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{base}-{number}"
+    taken.add(name)
+    return name
+
+
+def _untried(problem: Problem, known: Iterable[Configuration], current: Configuration) -> ConfigurationBatch:
+    """The family's space in the parameters that the kernel names, less what was measured or left out; the current one is in it.
+
+    A parameter that the family's space does not name (SPLIT_K, a flag) takes the values that were tried.
+    """
+    family_space = SPACES[problem.family]
+    tried = [each for each in known if set(each.parameters) == set(current.parameters)]
+    values: dict[str, tuple[int, ...]] = {}
+    for name, now in current.parameters.items():
+        if not isinstance(now, str):
+            values[name] = family_space.get(name) or tuple(sorted({int(each.parameters[name]) for each in [*tried, current]}))
+    values |= {name: family_space[name] for name in ("num_warps", "num_stages")}
+    done = {tuple(int(each.flat()[name]) for name in values) for each in tried}
+    points = [point for point in itertools.product(*values.values()) if point not in done]
+    points.append(tuple(int(current.flat()[name]) for name in values))
+    space = configuration_batch([Configuration.from_flat(dict(zip(values, point, strict=True))) for point in points])
+    sound = np.append(sound_depths(space, problem)[:-1], True)
+    return space.take(np.flatnonzero(sound))
+
+
+def _with_faster(report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
+    """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
+    measured = [each for each in known if each.timing.us is not None and each.timing.us >= report.bound.us]
+    best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
+    if best is None or best.timing.us is None or report.measured is None:
+        return report
+    now = report.measured.us
+    if report.ceiling is not None and best.timing.us < report.ceiling.us:
+        report = _with_ceiling(report, _latency(best.timing, origin), best.named, gpu, predictor)
+    if now < best.timing.us * WORTH_CHANGING:
+        return report
+    if report.recommendation is not None and report.recommendation.latency.us < best.timing.us:
+        return report
+    return replace(
+        report,
+        recommendation=Recommendation(
+            configuration=best.named,
+            latency=_latency(best.timing, origin),
+            speedup=now / best.timing.us,
+            p_speedup_10pct=None,
+            reason=f"the fastest {origin}; another was decided before",
+            triton_config="",
+        ),
+    )
+
+
+def _with_ceiling(report: LaunchReport, ceiling: Latency, configuration: Configuration, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
+    assert report.measured is not None and report.configuration is not None
+    analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
+    found = diagnose(
+        context(
+            report.problem,
+            report.configuration,
+            gpu,
+            analysis=analysis,
+            ceiling_us=ceiling.us,
+            predicted_us=report.predicted.us if report.predicted else math.inf,
+            measured_us=report.measured.us,
+            measured_origin=report.measured.origin,
+            pricing=Pricing(predictor=predictor),
+        )
+    )
+    return replace(
+        report,
+        ceiling=ceiling,
+        ceiling_configuration=configuration,
+        gap=found.gap,
+        findings=found.findings,
+        headroom=report.measured.us / ceiling.us - 1,
+    )
+
+
+def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:
+    """The report with the kernel's own parameter names, so that what is advised can be pasted."""
+    own = {target: name for name, target in family_names(configuration.parameters, family).items()}
+
+    def back(found: Configuration) -> Configuration:
+        return replace(found, parameters={own.get(name, name): value for name, value in found.parameters.items()})
+
+    advice = report.recommendation
+    if advice is not None:
+        changed = back(advice.configuration)
+        reason = advice.reason
+        if advice.latency.origin == "predicted":
+            reason = "best predicted of what was not tried: add it to configs="
+        advice = replace(advice, configuration=changed, triton_config=triton_config(changed), reason=reason)
+    return replace(
+        report,
+        configuration=configuration,
+        recommendation=advice,
+        ceiling_configuration=back(report.ceiling_configuration) if report.ceiling_configuration is not None else None,
+    )
+
 
 LAUNCH_LIMIT = 256
 """Problems diagnosed, the most recently used first; all are listed."""
@@ -98,13 +403,13 @@ def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name:
     """Why a problem gets no diagnosis; None: it gets one."""
     if entry.key.family is None or entry.key.problem is None:
         return (
-            "its family was not known when it was tuned (problem= of the decorator, or a KERNELS literal, says it; `advisor cache "
-            "prune --kernel` forgets what was tuned without): no bound and no ceiling"
+            "no bound and no ceiling: its family was unknown when it was tuned (set problem= of the decorator, or KERNELS; "
+            "then `advisor cache prune --kernel` and tune again)"
         )
     if gpu is None:
         return f"ceilings/ describes no GPU {gpu_name}: no bound and no ceiling"
     if WITH_HOOKS in entry.key.source:
-        return "its latencies hold what hooks take (reset_to_zero=, restore_value=, pre_hook=, post_hook=): no headroom is told from them"
+        return "no headroom: its latencies include hooks (reset_to_zero=, restore_value=, pre_hook=, post_hook=)"
     if problem.configuration is None:
         return "no configuration works" if problem.timings else "nothing was measured"
     if not current:

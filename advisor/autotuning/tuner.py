@@ -17,8 +17,7 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner
 
-from advisor.autotuning import choosing, internals
-from advisor.autotuning.decisions import keys
+from advisor.autotuning import choosing, internals, keys
 from advisor.autotuning.decisions.decision import Decision
 from advisor.autotuning.ranking import MOST
 from advisor.autotuning.tunable import Tunable, new_serial

@@ -23,6 +23,10 @@ POLL_S = (0.00002, 0.01)
 _hung: list[Any] = []  # events behind kernels that had not ended when they were given up
 
 
+class TooSlowError(MeasurementError):
+    """One run of a configuration took longer than the limit."""
+
+
 class NeverEndsError(MeasurementError):
     """A configuration's run has not ended, and blocks the GPU for this process."""
 

@@ -40,7 +40,7 @@ COMMANDS = {
     "rules": "what the diagnosis looks for",
     "explain": "what a rule or a term means",
     "schema": "the JSON Schema of result.json",
-    "doctor": "what this machine has: Triton, the cache, the walls around a stranger's kernels",
+    "doctor": "what this machine has: Triton, the cache, the sandbox that compiles untrusted kernels",
 }
 """Commands in the order in which help lists them, each with a line of help: the list imports none of their modules."""
 
@@ -72,7 +72,7 @@ class _Parser(argparse.ArgumentParser):
         """Refuses what it does not know here, where its command is known, and names the nearest option."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            options = [each.split("=")[0] for each in unknown if each.startswith("-")]
+            options = [item.split("=")[0] for item in unknown if item.startswith("-")]
             close = [near for option in options for near in difflib.get_close_matches(option, self._option_string_actions, n=1)]
             self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {', '.join(close)}?" if close else ""))
         self._refuse_empty_places(parsed)
@@ -251,7 +251,7 @@ def completions(line: str) -> list[str]:
     if command not in COMMANDS:
         return []
     parser = build_parser(command)
-    (commands,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     known = commands.choices[command]._option_string_actions
     if last.startswith("-"):
         return _starting(known, last)

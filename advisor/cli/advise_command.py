@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import build_parser, options
-from advisor.cli.advise_folder import folder_of_tables
 from advisor.cli.advise_reports import (
     OVERVIEW,
     exported,
+    folder_of_tables,
     report_folders,
     show_commands,
     show_gpus,
@@ -80,12 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for report.html and result.json (default: one below advisor-out for each target); of several GPUs a folder in it "
         "each, and overview.html",
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="every launch, on a terminal too: else what fits a screen")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print every launch and assumption (default: the first screen)")
     parser.add_argument(
         "--export",
         metavar="DIR",
-        help="write the predicted table here, where and as the serving stack looks for it, merged into the one that lies there "
-        "where a gain is larger than its doubt; predicted.json says of each entry where it comes from",
+        help="write the predicted table here, under the name that the serving stack loads. An existing table keeps entries whose "
+        "gain is uncertain; predicted.json has the source of each entry",
     )
     parser.add_argument("--format", choices=options.FORMATS, default="text", help="what to print")
 
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Advise, for every model and GPU asked for."""
     from advisor.tables.models import find_model
 
-    options.require_room(arguments)
+    options.require_sandbox(arguments)
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")
     arguments.gpu = options.gpu_names(arguments.gpu)
@@ -160,14 +160,13 @@ def _traced(arguments: argparse.Namespace) -> str:
     from advisor.advising.options import refuse_unfit
     from advisor.gpus.hardware import load_gpu, match_device_name
     from advisor.learned import load_predictor
-    from advisor.rendering.steps.text import step_text
-    from advisor.steps.trace import read_trace
-    from advisor.steps.traced_step import traced_step
+    from advisor.rendering.step_text import step_text
+    from advisor.steps.trace import read_trace, traced_step
 
     refuse_unfit("trace", arguments.target, options.values_of(arguments), flags=True)
     trace = read_trace(arguments.target)
-    found = match_device_name(trace.gpu)
-    named = [load_gpu(name) for name in arguments.gpu] or ([found] if found else [])
+    named_gpu = match_device_name(trace.gpu)
+    named = [load_gpu(name) for name in arguments.gpu] or ([named_gpu] if named_gpu else [])
     if len(named) != 1:
         raise UsageError(f"{arguments.target}: which GPU it ran on", trace.gpu or None, "one of `advisor gpus`", "give one --gpu")
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -215,10 +214,10 @@ def _reported(target: str, values: Mapping[str, Any], command: str) -> Result:
     """The report on a target for one GPU, with a progress bar while kernels are compiled."""
     from advisor.advising.public import report_on
 
-    def resolved(found: Target) -> None:
-        if found.assumption:
-            options.warn(f"{found.assumption}; say which with --model NAME, or --hidden-size H --top-k K")
-        warn_of_target(found)
+    def resolved(target: Target) -> None:
+        if target.assumption:
+            options.warn(f"{target.assumption}; say which with --model NAME, or --hidden-size H --top-k K")
+        warn_of_target(target)
 
     with progress_bar("compiling") as advance:
         return report_on(target, values, command=command, flags=True, progress=advance, resolved=resolved)
@@ -251,19 +250,19 @@ def _exporting(arguments: argparse.Namespace, values: Mapping[str, Any], output:
 
 def _answered(result: Result) -> str | None:
     """The command that a report on one program asks for, completed by someone at the terminal; None where nothing is asked or answered."""
-    asked = next((action.snippet for action in result.actions if action.rule is None and action.snippet), None)
-    if result.verdict.current_us or asked is None or "\n" in asked or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    snippet = next((action.snippet for action in result.actions if action.rule is None and action.snippet), None)
+    if result.verdict.current_us or snippet is None or "\n" in snippet or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     print(f"{result.verdict.sentence} {result.actions[0].title}", file=sys.stderr)
     answers = {}
-    for option in re.findall(r"(--\S+ \S*)…", asked):
+    for option in re.findall(r"(--\S+ \S*)…", snippet):
         print(f"{option} ", end="", file=sys.stderr, flush=True)
         if not (line := sys.stdin.readline()):
             return None
         answers[option] = line.strip()
     for option, answer in answers.items():  # what is passed over is left out, and guessed as before
-        asked = asked.replace(f" {option}…", f" {option}{shlex.quote(answer)}" if answer else "", 1)
-    return asked if any(answers.values()) else None
+        snippet = snippet.replace(f" {option}…", f" {option}{shlex.quote(answer)}" if answer else "", 1)
+    return snippet if any(answers.values()) else None
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
@@ -292,10 +291,10 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     command = shlex.join(["advisor", *sys.argv[1:]])
     documents, reports = [], []
     for gpu, output in zip(wanted, report_folders(Path(arguments.output), wanted), strict=True):
-        found = [entry for entry in everything if entry.key.gpu == gpu]
+        tuned = [entry for entry in everything if entry.key.gpu == gpu]
         with progress_bar("reading the tuning cache") as advance:
             result = advise_tuned(
-                found,
+                tuned,
                 gpu,
                 match_device_name(gpu),
                 predictor,
@@ -319,10 +318,10 @@ def _model_answered(arguments: argparse.Namespace) -> dict[str, int]:
     if settled or not (sys.stdin.isatty() and sys.stderr.isatty()) or not is_table_name(arguments.target):
         return {}
     name = parse_table_name(arguments.target)
-    found = candidates(name.E or 0, name.N) if name.kind == "fused_moe" else ()
-    if len({(one.H, one.top_k) for one in found}) < 2:
+    models = candidates(name.E or 0, name.N) if name.kind == "fused_moe" else ()
+    if len({(one.H, one.top_k) for one in models}) < 2:
         return {}
-    one = found[_ask(arguments.target, [each.label for each in found])]
+    one = models[_ask(arguments.target, [model.label for model in models])]
     return {"hidden_size": one.H, "top_k": one.top_k}
 
 

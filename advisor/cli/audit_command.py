@@ -71,14 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("--fail-on names no check", gate, "one of " + ", ".join(sorted(known)))
     if arguments.no_regret and "predicted-regret" in gates:
         raise UsageError("--no-regret leaves out what --fail-on predicted-regret looks for", None, None, "leave one of them out")
-    found = audit(arguments.paths)
-    issues = list(found.issues)
+    audited = audit(arguments.paths)
+    issues = list(audited.issues)
     predicted = 0
     regrets: list[tuple[str, EntryRegret]] = []
     if not arguments.no_regret:
         predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
         predicted_for = []
-        for table, entries in zip(found.tables, predict_regrets(found.tables, predictor), strict=True):
+        for table, entries in zip(audited.tables, predict_regrets(audited.tables, predictor), strict=True):
             predicted += bool(entries)
             if entries and (gpu := match_device_name(table.name.device_name)) is not None:
                 predicted_for.append(gpu)
@@ -103,23 +103,23 @@ def run(arguments: argparse.Namespace) -> int:
             options.warn(caveat)
     failed = any(issue.check in gates or issue.severity in gates for issue in issues)
     if arguments.format == "json":
-        _json(found, issues, predicted)
+        _json(audited, issues, predicted)
     else:
-        _text(found, issues, predicted, regrets, everything=arguments.all)
+        _text(audited, issues, predicted, regrets, everything=arguments.all)
     if failed:
         print("advisor: gate failed: found what --fail-on names", file=sys.stderr)
         return 1
-    if not found.tables and any(issue.severity == "error" for issue in issues):
+    if not audited.tables and any(issue.severity == "error" for issue in issues):
         print("advisor: error: nothing that was named can be read as a tuned table", file=sys.stderr)
         return 2
     return 0
 
 
-def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
+def _json(audited: Audit, issues: list[AuditIssue], predicted: int) -> None:
     counts = Counter(issue.check for issue in issues)
     document = {
-        "files": found.files,
-        "tables": len(found.tables),
+        "files": audited.files,
+        "tables": len(audited.tables),
         "tables_predicted": predicted,
         "counts": dict(counts.most_common()),
         "issues": [dataclasses.asdict(issue) for issue in issues],
@@ -127,14 +127,14 @@ def _json(found: Audit, issues: list[AuditIssue], predicted: int) -> None:
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def _text(found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool) -> None:
+def _text(audited: Audit, issues: list[AuditIssue], predicted: int, regrets: list[tuple[str, EntryRegret]], *, everything: bool) -> None:
 
     from advisor.rendering.figures import clean
     from advisor.tables.audit import CHECKS
 
     shown = SEVERITIES if everything else ("error", "warning")
     alike: dict[tuple[str, str, str, str], list[str]] = {}  # entries with one and the same fault are one line
-    for issue in sorted(issues, key=lambda each: (SEVERITIES.index(each.severity), each.path)):
+    for issue in sorted(issues, key=lambda element: (SEVERITIES.index(element.severity), element.path)):
         if issue.severity in shown:
             message = issue.message.removeprefix(f"entry {issue.key}: ")  # the line names its entries
             alike.setdefault((issue.severity, issue.check, issue.path, message), []).extend([] if issue.key is None else [issue.key])
@@ -143,12 +143,12 @@ def _text(found: Audit, issues: list[AuditIssue], predicted: int, regrets: list[
         print(f"{severity:<8}{check:<18}{clean(path)}{where}: {clean(message)}")
     counts = Counter(issue.check for issue in issues)
     files = {check: len({issue.path for issue in issues if issue.check == check}) for check in counts}
-    print(f"\n{several(found.files, 'file')}, {several(len(found.tables), 'table')} read, {predicted} predicted")
+    print(f"\n{several(audited.files, 'file')}, {several(len(audited.tables), 'table')} read, {predicted} predicted")
     slow = f"an entry predicted over {100 * REGRET:.0f} % slower than the best configuration, with probability {SURE}"
     described = {**CHECKS, "predicted-regret": slow}
     for check, count in counts.most_common():
         print(f"  {count:>5} in {files[check]:>3} {'file ' if files[check] == 1 else 'files'}  {check:<18} {described[check]}")
-    _by_gpu(found, issues, regrets)
+    _by_gpu(audited, issues, regrets)
     slowest: dict[str, list[EntryRegret]] = {}  # by table, each with its largest regret first
     for path, entry in sorted(regrets, key=lambda item: -item[1].regret):
         slowest.setdefault(path, []).append(entry)
@@ -175,12 +175,12 @@ def _gpu(name: TableName) -> str:
     return gpu.name if gpu is not None else name.device_name
 
 
-def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, EntryRegret]]) -> None:
+def _by_gpu(audited: Audit, issues: list[AuditIssue], regrets: list[tuple[str, EntryRegret]]) -> None:
     """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
     from advisor.rendering.figures import clean
     from advisor.tables.names import is_table_name, parse_table_name
 
-    gpus = {table.path: _gpu(table.name) for table in found.tables}
+    gpus = {table.path: _gpu(table.name) for table in audited.tables}
     for issue in issues:
         if issue.check == "unreadable" and is_table_name(issue.path):
             gpus.setdefault(issue.path, _gpu(parse_table_name(issue.path)))
@@ -188,7 +188,7 @@ def _by_gpu(found: Audit, issues: list[AuditIssue], regrets: list[tuple[str, Ent
         return
     tables = Counter(gpus.values())
     bad = {
-        severity: Counter(gpus[path] for path in {each.path for each in issues if each.severity == severity} if path in gpus)
+        severity: Counter(gpus[path] for path in {item.path for item in issues if item.severity == severity} if path in gpus)
         for severity in ("error", "warning")
     }
     slow = Counter(gpus[path] for path, _ in regrets)

@@ -77,10 +77,10 @@ def _list(cache: Cache, arguments: argparse.Namespace) -> int:
     from advisor.autotuning.decisions.exchange import entries
     from advisor.rendering.figures import clean, microseconds
 
-    found = list(entries(cache, arguments.kernel, arguments.gpu))
+    cached = list(entries(cache, arguments.kernel, arguments.gpu))
     if arguments.format == "json":
-        print(json.dumps([_document(entry) for entry in found], indent=2, ensure_ascii=False))
-    for entry in found if arguments.format == "text" else ():
+        print(json.dumps([_document(entry) for entry in cached], indent=2, ensure_ascii=False))
+    for entry in cached if arguments.format == "text" else ():
         latency = f"{microseconds(entry.best_us)} µs" if entry.best_us is not None else "not measured"
         how = entry.decided[0][2] if entry.decided else "undecided"
         measured = sum(row.us is not None for row in entry.rows)
@@ -91,12 +91,12 @@ def _list(cache: Cache, arguments: argparse.Namespace) -> int:
             shown = f"{microseconds(row.us):>10} µs" if row.us is not None else f"{row.state:>13}"
             predicted = f"  predicted {microseconds(row.predicted_us)} µs" if row.predicted_us is not None else ""
             print(clean(f"  {shown}  {_label(row.config)}{predicted}" + (f"  {row.reason}" if row.reason else "")))
-    if not found:
-        asked = " on ".join(filter(None, (arguments.kernel, arguments.gpu)))
-        if not asked:
+    if not cached:
+        selection = " on ".join(filter(None, (arguments.kernel, arguments.gpu)))
+        if not selection:
             raise NothingMatchedError(f"{cache.path}: the cache is empty", None, None, "run a kernel with @advisor.autotune first")
-        raise NothingMatchedError(f"{cache.path}: no problem like it", asked, None, "without --kernel and --gpu it lists them all")
-    print(f"advisor: {several(len(found), 'problem')} in {cache.path}", file=sys.stderr)
+        raise NothingMatchedError(f"{cache.path}: no problem like it", selection, None, "without --kernel and --gpu it lists them all")
+    print(f"advisor: {several(len(cached), 'problem')} in {cache.path}", file=sys.stderr)
     return 0
 
 
@@ -135,14 +135,14 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
 
     from advisor.autotuning.decisions.exchange import entries, to_json
 
-    found = list(entries(cache, arguments.kernel, arguments.gpu))
-    if not found:
+    cached = list(entries(cache, arguments.kernel, arguments.gpu))
+    if not cached:
         raise NothingMatchedError("nothing to export", None, None, "`advisor cache ls` shows what there is")
     path = Path(arguments.file)
     if path.suffix == ".csv":
         raise UsageError("an export is JSON", str(path), "FILE.json", "`advisor measure` writes rows (CSV)")
-    options.write_text(path, to_json(found), "name another file")
-    print(f"advisor: {several(len(found), 'problem')} written to {path}", file=sys.stderr)
+    options.write_text(path, to_json(cached), "name another file")
+    print(f"advisor: {several(len(cached), 'problem')} written to {path}", file=sys.stderr)
     return 0
 
 

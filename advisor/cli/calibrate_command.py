@@ -51,12 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
     rows = read_rows(arguments.rows)
     if assumed := settle_dtypes(rows, Path(arguments.rows).name, arguments.gpu):
         options.note(assumed)
-    found = calibrate(rows, weights.load(base), arguments.gpu)
-    for why, count in found.left_out.items():
+    calibrated = calibrate(rows, weights.load(base), arguments.gpu)
+    for why, count in calibrated.left_out.items():
         if count:
             options.note(f"left out {count} of {len(rows)} rows: {why}")
-    weights.save(found.weights, target)
-    for (gpu, kind), (count, before, after) in found.errors.items():
+    weights.save(calibrated.weights, target)
+    for (gpu, kind), (count, before, after) in calibrated.errors.items():
         print(f"{gpu}, {kind}: {count} rows, error {before:.1f} % before, {after:.1f} % of rows left out one by one")
-    print(f"{arguments.output}: weights {found.weights.digest()}")
+    print(f"{arguments.output}: weights {calibrated.weights.digest()}")
     return 0

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,9 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sandbox.add_argument(
         "--require-sandbox",
         action="store_true",
-        help="exit with 4 where this machine cannot hold a stranger's kernel while it is compiled (`advisor doctor`)",
+        help="exit with 4 where this machine has no sandbox to compile untrusted kernels in (`advisor doctor`)",
     )
-    sandbox.add_argument("--trust-source", action="store_true", help="compile revisions also where it cannot")
+    sandbox.add_argument("--trust-source", action="store_true", help="compile revisions without a sandbox too")
     parser.add_argument(
         "--compile-limit",
         metavar="S[,ALL]",
@@ -149,7 +150,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         fail_on=arguments.fail_on,
         compiling=not arguments.no_compile,
         launches=tuple(options.existing_file(name) for name in arguments.launches),
-        command=shlex.join(["advisor", *sys.argv[1:]]),
+        command=_command(sys.argv[1:]),
         request=Request(
             model=arguments.model,
             hidden_size=arguments.hidden_size,
@@ -170,6 +171,13 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     if warning:
         options.warn(warning)
     return compare_sides(arguments.sides, wanted, predictor, merge_base=arguments.merge_base, repository=Path(arguments.repository))
+
+
+def _command(given: Sequence[str]) -> str:
+    """The command that compares the same again, without where it writes: two runs of it give one comment."""
+    writing = argparse.ArgumentParser(add_help=False)
+    writing.add_argument("-o", "--output")
+    return shlex.join(["advisor", *writing.parse_known_args(given)[1]])
 
 
 def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predictor) -> ComparisonResult:
@@ -194,23 +202,21 @@ def _baseline(arguments: argparse.Namespace, wanted: Options, predictor: Predict
         result = from_json(read_bytes(head, head.name, "a result.json", LARGEST_BYTES), name=head.name)
         place = of_result(Path(arguments.baseline), result)
     if place.is_file():
-        found = compare_files(place, head, wanted, predictor)
+        comparison = compare_files(place, head, wanted, predictor)
     elif rows:
-        found = missing_baseline(head, str(place), wanted, predictor)
+        comparison = missing_baseline(head, str(place), wanted, predictor)
     else:
-        found = new_result(result, wanted, predictor, str(place))
+        comparison = new_result(result, wanted, predictor, str(place))
     if not place.is_file() and not arguments.update:
         options.warn(f"no baseline at {place}: everything is new; --update stores this one")
     if arguments.update:
         options.write_text(place, head.read_text(encoding="utf-8"), "name another folder with --baseline")
         print(f"advisor: stored as baseline {place}", file=sys.stderr)
-    return found
+    return comparison
 
 
 def _write(result: ComparisonResult, folder: Path) -> None:
-    from advisor.rendering.comparison_markdown import to_comment, to_summary
-    from advisor.rendering.comparison_page import to_page
-    from advisor.rendering.comparison_sarif import to_sarif
+    from advisor.rendering.comparison_files import to_comment, to_page, to_sarif, to_summary
     from advisor.result.comparison_schema import comparison_to_json
 
     options.write_text(folder / "comparison.json", comparison_to_json(result))
@@ -222,8 +228,7 @@ def _write(result: ComparisonResult, folder: Path) -> None:
 
 
 def _print(result: ComparisonResult, style: str) -> None:
-    from advisor.rendering.comparison_markdown import to_comment
-    from advisor.rendering.comparison_sarif import to_annotations, to_sarif
+    from advisor.rendering.comparison_files import to_annotations, to_comment, to_sarif
     from advisor.rendering.comparison_words import to_text
     from advisor.result.comparison_schema import comparison_to_json
 

@@ -1,7 +1,7 @@
-"""Say what this machine has for the advisor: its Triton, its cache, and the walls of the room that kernels of others are compiled in.
+"""Say what this machine has for the advisor: its Triton, its cache, and the sandbox that untrusted kernels are compiled in.
 
-Each wall is built, and then tried from within, by a process like those that compile. The exit code is 0 where all stand, and 4 where one
-does not: then a stranger's kernel is compiled only where that is asked for (`advisor compare --trust-source`).
+Each layer of it is built, and then tested from within, by a process like those that compile. The exit code is 0 where all work, and
+4 where one does not: then untrusted kernels are compiled only with `advisor compare --trust-source`.
 
 examples:
   advisor doctor
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for name in ("advisor", "python", "triton", "cache"):
             print(f"{name:<12} {facts[name] or 'none: kernels are not compiled (pip install triton)'}")
-        print("\nThe room that kernels are compiled in")
+        print("\nSandbox for compiling kernels")
         for name, lacks in stand.items():
-            print(f"  {name:<12} {f'MISSING: {lacks}' if lacks else f'stands: {OF_WALLS[name]}'}")
+            print(f"  {name:<12} {f'MISSING: {lacks}' if lacks else f'works: {OF_WALLS[name]}'}")
     return NOT_SAFE if any(stand.values()) else 0

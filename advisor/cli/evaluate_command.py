@@ -47,16 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out",
         choices=("model", "gpu", "sweep", "shape", "nk", "version", "kernel"),
-        help="train anew with each group left out: models (of fused MoE), GPUs, the sweeps of one GPU (its launches as "
-        "served kept), or for library kernels whole shapes, or all of a weight matrix (N, K) or row length; of measured operators also the "
-        "newest version of each stack, of own measurements kernels",
+        help="train again with each group left out. Fused MoE: model, gpu, or sweep (of one GPU). Library kernels: shape, or nk "
+        "(a weight matrix or row length). Measured operators: also version (the newest of each stack). Own measurements: kernel",
     )
     parser.add_argument(
         "--test-gpu",
         action="append",
         default=[],
         metavar="NAME",
-        help="train anew without this GPU and judge on it (may be repeated: all are left out together)",
+        help="train again without this GPU and evaluate on it (repeat it to leave out several)",
     )
     parser.add_argument(
         "--given",
@@ -81,12 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.training.published_kernels.launches import is_layout
     from advisor.training.whole_steps.cases import is_steps_folder
 
-    said = set()
+    warned = set()
 
     def progress(text: str) -> None:
-        if text in said:  # the rows of one kind come in many parts
+        if text in warned:  # the rows of one kind come in many parts
             return
-        said.add(text)
+        warned.add(text)
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
     if any(map(is_steps_folder, arguments.data)):
@@ -124,10 +123,10 @@ def run(arguments: argparse.Namespace) -> int:
                 "`advisor train … -o WEIGHTS --card FILE` writes their part of the card",
             )
         chosen_gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
-        asked = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(
+        wanted = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(
             arguments.leave_out, (arguments.leave_out,)
         )
-        splits = silicon_training.judge(layouts, chosen_gpus, asked, progress, arguments.given)
+        splits = silicon_training.judge(layouts, chosen_gpus, wanted, progress, arguments.given)
         print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
         return 0
     if arguments.given:
@@ -230,14 +229,14 @@ def steps_table(figures: dict[str, Any]) -> list[str]:
         whole = suites.get(f"{name}, others")
         parts = [suites.get(f"{name}, GPUs {which}") for which in ("seen", "left out")]
         cells = [f"{part[key]:.1f} ({part['cases']})" if part else "–" for part in parts]
-        cells += [" / ".join("–" if each is None else f"{each}" for each in goal), f"{whole['coverage_percent']:.0f} %" if whole else "–"]
+        cells += [" / ".join("–" if item is None else f"{item}" for item in goal), f"{whole['coverage_percent']:.0f} %" if whole else "–"]
         peers = whole["peers_mape_percent"] if whole else {}
         cells += [f"{peers[peer]:.1f}" if peer in peers else "–" for peer in ("pipeweave", "neusight")]
         lines.append(f"| {name}{', median' if key == 'median_percent' else ''} | {' | '.join(cells)} |")
     for link in ("NVLink", "PCIe"):
-        mine = [each for gpu, each in figures["all_reduce"].items() if (load_gpu(gpu).fabric_bytes_per_s is None) == (link == "PCIe")]
+        mine = [figure for gpu, figure in figures["all_reduce"].items() if (load_gpu(gpu).fabric_bytes_per_s is None) == (link == "PCIe")]
         if mine:
-            cells = [f"{sum(each[which] for each in mine) / len(mine):.1f} ({len(mine)} GPUs)" for which in ("seen", "left out")]
+            cells = [f"{sum(item[which] for item in mine) / len(mine):.1f} ({len(mine)} GPUs)" for which in ("seen", "left out")]
             lines.append(f"| all-reduce, {link} | {' | '.join(cells)} | 5 / 10 | – | – | – |")
     heads = ("steps", "GPUs seen (cases)", "GPUs left out", "goal", "in 80 %", "PipeWeave", "NeuSight")
     return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *lines]
@@ -249,10 +248,10 @@ def show_steps(figures: dict[str, Any]) -> None:
     print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)")
     show_table("steps", figures["suites"])
     print()
-    for each in figures["cases"]:
-        off = 100 * (each["predicted_ms"] / each["measured_ms"] - 1)
-        found = f"{each['measured_ms']:>12.2f} ms measured{each['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
-        print(f"{each['suite']:<18}{each['run']:<52}{found}")
+    for figure in figures["cases"]:
+        off = 100 * (figure["predicted_ms"] / figure["measured_ms"] - 1)
+        times = f"{figure['measured_ms']:>12.2f} ms measured{figure['predicted_ms']:>12.2f} predicted{off:>8.1f} %"
+        print(f"{figure['suite']:<18}{figure['run']:<52}{times}")
 
 
 def _plain(value: Any) -> Any:
@@ -279,13 +278,13 @@ def show(figures: dict[str, Any]) -> None:
         "errors are shares of the measured latency, bias the mean of log(predicted / measured): above 0, predicted too slow; "
         "bound alone: the error of taking the bound for the latency"
     )
-    show_table("task", {TITLES.get(task, task): found for task, found in figures.get("tasks", {}).items()})
+    show_table("task", {TITLES.get(task, task): figure for task, figure in figures.get("tasks", {}).items()})
     for title, key in (
         ("ranking: share of problems with a configuration within 1 % of the best among the first k", "ranking"),
-        ('"at least 10 % can be won", told from the measured latency of the default', "diagnosis"),
+        ('"at least 10 % can be won", given the measured latency of the default', "diagnosis"),
     ):
-        if found := figures.get(key):
-            show_table(title, {"all": {**found.get("all", {}), **found}})
+        if figure := figures.get(key):
+            show_table(title, {"all": {**figure.get("all", {}), **figure}})
     for note in figures.get("notes", ()):
         print(f"\nnote: {note}")
 
@@ -315,7 +314,7 @@ def show_table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
 def _with_parts(groups: Mapping[str, Mapping[str, Any]], indent: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, figures in groups.items():
         yield indent + name, figures
-        for part in (each for key, each in figures.items() if key.startswith("per_") and isinstance(each, Mapping)):
+        for part in (figure for key, figure in figures.items() if key.startswith("per_") and isinstance(figure, Mapping)):
             yield from _with_parts(part, indent + "  ")
 
 

@@ -31,9 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     rules = {rule.lower(): rule for rule in TITLES}
     spoken = {_plain(term): term for term in terms}
-    found = spoken.get(_plain(wanted))
+    entry = spoken.get(_plain(wanted))
     rule = rules.get(wanted) or rules.get(wanted.replace(" ", "-"))
-    if rule is None and found is None:
+    if rule is None and entry is None:
         known = [*rules, *terms]
         close = difflib.get_close_matches(wanted, known, n=3) or [
             term for term in known if wanted in term.lower() or difflib.get_close_matches(wanted, term.lower().split())
@@ -42,8 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "no such rule or term", wanted, "one that `advisor rules` or `advisor explain` lists", f"closest: {', '.join(close)}"
         )
-    if found is not None and wanted not in rules:
-        print(f"{found}: {terms[found]}")
+    if entry is not None and wanted not in rules:
+        print(f"{entry}: {terms[entry]}")
     if rule is not None:
         print(f"{rule}: {TITLES[rule]}\n\n{explanation(rule).strip()}")
     return 0

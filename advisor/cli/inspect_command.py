@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.compiled.launches.target import compile_target, gpu_of, open_kernel
     from advisor.gpus.hardware import load_gpu
 
-    options.require_room(arguments)
+    options.require_sandbox(arguments)
     arguments.kernel = bundled_kernel(arguments.kernel)
     gpu = load_gpu(arguments.gpu) if arguments.gpu else None
     target = compile_target(arguments.target) if arguments.target else None
@@ -73,11 +73,11 @@ def _agreed(target: Target | None, gpu: GpuSpec | None) -> Target | None:
 
     if gpu is None:
         return target
-    own = Target.of(gpu)
-    if target not in (None, own):
+    of_gpu = Target.of(gpu)
+    if target not in (None, of_gpu):
         assert target is not None
-        raise UsageError(f"{gpu.name} does not run code for {target.name}", target.name, own.name)
-    return own
+        raise UsageError(f"{gpu.name} does not run code for {target.name}", target.name, of_gpu.name)
+    return of_gpu
 
 
 def _shown(inspection: Inspection, gpu: GpuSpec | None, arguments: argparse.Namespace) -> str:

@@ -94,7 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--timeout", type=duration_s, metavar="TIME", help="when a launch counts as hung (default: 60s)")
     parser.add_argument("--compile-workers", type=positive_integer, metavar="N", help="processes that compile ahead")
-    parser.add_argument("--ceilings-dir", type=Path, metavar="DIR", help="where a campaign writes the GPU's own ceilings")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and orders (default: 0)")
     add_options(parser, *MODEL)
 
@@ -113,8 +112,6 @@ def run(arguments: argparse.Namespace) -> int:
             "the campaign's file says what is measured",
             "leave them out, or write them into the file",
         )
-    else:
-        _refuse(arguments, {"ceilings_dir": None}, "only a campaign measures the GPU's own ceilings", "leave it out, or give --plan FILE")
     named = load_gpu(arguments.gpu).name if arguments.gpu else None
     if arguments.plan:
         existing_file(arguments.plan)
@@ -131,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time
             if arguments.plan:
-                summary = run_plan(arguments.plan, arguments.output, ceilings_folder=arguments.ceilings_dir, **common)
+                summary = run_plan(arguments.plan, arguments.output, **common)
             else:
                 with _folder_for(arguments.target) as folder:
                     launches = launches_of_target(arguments, folder)
@@ -155,8 +152,6 @@ def _report(summary: Summary) -> int:
     print(f"{summary.output}: {', '.join(parts)}, on {where}" + ("" if summary.finished else "; time is up, run it again to go on"))
     for kind, count in summary.failed.most_common():
         print(f"  {kind}: {count}" + (f" ({summary.reasons[kind]})" if kind in summary.reasons else ""))
-    if summary.ceilings is not None:
-        print(f"  ceilings: {summary.ceilings}")
     for text in summary.warnings:
         warn(text)
     for text in summary.faults[:20]:
@@ -181,16 +176,16 @@ def launches_of_target(arguments: argparse.Namespace, folder: Path | None) -> li
     """
     target = arguments.target
     if folder is not None:
-        found = _recorded_launches(arguments, folder)
+        launches = _recorded_launches(arguments, folder)
     elif target.endswith(".json"):
-        found = _table_launches(arguments)
+        launches = _table_launches(arguments)
     elif target.endswith((".csv", ".csv.gz")):
-        found = _row_launches(arguments)
+        launches = _row_launches(arguments)
     else:
-        found = _kernel_launches(arguments)
+        launches = _kernel_launches(arguments)
     cache = arguments.cache
-    found = [replace(each, problem=replace(each.problem, cache=cache)) for each in found] if cache else found
-    return list({f"{each.kernel.file}\x1f{each.key()}": each for each in found}.values())  # each once, however often it is named
+    launches = [replace(launch, problem=replace(launch.problem, cache=cache)) for launch in launches] if cache else launches
+    return list({f"{launch.kernel.file}\x1f{launch.key()}": launch for launch in launches}.values())  # each once, however often it is named
 
 
 def _refuse(arguments: argparse.Namespace, options: Mapping[str, Any], why: str, remedy: str) -> None:
@@ -217,13 +212,15 @@ def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Laun
     _refuse(arguments, PROBLEM_OPTIONS, "a record says what was launched", "leave them out, or measure the kernel itself")
     _refuse(arguments, {"configurations": 1}, "a record has one configuration per launch", "measure the kernel itself for others")
     path, _, kernel = arguments.target.partition("::")
-    found, remarks = recorded_launches(path, folder, problem_of_record)
+    launches, remarks = recorded_launches(path, folder, problem_of_record)
     for remark in remarks:
         warn(remark)
     warn(NOT_CHECKED)
-    chosen = [each for each in found if kernel in ("", each.kernel.function)]
+    chosen = [launch for launch in launches if kernel in ("", launch.kernel.function)]
     if not chosen:
-        raise NothingMatchedError(f"{path}: no launch of this kernel", kernel, ", ".join(sorted({each.kernel.function for each in found})))
+        raise NothingMatchedError(
+            f"{path}: no launch of this kernel", kernel, ", ".join(sorted({launch.kernel.function for launch in launches}))
+        )
     return chosen
 
 
@@ -233,11 +230,11 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     from advisor.advising.targets.resolve import resolve_target
     from advisor.measurement import Launch, as_launched, find_kernels
 
-    found = resolve_target(arguments.target, request_from(values_of(arguments), sizes=None))
-    for text in found.warnings:
+    resolved = resolve_target(arguments.target, request_from(values_of(arguments), sizes=None))
+    for text in resolved.warnings:
         warn(text)
     launches = []
-    for planned in found.launches:
+    for planned in resolved.launches:
         if planned.problem.family != "fused_moe":
             raise UsageError(f"{arguments.target}: no bundled kernel runs these launches", planned.kernel, "a fused-MoE table")
         kernel = find_kernels("fused_moe::fused_moe_kernel")[0]
@@ -250,8 +247,8 @@ def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
     """The launches of a file of rows; a row without a configuration gets the kernel's default ones."""
     from advisor.measurement import Launch, launches_of, read_measured
 
-    said = {name: usual for name, usual in PROBLEM_OPTIONS.items() if name != "gpu"}
-    _refuse(arguments, said, "the rows say which problems are launched", "leave them out, or keep those rows only that are wanted")
+    specified = {name: usual for name, usual in PROBLEM_OPTIONS.items() if name != "gpu"}
+    _refuse(arguments, specified, "the rows say which problems are launched", "leave them out, or keep those rows only that are wanted")
     launches, gpu = [], _ordering_gpu(arguments)
     for row in read_measured(arguments.target):
         kernel = _kernel_for(row.kernel, row.problem)
@@ -308,7 +305,7 @@ def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
             f"{arguments.target} is not fused_moe, nor a table of it",
             "leave them out, and give --sizes NAME=VALUE,…",
         )
-    _refuse(arguments, dict.fromkeys(table), "these sizes are asked for where a table does not say them", "give --model NAME, or --sizes")
+    _refuse(arguments, dict.fromkeys(table), "the table does not specify these sizes", "give --model NAME, or --sizes")
     if arguments.model is None:
         _refuse(arguments, dict.fromkeys(split), "only a model is split over GPUs", "give --model NAME, or the sizes of one GPU's part")
 
@@ -339,13 +336,13 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     if tokens:
         sizes = [{**size, "M": m} for size in sizes for m in tokens]
     for op in ops:
-        for each in sizes:
-            check_sizes(kernel, op, each)
+        for item in sizes:
+            check_sizes(kernel, op, item)
     dtype = problem_dtype(entry, kernel.label, arguments.dtype)
     routing = routing_of(arguments) if entry["family"] == "fused_moe" else {}
     if routing.get("routing") is not None:
-        for each in sizes:
-            check_routing(routing["routing"], each["E"], "--routing")
+        for element in sizes:
+            check_routing(routing["routing"], element["E"], "--routing")
     return [
         as_launched(Problem(family=entry["family"], op=op, sizes=size, dtype=dtype, block_shape=block_shape_of(entry, dtype), **routing))
         for size in sizes
@@ -372,10 +369,10 @@ def _ordering_gpu(arguments: argparse.Namespace) -> Any:
 
 def duration_s(text: str) -> float:
     """`90`, `90s`, `9m` or `1.5h`, in seconds."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
-    if not found or not 0 < float(found[1]) < 1e7:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
+    if not match or not 0 < float(match[1]) < 1e7:
         raise argparse.ArgumentTypeError(f"must be a time such as 90s, 9m or 1h (got {text!r})")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _sustained_s(text: str) -> float:

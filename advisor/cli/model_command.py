@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.advising.options import read_stack
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
-    from advisor.rendering.steps.text import steps_text
+    from advisor.rendering.step_text import steps_text
     from advisor.steps.collectives import ENGINES
     from advisor.steps.model_config import load_architecture
     from advisor.steps.step import StepRequest, predict_step
@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.batch and not arguments.context:
         assumed = phrase("step.context", context=f"{CONTEXT:,}")
-        results = [dataclasses.replace(each, caveats=(assumed, *each.caveats)) for each in results]
+        results = [dataclasses.replace(result, caveats=(assumed, *result.caveats)) for result in results]
     if arguments.measured:
         if len(results) > 1:
             raise UsageError("--measured is of one step", f"{len(results)} steps", "one GPU and one batch", "name one of each")
@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def write_steps(results: Sequence[StepResult], folder: Path, page: str, document: str) -> None:
     """Write the page and the JSON document of steps."""
-    from advisor.rendering.steps.text import step_page
+    from advisor.rendering.step_text import step_page
 
     options.write_text(folder / page, step_page(results, __version__))
     options.write_text(folder / document, as_json(results))
@@ -135,8 +135,8 @@ def as_json(results: Sequence[StepResult]) -> str:
     """One step as an object, several as a list."""
     from advisor.result.step import STEP_SCHEMA_VERSION
 
-    found = [{"schema_version": STEP_SCHEMA_VERSION, **dataclasses.asdict(result)} for result in results]
-    return json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
+    documents = [{"schema_version": STEP_SCHEMA_VERSION, **dataclasses.asdict(result)} for result in results]
+    return json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, ensure_ascii=False)
 
 
 def _loads(arguments: argparse.Namespace) -> list[Load]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from advisor.system.errors import NoRoomError, UsageError, printable
+from advisor.system.errors import NoSandboxError, UsageError, printable
 from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
 
@@ -68,7 +68,7 @@ def named_sizes(text: str) -> dict[str, int]:
     """`M=4096,N=4096`, or with blanks between them, as positive integers by name; `causal=0` is the one that may be zero."""
     sizes: dict[str, int] = {}
     for part in _BETWEEN_SIZES.split(text.strip()):
-        name, equals, value = (each.strip() for each in part.partition("="))
+        name, equals, value = (item.strip() for item in part.partition("="))
         if not equals or not name:
             raise argparse.ArgumentTypeError(f"must be NAME=NUMBER, as in M=4096,N=4096 (got {part!r})")
         zero = (name, value) == ("causal", "0")
@@ -97,9 +97,12 @@ class _OneProblem(argparse.Action):
 
 def operand_type(text: str) -> str:
     """The name of a type from what people write: `bf16`, `float16`, `torch.bfloat16`, `fp8_w8a8`."""
-    from advisor.rows.rows import DTYPES
+    from advisor.rows.rows import DTYPES, LAYER_FORMATS
 
-    name = DTYPES.get(text.strip().lower().removeprefix("torch."))
+    written = text.strip().lower().removeprefix("torch.")
+    if written in LAYER_FORMATS:  # more than a type: to take the operands' alone would be another layer
+        raise argparse.ArgumentTypeError(f"must be a type of operands (got {text!r}): {LAYER_FORMATS[written]}")
+    name = DTYPES.get(written)
     if name is None:
         raise argparse.ArgumentTypeError(f"must be one of {', '.join(dict.fromkeys(DTYPES.values()))} (got {text!r})")
     return name
@@ -115,10 +118,12 @@ def add_options(parser: argparse._ActionsContainer, *keywords: str, **more: Any)
 
     for keyword in keywords:
         option = BY_KEYWORD[keyword]
-        own: dict[str, Any] = {"dest": keyword, "metavar": option.metavar, "help": option.help} | ARGUMENTS.get(option.value, {}) | more
-        if "choices" in own:
-            own.pop("metavar")
-        parser.add_argument(option.flag, **own)
+        settings: dict[str, Any] = (
+            {"dest": keyword, "metavar": option.metavar, "help": option.help} | ARGUMENTS.get(option.value, {}) | more
+        )
+        if "choices" in settings:
+            settings.pop("metavar")
+        parser.add_argument(option.flag, **settings)
 
 
 def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
@@ -271,32 +276,30 @@ def note(message: str) -> None:
 
 
 def add_compiling_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--compile-limit` and `--untrusted`, which `require_room` reads."""
+    """`--compile-limit` and `--untrusted`, which `require_sandbox` reads."""
     parser.add_argument(
         "--compile-limit",
         metavar="S[,ALL]",
-        help="seconds that one compilation may take (120), and all of them together; what is not compiled by then timed out",
+        help="time limit in seconds of one compilation (default: 120), and of all together",
     )
-    parser.add_argument(
-        "--untrusted", action="store_true", help="a stranger's kernel: refuse to compile it where nothing holds it (`advisor doctor`)"
-    )
+    parser.add_argument("--untrusted", action="store_true", help="refuse to compile without a sandbox (`advisor doctor`)")
 
 
-def require_room(arguments: argparse.Namespace) -> None:
+def require_sandbox(arguments: argparse.Namespace) -> None:
     """Sets how long compilations may take, and raises where what is to be compiled is a stranger's and this machine has no room for it.
 
     Raises:
-        NoRoomError: A wall does not stand.
+        NoSandboxError: A wall does not stand.
         UsageError: The limit is none.
     """
-    from advisor.compiled.compiler.pool import room_lacks
+    from advisor.compiled.compiler.pool import sandbox_lacks
 
     limit_compilations(arguments)
     if not arguments.untrusted:
         return
 
-    if lacks := room_lacks():
-        raise NoRoomError("--untrusted: this machine cannot hold a stranger's kernel", lacks, None, "see `advisor doctor`")
+    if lacks := sandbox_lacks():
+        raise NoSandboxError("--untrusted: this machine has no sandbox", lacks, None, "see `advisor doctor`")
 
 
 def limit_compilations(arguments: argparse.Namespace) -> None:
@@ -315,12 +318,12 @@ def warn(message: str) -> None:
     print(f"advisor: warning: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
-def warn_of_rows(told: Sequence[str]) -> None:
+def warn_of_rows(warnings: Sequence[str]) -> None:
     """A warning on stderr for each of the first rows; the rest is counted."""
-    for text in told[:ROWS_SHOWN]:
+    for text in warnings[:ROWS_SHOWN]:
         warn(text)
-    if len(told) > ROWS_SHOWN:
-        warn(f"{len(told) - ROWS_SHOWN} more rows are like the last")
+    if len(warnings) > ROWS_SHOWN:
+        warn(f"{len(warnings) - ROWS_SHOWN} more rows are like the last")
 
 
 def nothing_launches(row: int, gpu: GpuSpec) -> str:
@@ -334,9 +337,9 @@ def existing_file(path: str) -> Path:
     Raises:
         UsageError: It is not, or is a folder.
     """
-    found = Path(path)
-    if found.is_dir():
+    file = Path(path)
+    if file.is_dir():
         raise UsageError(f"{path} is a folder", None, "a file", "name a file in it")
-    if not found.exists():
+    if not file.exists():
         raise UsageError(f"{path}: no such file", None, None, "check the path")
-    return found
+    return file

@@ -120,15 +120,15 @@ def run(arguments: argparse.Namespace) -> int:
         rows.text["routing"] = [_routing(arguments.routing)] * len(rows)
     assumed = settle_dtypes(rows, Path(arguments.rows).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
-    found = _predict(rows, predictor, arguments.gpu)
+    predicted = _predict(rows, predictor, arguments.gpu)
     *latencies, probability = _COLUMNS
-    appended: dict[str, Any] = {name: found.columns[name] for name in latencies}
-    appended |= {"binding_pipeline": found.binding, probability: found.columns[probability]}
+    appended: dict[str, Any] = {name: predicted.columns[name] for name in latencies}
+    appended |= {"binding_pipeline": predicted.binding, probability: predicted.columns[probability]}
     for text in (assumed, *_filled_in(rows)):
         if text:
             options.note(text)
     write_rows(rows, output, appended | options.gpu_column(arguments.gpu, len(rows)))
-    _tell(found, rows.columns.get("latency_us"))
+    _tell(predicted, rows.columns.get("latency_us"))
     return 0
 
 
@@ -231,8 +231,8 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
     from advisor.gpus.hardware import load_gpu
     from advisor.learned.layers import layer_model
     from advisor.result.schema import PIPELINES
-    from advisor.steps.layer_bound import layer_bound
-    from advisor.steps.layer_rows import has_layers, layer_batches
+    from advisor.steps.batches_of_rows import has_layers, layer_batches
+    from advisor.steps.latency import layer_bound
 
     if not has_layers(rows):
         return
@@ -240,22 +240,22 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
     if model is None:
         raise InputError("the weights know no layers", "op = layer", "weights fitted to measured layers", "leave --weights out")
     for batch in layer_batches(rows, model, load_gpu, gpu):
-        bound, found = layer_bound(batch.launch, batch.cold), model.predict(batch.launch)
-        raised = np.maximum(1.0, bound.us / found.us)
+        bound, predicted = layer_bound(batch.launch, batch.cold), model.predict(batch.launch)
+        raised = np.maximum(1.0, bound.us / predicted.us)
         columns = {
             "bound_us": bound.us,
             "config_bound_us": bound.config_us,
-            "predicted_us": found.us * raised,
-            "predicted_low_us": np.maximum(found.low_us * raised, bound.us),
-            "predicted_high_us": found.high_us * raised,
-            "ceiling_us": np.maximum(found.ceiling_us, bound.us),
-            "p_speedup_10pct": found.p_speedup,
+            "predicted_us": predicted.us * raised,
+            "predicted_low_us": np.maximum(predicted.low_us * raised, bound.us),
+            "predicted_high_us": predicted.high_us * raised,
+            "ceiling_us": np.maximum(predicted.ceiling_us, bound.us),
+            "p_speedup_10pct": predicted.p_speedup,
         }
         for name, values in columns.items():
             out.columns[name][batch.rows] = values
         out.binding[batch.rows] = np.array(PIPELINES, dtype=object)[bound.binding]
         out.gpus.append(batch.launch.gpu)
-        if not found.seen:
+        if not predicted.seen:
             out.unmeasured.append(batch.launch.gpu.name)
 
 
@@ -265,7 +265,7 @@ def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> Non
 
     from advisor.gpus.hardware import load_gpu
     from advisor.learned.library import moe_kernels, moe_layers
-    from advisor.steps.library_rows import library_batches, library_layers
+    from advisor.steps.batches_of_rows import library_batches, library_layers
 
     if not library_layers(rows).any():
         return
@@ -274,20 +274,20 @@ def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> Non
         raise InputError("no weights of library layers", "op = layer", moe_kernels.FILE, "install the advisor anew")
     for batch in library_batches(rows, model, load_gpu, gpu):
         least, binding = moe_layers.bound(batch.layers, batch.gpu, batch.cold)
-        found = model.predict(batch.layers, batch.which, batch.gpu, batch.cold)
-        us = np.maximum(found.us, least)
+        predicted = model.predict(batch.layers, batch.which, batch.gpu, batch.cold)
+        us = np.maximum(predicted.us, least)
         columns = {
             "bound_us": least,
             "predicted_us": us,
-            "predicted_low_us": np.clip(found.low_us, least, us),
-            "predicted_high_us": np.maximum(found.high_us, us),
+            "predicted_low_us": np.clip(predicted.low_us, least, us),
+            "predicted_high_us": np.maximum(predicted.high_us, us),
             "ceiling_us": us,
         }
         for name, values in columns.items():
             out.columns[name][batch.rows] = values
         out.binding[batch.rows] = binding.astype(object)
         out.untunable += batch.rows.size
-        if not found.seen:
+        if not predicted.seen:
             out.unmeasured.append(batch.gpu.name)
 
 
@@ -295,51 +295,51 @@ def _predict_operators(rows: Rows, out: _Predicted, gpu: str | None) -> None:
     """Predict the rows that are published operators, whose kernels choose their own configuration."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned.operators import model as operator_model
-    from advisor.steps.operator_rows import has_operators, operator_batches
+    from advisor.steps.batches_of_rows import has_operators, operator_batches
 
     if not has_operators(rows):
         return
     for batch in operator_batches(rows, operator_model.load_shipped(), load_gpu, gpu):
-        found = batch.model.predict(batch.operators, batch.which, batch.gpu)
+        predicted = batch.model.predict(batch.operators, batch.which, batch.gpu)
         least, binding = operator_model.bound(batch.operators, batch.gpu)
         columns = {
             "bound_us": least,
-            "predicted_us": found.us,
-            "predicted_low_us": found.low_us,
-            "predicted_high_us": found.high_us,
-            "ceiling_us": found.us,
+            "predicted_us": predicted.us,
+            "predicted_low_us": predicted.low_us,
+            "predicted_high_us": predicted.high_us,
+            "ceiling_us": predicted.us,
         }
         for name, values in columns.items():
             out.columns[name][batch.rows] = values
         out.binding[batch.rows] = binding.astype(object)
         out.untunable += batch.rows.size
-        if not found.seen:
+        if not predicted.seen:
             out.unmeasured.append(batch.gpu.name)
 
 
-def _tell(found: _Predicted, measured: Array | None) -> None:
+def _tell(predicted: _Predicted, measured: Array | None) -> None:
     """Say on stderr what the rows do not: where nothing is known, where the model is far from what it learned, and what cannot be."""
     import numpy as np
 
     from advisor.learned.caveats import unmeasured_vendor
 
-    if found.untunable:
+    if predicted.untunable:
         options.note(
-            f"p_speedup_10pct is left empty for {several(found.untunable, 'launch')} of library kernels: these choose their own "
+            f"p_speedup_10pct is left empty for {several(predicted.untunable, 'launch')} of library kernels: these choose their own "
             "configuration, so there is nothing to tune"
         )
-    if found.unmeasured:
-        names = ", ".join(dict.fromkeys(found.unmeasured))
+    if predicted.unmeasured:
+        names = ", ".join(dict.fromkeys(predicted.unmeasured))
         options.note(f"no layer or operator of this kind was measured on {names}: their intervals are those of GPUs left out, and wider")
-    if found.extrapolated:
+    if predicted.extrapolated:
         options.note(
-            f"launches outside of what was learned: {found.extrapolated}; their latencies are extrapolated, their intervals a guess"
+            f"launches outside of what was learned: {predicted.extrapolated}; their latencies are extrapolated, their intervals a guess"
         )
-    if found.analytical:
-        options.note(f"launches far outside of what was learned: {found.analytical}; the analytical model answers for them")
-    options.warn_of_rows(found.stuck)
+    if predicted.analytical:
+        options.note(f"launches far outside of what was learned: {predicted.analytical}; the analytical model answers for them")
+    options.warn_of_rows(predicted.stuck)
     if measured is not None:
-        bound = found.columns["bound_us"]
+        bound = predicted.columns["bound_us"]
         options.warn_of_rows(
             [
                 f"row {i + 1}: measured {measured[i]:.6g} µs is below the bound {bound[i]:.6g} µs: a fault of the "
@@ -347,7 +347,7 @@ def _tell(found: _Predicted, measured: Array | None) -> None:
                 for i in np.flatnonzero(measured < bound)
             ]
         )
-    for caveat in unmeasured_vendor(found.gpus):
+    for caveat in unmeasured_vendor(predicted.gpus):
         options.warn(caveat)
 
 

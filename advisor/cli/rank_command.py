@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{rows.path}: op", LAYER, "single kernels, such as w13", "predict takes whole layers")
     assumed = settle_dtypes(rows, Path(arguments.shapes).name, arguments.gpu)
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
-    found: dict[int, dict[str, NDArray[np.generic]]] = {}  # row of the file -> columns of its lines
+    rankings: dict[int, dict[str, NDArray[np.generic]]] = {}  # row of the file -> columns of its lines
     beyond = 0
     gpus, stuck = [], []
     for batch in batches(rows, load_gpu, arguments.gpu):
@@ -72,11 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
             prediction = predictor.predict(problem, space.take(best), batch.gpu) if best.size else None
             predicted = np.zeros(0) if prediction is None else prediction.us
             beyond += prediction is not None and prediction.extrapolated > 0
-            found[row] = {name: values[best].astype(np.int64) for name, values in columns.items()}
-            found[row] |= {"rank": np.arange(1, best.size + 1), "predicted_us": predicted}
+            rankings[row] = {name: values[best].astype(np.int64) for name, values in columns.items()}
+            rankings[row] |= {"rank": np.arange(1, best.size + 1), "predicted_us": predicted}
     if assumed:
         options.note(assumed)
-    ranked = {row: found[row] for row in sorted(found) if found[row]["rank"].size}
+    ranked = {row: rankings[row] for row in sorted(rankings) if rankings[row]["rank"].size}
     index = np.array([row for row, lines in ranked.items() for _ in lines["rank"]], dtype=np.int64)
     appended: dict[str, Any] = {**options.gpu_column(arguments.gpu, len(index)), "rank": _column("rank", ranked.values())}
     if "dtype" not in rows.header:  # which was settled by what the ranked rows no longer tell: their columns, the file's name

@@ -62,9 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     kernels = {launch.kernel for launch in records.launches}
     times = sum(launch.count for launch in records.launches)
     trials = sum(launch.count for launch in records.launches if launch.tuning)
-    found = f"{several(times, 'launch')} of {several(len(kernels), 'kernel')}, {len(records.launches)} distinct"
-    found += f"; {trials} of the launches {agree(trials, 'is a trial', 'are trials')} of an autotuner" if trials else ""
-    print(f"advisor: {found}, in {arguments.output}", file=sys.stderr)
+    recorded = f"{several(times, 'launch')} of {several(len(kernels), 'kernel')}, {len(records.launches)} distinct"
+    recorded += f"; {trials} of the launches {agree(trials, 'is a trial', 'are trials')} of an autotuner" if trials else ""
+    print(f"advisor: {recorded}, in {arguments.output}", file=sys.stderr)
     problems = list(dict.fromkeys(records.problems))  # several processes may say the same
     for problem in problems[:SHOWN]:
         print(f"advisor: warning: {problem}", file=sys.stderr)

@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         census = Path(folder) / "census"
         census.touch()
         code = run_with(command, {"ADVISOR_AUTOTUNE_INSTALL": "1", CENSUS: str(census)}, "interrupted")
-        found = read_census(census.read_text(encoding="utf-8").splitlines())
-    for line in filter(None, (in_words(found), won_in_words(found))):
+        tuners = read_census(census.read_text(encoding="utf-8").splitlines())
+    for line in filter(None, (in_words(tuners), won_in_words(tuners))):
         print(f"advisor: {line}", file=sys.stderr)
     if arguments.report is not None:
         main(["advise", os.fspath(read_settings().cache_dir / FILE_NAME), "--output", os.fspath(arguments.report)])

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from advisor.cli import options
 from advisor.cli.measure_command import duration_s
-from advisor.result.units import microseconds
+from advisor.result.problem import microseconds
 from advisor.system.errors import InputError, UsageError
 from advisor.system.processes import sigterm_as_interrupt
 from advisor.system.progress import StatusLine
@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--routing",
         metavar="NAME",
-        help="random, balanced (the default), power_law:A, or a file of token slots per expert (JSON list, or one number per line), scaled "
-        "to those of each launch; of the first and the third one draw is measured",
+        help="random or power_law:A (one draw is measured), balanced (the default), or a file. A file has token slots per expert "
+        "(JSON list, or one number per line), scaled to each launch",
     )
     parser.add_argument("--cache", choices=("cold", "warm"), default="warm", help="what the L2 holds at launch (default: warm)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.tuning.export import markdown, write_exports
 
     order = _order(arguments)
-    command = shlex.join(["advisor", *(without_password(each) for each in sys.argv[1:])])  # reports are passed on
+    command = shlex.join(["advisor", *(without_password(item) for item in sys.argv[1:])])  # reports are passed on
     watch = _Watch()
     try:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time

@@ -73,8 +73,8 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     if not first and (registers := [text for subject in subjects if (text := _registers(subject))]):
         first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
-    untold = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.untold(subject))]
-    last = [f"the time cannot be told of {_several(untold)}"] if untold else []
+    untold = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
+    last = [f"no time can be predicted for {_several(untold)}"] if untold else []
     text = "; ".join(filter(None, [*first, _verdicts(subjects, measured, static), *last]))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
 
@@ -183,7 +183,7 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:
-        return _listed([subject for subject in subjects if words.untold(subject)])
+        return _listed([subject for subject in subjects if words.lacking_for_time(subject)])
     if any(subject.resources for subject in subjects):
         return "Compiled resources only: nothing was measured, and nothing could be predicted"
     if subjects:

@@ -190,6 +190,8 @@ class ChangedFiles:
         sources = [self._kernel_file(reading, entry) for reading, entry in ((before, change.base), (after, change.head))]
         files = {entry.path: self._kernel_file(before, entry) for entry in set(came.values())}
         origins = {name: (entry.path, source) for name, entry in came.items() if (source := files[entry.path]) is not None}
+        if sources[1] is None and (lost := no_longer_readable(self.base, self.head, change)) is not None:
+            return [lost]  # not even the words can be read by which a file of kernels is known
         if not any(sources):
             return []
         former = {entry.path for entry in (*came.values(), change.base) if entry is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from advisor.comparison.assembling import Options, assemble, chosen_gpus
+from advisor.comparison.assembling import DEFAULT_GPUS, Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
 from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.importers import launched_elsewhere
@@ -26,8 +26,8 @@ LARGEST_CHANGES = 100
 def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor) -> ComparisonResult:
     """Two folders or two revisions: every table, kernel file, result and file of rows that differs, and kernels that these launch.
 
-    What gates and which GPUs matter is the base's word, so that a change cannot excuse itself; where the base has no
-    advisor.toml, the head's is taken, and the result says so.
+    What gates, which GPUs matter and at which launches kernels are judged is the base's word, so that a change cannot excuse itself; where
+    the base has no advisor.toml, the head's can add to what gates, and the result says so.
     """
     if any(holds(tree, cache_folder()) for tree in (base, head)):  # what it kept could be anybody's
         limit, remedy = "a folder of neither side", "name another one in ADVISOR_CACHE_DIR"
@@ -70,7 +70,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
             unjudged = len(looked_at) - number
-            warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: of {unjudged} more files nothing is said.")
+            warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: of {unjudged} more files are not compared.")
             break
         try:
             found = files.subjects(change)
@@ -122,18 +122,24 @@ def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
 
 
 def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
-    for tree, warning in ((base, None), (head, f"{FILE_NAME} is new: until it is the base's it can make more gate, not less")):
-        entry = tree.entries().get(FILE_NAME)
-        if entry is not None and entry.kind == "file":
-            now = head.entries().get(FILE_NAME)
-            if tree is base and now is not None and now.identity != entry.identity:
-                warning = f"{FILE_NAME} changed: what the base's says counts, and what it says now once that is the base's"
-            settings = read_settings(tree.read(entry))
-            if tree is head and settings.fail_on is not None:  # what is judged does not say by what
-                more = [word for word in settings.fail_on if word != "none"]
-                settings = replace(settings, fail_on=tuple(dict.fromkeys((*DEFAULT, *more))))
-            return settings, [warning] if warning else []
-    return Settings(), []
+    """What the base's advisor.toml says. Where only the head has one, no more of it than what can make more gate: what is judged says
+    neither by what it is, nor at which launch."""
+    old, new = (tree.entries().get(FILE_NAME) for tree in (base, head))
+    if old is not None and old.kind == "file":
+        changed = new is not None and new.identity != old.identity
+        told = f"{FILE_NAME} changed: what the base's says counts, and what it says now once that is the base's"
+        return read_settings(base.read(old)), [told] if changed else []
+    if new is None or new.kind != "file":
+        return Settings(), []
+    said = read_settings(head.read(new))
+    more = [word for word in said.fail_on or () if word != "none"]
+    added = Settings(
+        fail_on=tuple(dict.fromkeys((*DEFAULT, *more))) if said.fail_on is not None else None,
+        gpus=tuple(dict.fromkeys((*DEFAULT_GPUS, *said.gpus))),
+        tables=said.tables,
+    )
+    told = f"{FILE_NAME} is new: until it is the base's it adds GPUs and what gates; what it says of kernels and launches is not taken"
+    return added, [told]
 
 
 def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warnings: list[str]) -> Recorded:

@@ -196,7 +196,7 @@ def _report(run: Ran, predictor: Predictor) -> LaunchReport | None:
     if gpu is None or run.configuration is None or run.problem.family not in SPACES:
         return None
     launch = PlannedLaunch(
-        id=run.kernel, kernel=run.kernel, problem=run.problem, configuration=run.configuration, source="row", share="row"
+        id=run.kernel, kernel=run.kernel, problem=run.problem, configuration=run.configuration, source="row", decision_id="row"
     )
     measured = {run.kernel: Measured(latency=run.latency)} if run.latency is not None else {}
     try:

@@ -24,6 +24,7 @@ tokens = [1, 64, 4096]                          # token counts to compare, in pl
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ from typing import Any
 from advisor.autotuning.recognise import canonical_problem, problem_of_record
 from advisor.comparison.gate import conditions
 from advisor.compiled.launches.written_values import known_type
-from advisor.gpus.hardware import load_gpu
+from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.pipelines import problem_batch
 from advisor.result.schema import FAMILIES, Problem
 from advisor.rows.launches import RecordedLaunch, read_launches
@@ -118,7 +119,8 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
     _known(document, TOP, where)
     gpus = tuple(_texts(document.get("gpus", []), f"{where}: gpus"))
     for name in gpus:
-        if "/" in name or name.endswith(".toml"):  # a pull request must not name files to be read
+        if "/" in name or name.lower().endswith(".toml") or (match_device_name(name) is None and os.path.isfile(name)):  # noqa: PTH113 (NUL)
+            # a pull request must not name files to be read
             raise InputError(f"{where}: gpus", name, "names that `advisor gpus` lists")
         load_gpu(name)
     launches = tuple(_texts(document.get("launches", []), f"{where}: launches"))

@@ -27,7 +27,7 @@ from advisor.measurement.measured_rows import read_measured
 from advisor.result import result_json
 from advisor.result.comparison_schema import LARGEST_BYTES, Compared, ComparisonResult, Subject, comparison_from_json
 from advisor.result.schema import Fingerprint, Result
-from advisor.system.errors import InputError, NoRoomError, UsageError
+from advisor.system.errors import InputError, NoSandboxError, UsageError
 from advisor.system.reading import read_bytes
 from advisor.tables.names import parse_table_name
 
@@ -296,22 +296,22 @@ def in_a_room(
     Revisions, which may be a stranger's, are not compiled without one, unless they are `trusted`.
 
     Raises:
-        NoRoomError: A room is `required`, and a wall of it does not stand here.
+        NoSandboxError: A room is `required`, and a wall of it does not stand here.
     """
     if not options.compiling:
         return options, ""
-    from advisor.compiled.compiler.pool import room_lacks
+    from advisor.compiled.compiler.pool import sandbox_lacks
 
-    lacks = room_lacks()
+    lacks = sandbox_lacks()
     if not lacks:
         room = "kernels are compiled without network, without secrets, and with no file to write or read that is not the compiler's"
         return replace(options, room=room), ""
     if required:
-        raise NoRoomError("--require-sandbox: a wall does not stand on this machine", lacks, None, "see `advisor doctor`")
-    compiling = trusted or (merge_base is None and all(Path(side).exists() for side in sides))
+        raise NoSandboxError("--require-sandbox: a layer of the sandbox does not work on this machine", lacks, None, "see `advisor doctor`")
+    compiling = trusted or (merge_base is None and len(sides) == 2 and all(Path(side).exists() for side in sides))
     said = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
     room = f"none on the machine that compared ({lacks}): kernels are {said}"
-    return replace(options, compiling=compiling, room=room), f"no sandbox for a stranger's kernels on this machine: {lacks}"
+    return replace(options, compiling=compiling, room=room), f"no sandbox for untrusted kernels on this machine: {lacks}"
 
 
 def compare_sides(
@@ -329,11 +329,14 @@ def compare_sides(
     Raises:
         UsageError, InputError: There are not two sides of one kind.
     """
-    sides, merge_base = _range(list(sides), merge_base)
+    given, (sides, merge_base) = list(sides), _range(list(sides), merge_base)
     if merge_base is None:
         if len(sides) not in (1, 2):
             raise UsageError("compare needs two sides", " ".join(sides) or None, "BASE HEAD", "see `advisor compare --help`")
-        paths = [Path(side) for side in sides]
+        paths = [Path(side) for side in given]
+        if len(paths) == 2 and all(path.exists() for path in paths) and _are_revisions(sides, repository):
+            limit, remedy = "names that can mean one thing only", "write paths as `./main`, and revisions as `git rev-parse` prints them"
+            raise UsageError("both sides are paths here, and revisions", " and ".join(sides), limit, remedy)
         if len(paths) == 2 and all(path.is_dir() for path in paths):
             base, head = (FolderTree(folder=path, label=side) for path, side in zip(paths, sides, strict=True))
             return compare_trees(base, head, options, predictor)
@@ -344,6 +347,15 @@ def compare_sides(
     elif len(sides) > 1:
         raise UsageError("--merge-base takes one side", " ".join(sides), "HEAD (default: HEAD)")
     return _revisions(sides, options, predictor, merge_base, repository)
+
+
+def _are_revisions(sides: Sequence[str], repository: Path) -> bool:
+    """Whether all sides are names of commits: a change may bring folders that are called as these are."""
+    try:
+        folder = git.repository(repository)
+        return folder is not None and all(git.commit(folder, side) is not None for side in sides)
+    except (InputError, UsageError):  # no git, or none that reads what is here
+        return False
 
 
 def _range(sides: list[str], merge_base: str | None) -> tuple[list[str], str | None]:

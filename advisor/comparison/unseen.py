@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from advisor.comparison.kernels.importers import Reading
 from advisor.comparison.kernels.kernel_digest import meaning
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
+from advisor.python_source.bindings import names_in
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Failure, Subject
@@ -23,8 +23,9 @@ MOST_READ = 300
 """Files of kernels that are read for what they import: each takes some 20 ms."""
 NOT_COMPARED = "The file did not change, but what its kernels or launches import did: they are not compared."
 WORD = re.compile(r"\w+")
-REWRITING = re.compile(rb"^[ \t]*+(?!#)[^\n]*[ \t][-!]?(?:working-tree-encoding|ident)(?![^\s=])[^\n]*", re.MULTILINE)
-"""Lines of attributes by which git writes out another text than it holds, whatever is configured."""
+REWRITING = re.compile(rb"^[ \t\r]*+(?!#)[^\n]*[ \t\r\"][-!]?(?:working-tree-encoding|ident)(?![^\s=\0])[^\n]*", re.MULTILINE)
+"""Lines of attributes by which git writes out another text than it holds, whatever is configured. Blanks of git's are carriage returns too;
+after a quoted pattern it needs none, and a null byte ends a line."""
 
 
 def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) -> tuple[list[Subject], list[str]]:
@@ -55,7 +56,7 @@ def _is_source(entry: Entry) -> bool:
 
 def _needed(source: SourceFile) -> list[tuple[str, str]]:
     """What the kernels of a file, and what its launches pass, come down to."""
-    passed = {node.id for _, call in source.launches for node in ast.walk(call) if isinstance(node, ast.Name)}
+    passed = names_in(*(call for _, call in source.module_names.launches))
     return meaning(source, [*source.definitions, *sorted(passed)])
 
 

@@ -18,15 +18,15 @@ from advisor.compiled.demand.assembly import CodeFacts, read_facts
 from advisor.compiled.demand.costs import PRODUCTS, input_type
 from advisor.compiled.demand.counts import CertainDemand, KernelDemand
 from advisor.compiled.demand.demand import programs_to_evaluate
+from advisor.compiled.demand.footprints import DramFootprint, certain_footprint, likely_footprint, likely_footprints
 from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, if_distinct
 from advisor.compiled.demand.machine_work import machine_work, stages_that_run
-from advisor.compiled.demand.passing import Passing, certain_passing, likely_footprints, likely_passing
 from advisor.compiled.demand.products import scales_blocks, unpacked_type
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
-from advisor.compiled.pipeline_times import pipeline_times
+from advisor.compiled.phases import pipeline_times
 from advisor.gpus.hardware import FP16_ACCUMULATOR, GpuSpec
-from advisor.pipelines import cache as residency
+from advisor.pipelines import memory as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
@@ -49,7 +49,7 @@ class KernelAnalysis:
     inspection: Inspection
     facts: CodeFacts
     work: Work = field(repr=False)
-    asked: Demand = field(repr=False)
+    demand: Demand = field(repr=False)
     chain: phases.Chain
     pipelines: tuple[PipelineTime, ...]
     occupancy: Occupancy
@@ -80,43 +80,43 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     """Bounds, schedule, latency and occupancy of one inspected launch on `gpu`."""
     facts = facts or read_facts(inspection.compiled)
     needed = work_of(inspection.demand, gpu)
-    asked, chain = _demand(inspection, gpu, facts, cache)
-    least, config = bound(needed, gpu, cache), config_bound(needed, _certain(asked, inspection, gpu), gpu, cache)
+    demand, chain = _demand(inspection, gpu, facts, cache)
+    least, config = bound(needed, gpu, cache), config_bound(needed, _certain(demand, inspection, gpu), gpu, cache)
     likely = likely_work_of(inspection.demand, gpu)
     likely_us = max(float(bound(likely, gpu, cache).us.reshape(-1)[0]), float(least.us.reshape(-1)[0]))
-    plan = schedule(asked, gpu)
-    us = float(np.atleast_1d(latency_us(asked, gpu))[0])
+    plan = schedule(demand, gpu)
+    us = float(np.atleast_1d(latency_us(demand, gpu))[0])
     bound_us = float(least.us.reshape(-1)[0])
-    predicted = _predicted(us, asked, gpu, bound_us) if math.isfinite(us) else None
+    predicted = _predicted(us, demand, gpu, bound_us) if math.isfinite(us) else None
     parts: tuple[GapPart, ...] = ()
     if predicted is not None:
-        split = gap(asked, gpu, least.us, least_amounts(likely, gpu, cache)["dram"])
+        split = gap(demand, gpu, least.us, least_amounts(likely, gpu, cache)["dram"])
         if likely_us > CONSIDERABLE * bound_us:
             uncertain = np.minimum(likely_us - bound_us, split["efficiency"])
             split = {UNCERTAIN: uncertain, **split, "efficiency": split["efficiency"] - uncertain}
         parts = tuple(GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items())
     resources = inspection.compiled.resources
-    times = _pipeline_times(asked, least_amounts(needed, gpu, cache), gpu, least, config)
+    times = _pipeline_times(demand, least_amounts(needed, gpu, cache), gpu, least, config)
     return KernelAnalysis(
         gpu=gpu,
         cache=cache,
         inspection=inspection,
         facts=facts,
         work=needed,
-        asked=asked,
+        demand=demand,
         chain=chain,
         pipelines=times,
         occupancy=Occupancy(
-            ctas=round(float(asked.launched_ctas[0])),
+            ctas=round(float(demand.launched_ctas[0])),
             resident_ctas_per_sm=int(np.atleast_1d(plan.resident)[0]),
             limiter=plan.limiter_name,
             waves=float(np.atleast_1d(plan.waves)[0]),
             last_wave_fill=float(np.atleast_1d(plan.last_wave_fill)[0]),
-            registers_per_thread=int(asked.resources.registers[0]),
+            registers_per_thread=int(demand.resources.registers[0]),
             shared_memory_bytes=resources.shared_memory_bytes,
             registers_origin="compiled" if resources.registers is not None else "estimated",
             spill_bytes=resources.spill_bytes,
-            k_iterations=round(float(asked.k_iterations[0])),
+            k_iterations=round(float(demand.k_iterations[0])),
         ),
         bound=Latency(us=bound_us, origin="predicted", source=SOURCE),
         likely_bound=Latency(us=likely_us, origin="predicted", source=SOURCE),
@@ -124,7 +124,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
         predicted=predicted,
         binding_pipeline=least.binding_pipeline(0),
         # Not that of the bound, which leaves out what the L2 carries again and what is estimated of the machine code.
-        config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
+        config_binding_pipeline=max(times, key=lambda time: time.time_us).pipeline,
         gap_parts=parts,
         unknowns=inspection.assumptions,
         guessed=_guessed(inspection, gpu, cache),
@@ -132,9 +132,9 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     )
 
 
-def _predicted(us: float, asked: Demand, gpu: GpuSpec, floor_us: float) -> Latency:
+def _predicted(us: float, demand: Demand, gpu: GpuSpec, floor_us: float) -> Latency:
     """The latency; with an interval where launches like it were measured."""
-    if asked.phases is None:
+    if demand.phases is None:
         return Latency(us=us, origin="predicted", source=SOURCE)
     low, high = phases.shipped().interval(us, gpu)
     return Latency(us=us, origin="predicted", source=SOURCE, low_us=max(low, min(floor_us, us)), high_us=high, coverage=0.8)
@@ -159,7 +159,7 @@ def _guessed(inspection: Inspection, gpu: GpuSpec, cache: str) -> frozenset[str]
     if trips or not places:
         return trips | places
     most = if_distinct(demand, inputs_of(inspection.launch, inspection.guess))
-    least_us, most_us = (float(bound(likely_work_of(each, gpu), gpu, cache).us.reshape(-1)[0]) for each in (demand, most))
+    least_us, most_us = (float(bound(likely_work_of(item, gpu), gpu, cache).us.reshape(-1)[0]) for item in (demand, most))
     return places if most_us > CONSIDERABLE * least_us else frozenset()
 
 
@@ -171,10 +171,10 @@ def _runs_as(gpu: GpuSpec, kind: str) -> str | None:
     """The type in which the matrix units run products of a `KernelDemand`'s type; as that names it where it is summed in fp16 faster."""
     dtype, summed = input_type(kind), FP16_ACCUMULATOR if kind.endswith(FP16_ACCUMULATOR) else ""
     faster = gpu.fp16_accumulator_flop_per_clock_per_sm or {}
-    own = compute_pipeline(gpu, dtype)
-    if summed and own == "bf16":  # fp8, of which the GPU has none: widened to fp16, which alone is summed in fp16
-        own = "fp16" if gpu.supports("fp16") else own
-    return own + summed if own in faster and summed else own
+    pipeline = compute_pipeline(gpu, dtype)
+    if summed and pipeline == "bf16":  # fp8, of which the GPU has none: widened to fp16, which alone is summed in fp16
+        pipeline = "fp16" if gpu.supports("fp16") else pipeline
+    return pipeline + summed if pipeline in faster and summed else pipeline
 
 
 FP64_MATRIX_GAIN = {"8.0": 2.0, "9.0": 2.0, "gfx942": 2.0}
@@ -191,10 +191,10 @@ def _on_fma(kind: str, flop: float, gpu: GpuSpec) -> float:
 
 def _emulated_slower(kind: str, gpu: GpuSpec) -> bool:
     """Whether the matrix units take longer to emulate products of fp32 than the vector units take for these themselves."""
-    own = _runs_as(gpu, kind)
-    if kind not in PRODUCTS or own is None:
+    pipeline = _runs_as(gpu, kind)
+    if kind not in PRODUCTS or pipeline is None:
         return False
-    return PRODUCTS[kind] * product_count(gpu, input_type(kind)) * gpu.fma_flop_per_clock_per_sm["fp32"] > gpu.tensor_rate(own)
+    return PRODUCTS[kind] * product_count(gpu, input_type(kind)) * gpu.fma_flop_per_clock_per_sm["fp32"] > gpu.tensor_rate(pipeline)
 
 
 def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -> tuple[str | None, float, float]:
@@ -207,11 +207,11 @@ def _tensor(main: str | None, flop_by_type: Mapping[str, float], gpu: GpuSpec) -
     rate = gpu.tensor_rate(chosen)
     total = rest = 0.0
     for kind, flop in flop_by_type.items():
-        own = _runs_as(gpu, kind)
-        if own is None:
+        pipeline = _runs_as(gpu, kind)
+        if pipeline is None:
             rest += _on_fma(kind, flop, gpu)
         else:
-            total += flop * product_count(gpu, input_type(kind)) * rate / gpu.tensor_rate(own)
+            total += flop * product_count(gpu, input_type(kind)) * rate / gpu.tensor_rate(pipeline)
     return chosen, total, rest
 
 
@@ -227,15 +227,15 @@ def _unpacked(gpu: GpuSpec, flop: Amount, packed: Amount) -> Amount:
 
 def work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """What any kernel has to do that gives what this one gives, whatever the data are."""
-    return _work(demand, demand.certain, certain_passing(demand), gpu)
+    return _work(demand, demand.certain, certain_footprint(demand), gpu)
 
 
 def likely_work_of(demand: KernelDemand, gpu: GpuSpec) -> Work:
     """The same if all is so that the prediction takes for likely."""
-    return _work(demand, demand, likely_passing(demand), gpu)
+    return _work(demand, demand, likely_footprint(demand), gpu)
 
 
-def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: Passing, gpu: GpuSpec) -> Work:
+def _work(demand: KernelDemand, counted: KernelDemand | CertainDemand, passing: DramFootprint, gpu: GpuSpec) -> Work:
     padding = counted.padding
     products = {kind: flop - padding.tensor_flop.get(kind, 0.0) for kind, flop in counted.tensor_flop.items()}
     slower = {kind: _on_fma(kind, products.pop(kind), gpu) for kind in tuple(products) if _emulated_slower(kind, gpu)}
@@ -300,7 +300,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     elif kind is not None and not scales_blocks(compiled):
         rate = min(rate, gpu.plain_dot_share(kind))  # another kernel might give all blocks the scale 1
     trips = rows["trips"][working].mean() if working.size else 0.0
-    asked = Demand(
+    demanded = Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
         ctas=_column(ctas),
         launched_ctas=_column(max(demand.programs, 1) * cluster),
@@ -320,7 +320,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
         phases=None if demand.total_tensor_flop else phases.shipped().phases(chain, gpu, cache),
     )
-    return asked, chain
+    return demanded, chain
 
 
 def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[float, float, float, float]:
@@ -353,8 +353,8 @@ def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clus
     whole, at_once, loaded = demand.likely_footprint_bytes, in_flight / cluster, one.likely_read_footprints
     stored = 0.5 if gpu.compute_capability in residency.SPLIT_L2 else 1.0
     held = sum(
-        min(at_once * (read_once + stored * (each - read_once)), max(whole.get(name, 0.0), each))
-        for name, each in one.likely_footprint_bytes.items()
+        min(at_once * (read_once + stored * (item - read_once)), max(whole.get(name, 0.0), item))
+        for name, item in one.likely_footprint_bytes.items()
         for read_once in (loaded.get(name, 0.0),)
     )
     near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
@@ -390,7 +390,7 @@ def _ctas(rows: Mapping[str, np.ndarray], scale: float, cluster: int) -> tuple[n
     return working, max(float(working.sum()) * scale, 1.0) * cluster, ratio
 
 
-def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
+def _certain(demanded: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
     """The demand without what is assumed of data, and what is estimated of the machine code (spills, conversions, sectors)."""
     demand, certain, cluster = inspection.demand, inspection.demand.certain, inspection.compiled.num_ctas
     rows = certain.per_program
@@ -416,8 +416,8 @@ def _certain(asked: Demand, inspection: Inspection, gpu: GpuSpec) -> Demand:
         most = max(ctas / gpu.num_sms, largest)
         totals = {name: total * max(ctas / gpu.num_sms, ratios[name]) / most for name, total in totals.items()}
     return replace(
-        asked,
-        per_cta={**asked.per_cta, **{name: _column(total / ctas) for name, total in totals.items()}},
+        demanded,
+        per_cta={**demanded.per_cta, **{name: _column(total / ctas) for name, total in totals.items()}},
         ctas=_column(ctas),
         cta_load_bytes=_column(_one_programs_loads(inspection) / cluster if ctas <= gpu.num_sms else 0.0),
         largest_cta_ratio=None if largest is None else _column(largest),
@@ -438,7 +438,7 @@ def _one_programs_loads(inspection: Inspection) -> float:
     most = programs_to_evaluate(demand.grid)[0][[int(requested.argmax())]]
     inputs = inputs_of(inspection.launch, inspection.guess)
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), most)
-    return certain_passing(certain_of_guesses(one, inspection.guess)).read
+    return certain_footprint(certain_of_guesses(one, inspection.guess)).read
 
 
 def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
@@ -458,7 +458,7 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
 
 
 def _pipeline_times(
-    asked: Demand, amounts: Mapping[str, np.ndarray], gpu: GpuSpec, least: Bound, config: Bound
+    demanded: Demand, amounts: Mapping[str, np.ndarray], gpu: GpuSpec, least: Bound, config: Bound
 ) -> tuple[PipelineTime, ...]:
     def time_us(name: str, rate: float, demand: float, busiest: float | None) -> float:
         time = float(np.atleast_1d(config.times_us[name])[0])
@@ -466,5 +466,5 @@ def _pipeline_times(
             time = max(time, busiest / (rate / gpu.num_sms))
         return max(time, demand / rate) if rate and name in ("l2", "dram") else time
 
-    launch_us = max(least_launch_us(gpu), float(start_us(asked, gpu)[0]))
-    return pipeline_times(asked, amounts, least, gpu, launch_us, time_us)
+    launch_us = max(least_launch_us(gpu), float(start_us(demanded, gpu)[0]))
+    return pipeline_times(demanded, amounts, least, gpu, launch_us, time_us)

@@ -117,7 +117,7 @@ def _elements(demand: KernelDemand, access: AccessDemand | None, written: bool =
     """Elements of an argument that a launch touches."""
     table = demand.likely_written_footprints if written else demand.likely_read_footprints
     if access is None or access.argument is None or access.name in demand.unlocated or access.name not in table:
-        raise NoFamilyError("it is not known which bytes of its operands it touches")
+        raise NoFamilyError("the addresses of its accesses are unknown")
     return table[access.name] / element_bytes(access.element)
 
 

@@ -11,7 +11,7 @@ from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.kernel import AMD_OPTIONS, OPTION_NAMES, Target
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.costs import input_type
-from advisor.compiled.demand.counted import Counted
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.inference import UNKNOWN_STAGES
 from advisor.compiled.launches.inductor import inductor_launches
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, inspect_launch
@@ -39,23 +39,23 @@ def is_compiled_target(text: str) -> bool:
     return is_kernel_target(text) or (text.endswith(".py") and Path(text).is_file()) or is_launch_record(text)
 
 
-def targets_from(text: str, asked: LaunchOptions | None = None, gpu: GpuSpec | None = None) -> list[KernelTarget]:
+def targets_from(text: str, launch_options: LaunchOptions | None = None, gpu: GpuSpec | None = None) -> list[KernelTarget]:
     """The launches a TARGET stands for.
 
     Args:
         text: FILE.py::KERNEL, a record, or a file of TorchInductor's.
-        asked: What is said of the launch, for kernels in files.
+        launch_options: What is said of the launch, for kernels in files.
         gpu: The GPU it is for, where the grid depends on it.
 
     Raises:
         UsageError, InputError, NothingMatchedError: It is none, or cannot be read.
     """
-    asked = asked or LaunchOptions()
+    launch_options = launch_options or LaunchOptions()
     if is_kernel_target(text):
-        return launches(*open_kernel(text), asked, gpu)
+        return launches(*open_kernel(text), launch_options, gpu)
     if text.endswith(".py") and not is_launch_record(text):
-        return _of_file(text, asked, gpu)
-    if asked != LaunchOptions():
+        return _of_file(text, launch_options, gpu)
+    if launch_options != LaunchOptions():
         raise UsageError("options of a launch are for a kernel in a file", text, "FILE.py::KERNEL", "leave them out: a record has them all")
     if is_launch_record(text):
         return targets_recorded(record_target(text))
@@ -68,31 +68,33 @@ MOST_TRIED = 300
 
 def targets_recorded(recorded: Sequence[RecordedKernel]) -> list[KernelTarget]:
     """Launches of a record as targets, each with what its autotuner tried in its place."""
-    found: list[KernelTarget] = []
+    targets: list[KernelTarget] = []
     left = MOST_TRIED
-    for each in recorded:
-        others = [launch for launch in each.tried if launch.given != each.launch.given][:left]
+    for item in recorded:
+        others = [launch for launch in item.tried if launch.given != item.launch.given][:left]
         left -= len(others)
         main = KernelTarget(
-            id=each.id, launch=each.launch, source=_recorded(each), count=each.count, measured_us=each.time_us, device=each.device
+            id=item.id, launch=item.launch, source=_recorded(item), count=item.count, measured_us=item.time_us, device=item.device
         )
-        found.append(replace(main, space=each.id, chosen=True) if others else main)
+        targets.append(replace(main, space=item.id, chosen=True) if others else main)
         for number, launch in enumerate(others):
-            found.append(KernelTarget(id=f"{each.id}-config{number}", launch=launch, source="a trial of its autotuner", space=each.id))
-    return found
+            targets.append(KernelTarget(id=f"{item.id}-config{number}", launch=launch, source="a trial of its autotuner", space=item.id))
+    return targets
 
 
-def _of_file(text: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
+def _of_file(text: str, launch_options: LaunchOptions, gpu: GpuSpec | None) -> list[KernelTarget]:
     """Every kernel of a file: those that somebody wrote, or those that TorchInductor generated, which take no options but one by one."""
     source = read_source(text)
     kernels = source.launched
     if not kernels or any(function.inductor is not None for function in source.functions.values()):
-        found = [KernelTarget(id=launch.kernel, launch=launch) for launch in inductor_launches(text)]
-        if asked != LaunchOptions():
-            raise UsageError("options of a launch are for one kernel of a file", text, f"{text}::{found[0].id}", "name the kernel after ::")
-        return found
+        targets = [KernelTarget(id=launch.kernel, launch=launch) for launch in inductor_launches(text)]
+        if launch_options != LaunchOptions():
+            raise UsageError(
+                "options of a launch are for one kernel of a file", text, f"{text}::{targets[0].id}", "name the kernel after ::"
+            )
+        return targets
     source = source.on(*gpu.triton_target[:2]) if gpu is not None else source
-    given = options_by_kernel(source, kernels, asked)
+    given = options_by_kernel(source, kernels, launch_options)
     return [target for kernel in kernels for target in launches(*source.named(kernel), given[kernel], gpu)]
 
 
@@ -107,8 +109,8 @@ def until_sized(targets: Sequence[KernelTarget]) -> tuple[list[KernelTarget], li
     for target in targets:
         if target.space is not None and target.space not in sized and (target.chosen or target.space not in first):
             first[target.space] = target
-    kept = [each for each in targets if each.space is None or each.space in sized or first[each.space] is each]
-    return kept, [each for each in targets if each not in kept]
+    kept = [item for item in targets if item.space is None or item.space in sized or first[item.space] is item]
+    return kept, [item for item in targets if item not in kept]
 
 
 def _recorded(kernel: RecordedKernel) -> str:
@@ -138,20 +140,20 @@ def analyse_targets(
         counted: What was counted of others.
         judge: Of an inspected launch on a GPU with a cache state, the analysis.
     """
-    found: dict[int, KernelAnalysis | Unreadable] = {}
+    analyses: dict[int, KernelAnalysis | Unreadable] = {}
     counted = counted or Counted()
     with borrowed(workers) as pool, ThreadPoolExecutor(max_workers=pool.size) as threads:
         waiting = {threads.submit(_analyse, target, gpu, cache, pool, counted, judge): i for i, target in enumerate(targets)}
         try:
             for done, future in enumerate(as_completed(waiting), start=1):
-                found[waiting[future]] = future.result()
+                analyses[waiting[future]] = future.result()
                 if progress is not None:
                     progress(done, len(targets))
         except BaseException:
             for future in waiting:
                 future.cancel()
             raise
-    return [(target, found[i]) for i, target in enumerate(targets)]
+    return [(target, analyses[i]) for i, target in enumerate(targets)]
 
 
 def _analyse(target: KernelTarget, gpu: GpuSpec, cache: str, workers: Pool, counted: Counted, judge: Judge) -> KernelAnalysis | Unreadable:
@@ -192,7 +194,8 @@ def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
         for n, v in inspection.launch.given.scalars.items()
         if isinstance(v, int) and not isinstance(v, bool) and v > 0 and "stride" not in n
     }
-    sizes = sizes or {"programs": max(demand.programs, 1)}
+    if not sizes or inspection.launch.grid is None:  # without a grid one program is counted, whatever the sizes
+        sizes = {"programs": max(demand.programs, 1)}
     types = inspection.compiled.signature.values()
     kinds = [t[1:] for t in types if t.startswith(("*fp", "*bf"))] + ["int8" for t in types if t in ("*i8", "*u8")] + ["fp32"]
     dtype = input_type(demand.main_tensor_type or kinds[0])
@@ -239,7 +242,7 @@ def launch_report(
     gap = analysis.gap_parts
     if measured is not None:
         rest = measured.us - (analysis.predicted.us if analysis.predicted is not None else analysis.bound.us)
-        note = f"measured {'slower' if rest >= 0 else 'faster'} than predicted" if analysis.predicted else "nothing is predicted of it"
+        note = f"measured {'slower' if rest >= 0 else 'faster'} than predicted" if analysis.predicted else "it has no prediction"
         gap = (*gap, GapPart(cause="unexplained", us=rest, origin="measured", note=note))
     faults: tuple[str, ...] = ()
     if measured is not None and measured.us < analysis.config_bound.us:

@@ -1,21 +1,25 @@
-"""What passes one thing after another in a launch without matrix products: the cold start, and in each CTA loads, reductions, stores.
+"""The pipelines of a launch of compiled code as a table, and what passes one thing after another in it.
 
-A dozen constants, fitted to measured launches (`advisor train`, folder of `any_kernel`) and stored in `ceilings/kernels.json`. They see the
-compiled code and the GPU, never a kernel's name.
-"""
+The latter holds for launches without matrix products: the cold start, and in each CTA loads, reductions, stores. A dozen constants, fitted
+to measured launches (`advisor train`, folder of `any_kernel`) and stored in `ceilings/kernels.json`. They see the compiled code and the
+GPU, never a kernel's name."""
 
 from __future__ import annotations
 
 import functools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from advisor.gpus.hardware import GpuSpec
+from advisor.pipelines.bound import Bound, least_launch_us, share_of_least, throughput_per_us
 from advisor.pipelines.columns import column
-from advisor.pipelines.demand import Phases
+from advisor.pipelines.demand import Demand, Phases
 from advisor.pipelines.schedule import DRAM_LATENCY_US, L2_LATENCY_US
+from advisor.result.schema import PIPELINE_UNITS, PIPELINES, PipelineTime
 from advisor.system.resources import folder
 
 GDDR = ("6.1", "7.5", "8.6", "8.9", "12.0", "12.1")
@@ -57,16 +61,16 @@ class Constants:
 
     def phases(self, chain: Chain, gpu: GpuSpec, cache: str) -> Phases:
         """The phases of a launch on `gpu`: alone and cold, or warm in a graph of them (NVIDIA's, whose were measured)."""
-        values, own = self.values, gpu.compute_capability
+        values, capability = self.values, gpu.compute_capability
         warm = "warm " if cache != "cold" and gpu.vendor == "nvidia" else ""
         if warm:
             start: float | None = values["warm start_us"]
         elif cache == "cold":
-            start = values["start"] * 100 * gpu.num_sms / gpu.max_clock_mhz * math.exp(values.get(f"start {own}", 0.0))
-            start += values["amd_start_us"] * math.exp(values.get(f"start {own}", 0.0)) * (gpu.vendor == "amd")
+            start = values["start"] * 100 * gpu.num_sms / gpu.max_clock_mhz * math.exp(values.get(f"start {capability}", 0.0))
+            start += values["amd_start_us"] * math.exp(values.get(f"start {capability}", 0.0)) * (gpu.vendor == "amd")
         else:
             start = None
-        share = values["dram"] + values["gddr"] * (own in GDDR) + values.get(f"dram {own}", 0.0)
+        share = values["dram"] + values["gddr"] * (capability in GDDR) + values.get(f"dram {capability}", 0.0)
         round_us = values[f"{warm}round_us"] * (chain.from_dram + (1 - chain.from_dram) * L2_LATENCY_US / DRAM_LATENCY_US)
         serial = values[f"{warm}cta_us"] + round_us * (chain.rounds - 1) + values[f"{warm}reduce_us"] * chain.reductions
         return Phases(
@@ -98,3 +102,49 @@ def shipped() -> Constants:
 def read_constants(stored: Mapping[str, Mapping[str, object]]) -> Constants:
     """The constants as they are stored."""
     return Constants(values=stored["values"], errors={name: tuple(ends) for name, ends in stored["errors"].items()})  # type: ignore[arg-type, misc]
+
+
+def pipeline_times(
+    demanded: Demand,
+    least: Mapping[str, np.ndarray],
+    bound: Bound,
+    gpu: GpuSpec,
+    launch_us: float,
+    time_us: Callable[[str, float, float, float | None], float],
+) -> tuple[PipelineTime, ...]:
+    """Demand of the configuration and least work of the problem on every pipeline, and microseconds of each at full throughput.
+
+    Args:
+        demand: Demand of the configuration, one row.
+        least: Least amount of the problem by pipeline, [1].
+        bound: Of the problem, one row.
+        gpu: On what.
+        launch_us: Of the launch as it is.
+        time_us: Time of a pipeline by its name, rate per microsecond, total demand, and that of the busiest SM (None: SMs share it).
+    """
+    rates = throughput_per_us(gpu, demanded.tensor_dtype)
+    totals, busiest = demanded.totals(), demanded.busiest_sm(gpu.num_sms)
+    out = []
+    for name in PIPELINES:
+        rate, demand, of_problem, busy = 0.0, 1.0, 1.0, None
+        if name == "launch":
+            us, problem_us = launch_us, least_launch_us(gpu)
+        else:
+            rate, demand = rates[name], float(totals[name].flat[0])
+            busy = float(busiest[name].flat[0]) if name in busiest else None
+            share = share_of_least(name, float(least[name].flat[0]), demand)
+            of_problem = float(least[name].flat[0]) * share
+            us, problem_us = time_us(name, rate, demand, busy), float(bound.times_us[name].flat[0]) * share
+        out.append(
+            PipelineTime(
+                pipeline=name,
+                unit=PIPELINE_UNITS[name],
+                demand=demand,
+                problem_demand=of_problem,
+                busiest_sm_demand=busy,
+                throughput_per_s=rate * 1e6,
+                time_us=us,
+                problem_time_us=problem_us,
+            )
+        )
+    return tuple(out)

@@ -49,7 +49,7 @@ def quantity(value: float) -> str:
 def as_json(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis | None, findings: Sequence[Finding]) -> dict[str, Any]:
     """The inspection as a JSON object; amounts are of the whole launch, in FLOP, operations and bytes."""
     compiled, demand = inspection.compiled, inspection.demand
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "kernel": compiled.name,
         "file": str(inspection.launch.source.path),
         "target": compiled.target.name,
@@ -79,7 +79,7 @@ def as_json(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis |
         "assumptions": list(inspection.assumptions),
         "findings": [dataclasses.asdict(f) for f in findings],
     }
-    return found if analysis is None else {**found, **_on_gpu(analysis)}
+    return document if analysis is None else {**document, **_on_gpu(analysis)}
 
 
 def _totals(demand: KernelDemand) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def as_text(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis |
             *(_times(analysis) if analysis is not None else ()),
             *_source_lines(inspection),
             *_findings(findings),
-            *(("", "Not given, or not known", *(f"  {text}" for text in inspection.assumptions)) if inspection.assumptions else ()),
+            *(("", "Not specified, or unknown", *(f"  {text}" for text in inspection.assumptions)) if inspection.assumptions else ()),
         ]
     )
 
@@ -195,7 +195,7 @@ def _amounts(demand: KernelDemand) -> list[str]:
     if demand.atomic_bytes:
         rows.append(("atomics", f"{quantity(demand.atomic_bytes)}B"))
     for loop in demand.loops:
-        why = f", not known: {'; '.join(loop.reasons)}" if loop.reasons else ""
+        why = f", unknown: {'; '.join(loop.reasons)}" if loop.reasons else ""
         rows.append((f"loop at line {loop.line}", f"{loop.mean_trips:.4g} trips{why}"))
     for kind in demand.classes:
         rows.append(

@@ -29,7 +29,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
     """What each line of the author's asks for, the whole launch together, in the order of the source."""
     inspection, gpu = analysis.inspection, analysis.gpu
-    rates = throughput_per_us(gpu, analysis.asked.tensor_dtype)
+    rates = throughput_per_us(gpu, analysis.demand.tensor_dtype)
     fp64 = gpu.fma_flop_per_clock_per_sm.get("fp64") or gpu.fma_flop_per_clock_per_sm["fp32"]
     demand: dict[tuple[str, int], dict[str, float]] = {}
 

@@ -28,20 +28,20 @@ ADVICE: dict[str, str] = {
     "edge-padding": "Choose blocks that divide the sizes",
     "operand-traffic": "Read the operands less often",
     "group-size-l2": "Change the order of the tiles",
-    "smem-bound": "Take load off shared memory",
+    "smem-bound": "Move less data through shared memory",
     "few-stages": "Hide the loads behind a deeper pipeline",
     "low-occupancy": "Fit more CTAs on an SM",
     "tile-below-matrix-instruction": "Use the faster matrix instruction",
     "k-loop-shorter-than-pipeline": "Shorten the software pipeline",
-    "clamped-block-k": "Write the BLOCK_SIZE_K that runs",
+    "clamped-block-k": "Write the BLOCK_SIZE_K that the launcher uses",
     "entry-far-from-m": "Add entries for the sizes that have none",
     "index-arithmetic": "Do less arithmetic on indices and masks",
-    "packable-loads": "Load what lies side by side as words",
+    "packable-loads": "Load adjacent elements as words",
     "scalar-loads": "Load scalars once",
-    "single-stage-loop": "Load ahead, with more stages",
+    "single-stage-loop": "Prefetch with more stages",
     "block-exceeds-registers": "Split the block",
     "masked-lanes": "Cover the length with a smaller block",
-    "small-programs": "Give each program more to do",
+    "small-programs": "Give each program more work",
 }
 """What to do about a rule, in the imperative."""
 
@@ -92,11 +92,11 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
         else:
             cures += _best(
                 [
-                    _Cure(launch=each, finding=f, us=f.net_saving_us)
-                    for each in group
-                    if not _faulty(each)
-                    for f in each.findings
-                    if f.net_saving_us is not None and each.id not in settled
+                    _Cure(launch=item, finding=f, us=f.net_saving_us)
+                    for item in group
+                    if not _faulty(item)
+                    for f in item.findings
+                    if f.net_saving_us is not None and item.id not in settled
                 ],
                 group,
             )
@@ -111,18 +111,18 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
                 ],
                 [launch],
             )
-    found: list[Action] = []
+    proposed: list[Action] = []
     broken = [(launch, f) for launch in launches for f in launch.findings if f.rule == "cannot-launch" and f.severity == "error"]
     if broken:
-        found.append(_repair(broken))
+        proposed.append(_repair(broken))
     if gains:
-        found.append(_change(gains))
+        proposed.append(_change(gains))
     by_rule: dict[str, list[_Cure]] = {}
     for cure in cures:
         by_rule.setdefault(cure.finding.rule, []).append(cure)
-    found += [_cure(rule, group) for rule, group in by_rule.items()]
-    found.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
-    return tuple(found[:MOST])
+    proposed += [_cure(rule, group) for rule, group in by_rule.items()]
+    proposed.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
+    return tuple(proposed[:MOST])
 
 
 def _faulty(launch: LaunchReport) -> bool:
@@ -226,12 +226,12 @@ def _measured_against_predicted(gains: list[_Gain]) -> str:
         return ""
     rest = sum(gain.us for gain in gains) - sum(gain.us for gain, *_ in mixed)
     like = rest + sum(predicted.us - then.us for _, _, predicted, then in mixed if predicted is not None)
-    said = phrase("action.mixed", origin=mixed[0][1].origin, us=_signed(like))
+    text = phrase("action.mixed", origin=mixed[0][1].origin, us=_signed(like))
     known = [(now.us, then.low_us, then.high_us) for _, now, _, then in mixed if then.low_us is not None and then.high_us is not None]
     if len(known) == len(mixed):
         least, most = (rest + sum(now - ends[side] for now, *ends in known) for side in (1, 0))
-        said += " " + phrase("action.between", least=_signed(least), most=_signed(most))
-    return said
+        text += " " + phrase("action.between", least=_signed(least), most=_signed(most))
+    return text
 
 
 def _signed(us: float) -> str:
@@ -266,8 +266,11 @@ def _configs(gains: list[_Gain]) -> list[str]:
 
 def _snippet(gains: list[_Gain]) -> str:
     """All that is recommended, to paste: entries of a table, or `triton.Config`s."""
-    found = _entries(gains)
-    listed = {table: ",\n".join(f'"{m}": {json.dumps(found[table][m], indent=4)}' for m in sorted(found[table])) for table in sorted(found)}
+    by_table = _entries(gains)
+    listed = {
+        table: ",\n".join(f'"{m}": {json.dumps(by_table[table][m], indent=4)}' for m in sorted(by_table[table]))
+        for table in sorted(by_table)
+    }
     entries = "\n\n".join(f"{table} table:\n{text}" if table else text for table, text in listed.items())
     return entries or "\n".join(_labelled_configs(gains))
 

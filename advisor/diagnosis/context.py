@@ -141,7 +141,7 @@ class LaunchContext:
         return max(self.now_us - self.bound_us, 0.0)
 
     @property
-    def asked(self) -> Demand:
+    def launch_demand(self) -> Demand:
         """The demand, for rules that need `configuration`."""
         if self.demand is None:
             raise ValueError("no demand: a rule that uses it must need 'configuration'")
@@ -166,7 +166,7 @@ class LaunchContext:
         """Microseconds above the bound by the analytical model, by cause, unscaled; computed once, for most rules ask."""
         if self._memory.divided is None:
             least = self.bound.times_us["dram"] * throughput_per_us(self.gpu, None)["dram"]
-            parts = {cause: first(us) for cause, us in pipelines.gap(self.asked, self.gpu, self.bound.us, least).items()}
+            parts = {cause: first(us) for cause, us in pipelines.gap(self.launch_demand, self.gpu, self.bound.us, least).items()}
             self._memory.divided = {cause: max(us, 0.0) for cause, us in parts.items() if math.isfinite(us)}
         return self._memory.divided
 
@@ -195,10 +195,10 @@ class LaunchContext:
         """
         if self.configuration is None:
             raise ValueError("no configuration: a rule that asks what-if must need 'configuration'")
-        asked = self.asked
+        changed = self.launch_demand
         if changes or problem is not None:
-            asked = self._demand(problem or self.problem, change(self.configuration, changes))
-        return self.scale * first(pipelines.latency_us(asked, self.gpu))
+            changed = self._demand(problem or self.problem, change(self.configuration, changes))
+        return self.scale * first(pipelines.latency_us(changed, self.gpu))
 
     def _demand(self, problem: Problem, configuration: Configuration) -> Demand:
         batch = pipelines.configuration_batch([configuration])
@@ -245,8 +245,8 @@ class LaunchContext:
             relax: Causes (`pipelines.schedule.CAUSES`) that cost nothing.
             demand: Fields of `Demand` as they were without the cause.
         """
-        asked = replace(self.asked, **demand) if demand else self.asked
-        saved = (self.analytical_us or 0.0) - first(pipelines.latency_us(asked, self.gpu, relax))
+        demanded = replace(self.launch_demand, **demand) if demand else self.launch_demand
+        saved = (self.analytical_us or 0.0) - first(pipelines.latency_us(demanded, self.gpu, relax))
         return self.excess * max(saved, 0.0) if math.isfinite(saved) else 0.0
 
     def matters(self, saving_us: float, better: Change | None = None) -> bool:

@@ -41,7 +41,7 @@ def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
     if not context.runs or context.demand is None:
         if measured is None:
             return ()
-        return (GapPart(cause="unexplained", us=measured - bound, origin=origin, note="nothing is predicted of it"),)
+        return (GapPart(cause="unexplained", us=measured - bound, origin=origin, note="it has no prediction"),)
     total = context.current_us - bound
     if total < 0:
         if measured is None:
@@ -140,25 +140,25 @@ REMEDIES: dict[str, str] = {
     "unreadable": "restore the file or tune it again",
     "bad-entry": "correct the entry or tune it again",
     "not-ours": "nothing: the advisor has no model of that kernel",
-    "unreachable-name": "rename the file to what the serving stack asks for, or remove it",
+    "unreachable-name": "rename the file to the name that the serving stack loads, or remove it",
     "device-alias": "ship a copy under every name that drivers report",
-    "duplicate-key": "remove all of them but the one that is meant",
+    "duplicate-key": "remove all duplicates",
     "unknown-gpu": "describe it in a TOML file (ceilings/README.md), or correct the name",
-    "unknown-dtype": "correct the name, or say with --dtype what to reckon with",
+    "unknown-dtype": "correct the name, or specify --dtype",
     "refused-dtype": "serve bf16 there, or fp8 weights through a kernel that unpacks them (Marlin)",
     "does-not-fit": "fewer num_stages or smaller blocks",
-    "num-warps": "take 4 or 8 warps",
-    "num-ctas": "leave out num_ctas, or take 2, 4 or 8 where the GPU has clusters",
-    "shallow-dot": "take the next larger BLOCK_SIZE_K, or tune it again",
-    "clamped-block-k": "write the value that runs, and tune the rest again with it",
-    "raised-block-k": "write the value that runs, and tune the rest again with it",
+    "num-warps": "use 4 or 8 warps",
+    "num-ctas": "remove num_ctas, or use 2, 4 or 8 where the GPU has clusters",
+    "shallow-dot": "use the next larger BLOCK_SIZE_K, or tune it again",
+    "clamped-block-k": "write the value that the launcher uses, and tune the others again",
+    "raised-block-k": "write the value that the launcher uses, and tune the others again",
     "wrong-scales": "set BLOCK_SIZE_K to the quantization block or a divisor of it",
     "unknown-option": "remove the option, or tune on this GPU",
-    "split-k": "leave SPLIT_K out, or set it to 1 where the kernel asks for it",
+    "split-k": "remove SPLIT_K, or set it to 1 where the kernel has it",
     "hole": "add entries between the two keys",
     "starts-late": "add entries for fewer tokens, where decoding runs",
     "stops-early": "add entries for more tokens, where prefill runs",
-    "copied": "tune for this GPU or shape, unless the copy is meant",
+    "copied": "tune for this GPU or shape, unless the copy is intended",
 }
 """What to do about each check of the audit."""
 

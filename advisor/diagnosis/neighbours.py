@@ -191,7 +191,7 @@ def _family(problem: Problem) -> str:
 
 def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) -> dict[str, list[int]]:
     """Other values of each parameter: rows of a tile over the whole range, the others within two doublings."""
-    found: dict[str, list[int]] = {}
+    alternatives: dict[str, list[int]] = {}
     for name, (low, high) in _RANGES[_family(problem)].items():
         now = configuration.parameters.get(name)
         if isinstance(now, bool) or not isinstance(now, int) or now < 1:
@@ -202,16 +202,16 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
         near: tuple[int, ...] = (now // 4, now // 2, now * 2, now * 4)
         if name in ("BLOCK_SIZE_M", "BLOCK_M"):  # a wrong number of rows is often far off: 256 where 16 are needed
             near = tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length()) if 1 << n != now)
-        found[name] = [v for v in near if low <= v <= high]
+        alternatives[name] = [v for v in near if low <= v <= high]
     group = configuration.parameters.get("GROUP_SIZE_M")
     if isinstance(group, int) and _family(problem) in ("gemm", "fused_moe"):
-        found["GROUP_SIZE_M"] = [v for v in _GROUPS if v != group]
+        alternatives["GROUP_SIZE_M"] = [v for v in _GROUPS if v != group]
     warps, stages = configuration.num_warps, configuration.num_stages
-    found["num_warps"] = [v for v in (warps // 2, warps * 2) if 1 <= v <= 16 and v * gpu.warp_size <= 1024]
+    alternatives["num_warps"] = [v for v in (warps // 2, warps * 2) if 1 <= v <= 16 and v * gpu.warp_size <= 1024]
     # ROCm pipelines in software with two stages or not at all.
     if gpu.vendor == "nvidia" and _family(problem) in ("gemm", "fused_moe", "attention"):
-        found["num_stages"] = [v for v in range(max(stages - 3, 1), stages + 3) if v != stages and 2 <= v <= 5]
-    return found
+        alternatives["num_stages"] = [v for v in range(max(stages - 3, 1), stages + 3) if v != stages and 2 <= v <= 5]
+    return alternatives
 
 
 def neighbourhood(

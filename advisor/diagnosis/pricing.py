@@ -79,11 +79,11 @@ class Pricing:
     def us(self, problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Predicted latency of each configuration. [c]"""
         columns = {**batch.parameters, "warps": batch.num_warps, "stages": batch.num_stages}
-        asked = repr(problem), *((name, values.tobytes()) for name, values in columns.items())
-        if asked not in self.priced:
+        key = repr(problem), *((name, values.tobytes()) for name, values in columns.items())
+        if key not in self.priced:
             us = self.predictor.predict(pipelines.problem_batch([problem]), batch, gpu).us
-            self.priced[asked] = np.broadcast_to(np.where(np.isfinite(us), us, np.inf), (len(batch),))
-        return self.priced[asked]
+            self.priced[key] = np.broadcast_to(np.where(np.isfinite(us), us, np.inf), (len(batch),))
+        return self.priced[key]
 
     def slower_us(self, batch: ConfigurationBatch, gpu: GpuSpec) -> dict[str, Array]:
         """Microseconds [c] that each configuration costs every other launch, by launch id; inf where it could not launch."""

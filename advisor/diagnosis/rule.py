@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from advisor.diagnosis.context import LaunchContext, Need, parameter_of
 from advisor.diagnosis.neighbours import Change
-from advisor.result import units
+from advisor.result.problem import microseconds as short_us
 from advisor.result.schema import Finding, Severity
 from advisor.system.phrases import phrase
 
@@ -17,14 +17,14 @@ LEAST_SHOWN_US = 0.005
 """Latencies are shown to a hundredth of a microsecond: less is no difference."""
 
 
-class Place(Protocol):
+class FindingScope(Protocol):
     """What a finding says of where it is: the scope, and the source that `file` and `line` are in."""
 
     def place(self, file: str | None, line: int | None) -> tuple[str, str | None, int | None]:
         """Scope, path and line."""
 
 
-Context = TypeVar("Context", bound=Place)
+Context = TypeVar("Context", bound=FindingScope)
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def rule(title: str, *needs: Need, changes_type: bool = False) -> Callable[[Call
     return made
 
 
-def found(
-    context: Place,
+def make_finding(
+    context: FindingScope,
     severity: Severity,
     title: str,
     *,
@@ -99,7 +99,7 @@ def found(
 
 def crashed(rule: Rule[Context], reason: str, scope: str) -> Finding:
     """The error finding of a rule that crashed: the run goes on."""
-    remedy = "a fault of the advisor: please report it with this page's result.json; the other findings stand"
+    remedy = "a fault of the advisor: report it with this page's result.json; other findings are valid"
     return Finding(rule=rule.id, severity="error", title=f"The rule {rule.id} crashed", evidence=reason, remedy=remedy, scope=scope)
 
 
@@ -119,7 +119,7 @@ def cured(
     saving = min(costs_us, context.saving(better.us)) if better is not None else 0.0
     if better is None or not context.matters(saving, better):
         return None
-    return found(
+    return make_finding(
         context,
         severity_of(context, saving),
         title,
@@ -176,7 +176,7 @@ def percent(share: float) -> str:
 
 def microseconds(us: float) -> str:
     """`12.3 µs`, with the digits that the surfaces show."""
-    return f"{units.microseconds(us)} µs"
+    return f"{short_us(us)} µs"
 
 
 def amount(value: float) -> str:

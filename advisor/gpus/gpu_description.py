@@ -144,14 +144,14 @@ def _check_range(value: Any, limits: tuple[float, float], key: str, origin: str,
         raise InputError(f"{origin}: {key}", got=shown, limit=limit, remedy="correct the figure and its unit")
 
 
-def check_sources(data: Mapping[str, Any], origin: str, *, own: bool) -> dict[str, str]:
-    """The source of each figure, by key; a user's `own` file may leave that out.
+def check_sources(data: Mapping[str, Any], origin: str, *, users: bool) -> dict[str, str]:
+    """The source of each figure, by key; a file of a user may leave that out.
 
     Raises:
         InputError: A figure has no source, or a source no figure.
     """
     given = [key for key in NUMERIC_KEYS if key in data]
-    if "sources" not in data and own:
+    if "sources" not in data and users:
         return dict.fromkeys(given, f"specified by {origin}")
     sources = data.get("sources", {})
     if not isinstance(sources, dict):
@@ -159,7 +159,7 @@ def check_sources(data: Mapping[str, Any], origin: str, *, own: bool) -> dict[st
     for key in given:
         text = sources.get(key)
         if not isinstance(text, str) or not text.strip():
-            hint = "say where the figure is from" + (", or leave out [sources] altogether" if own else "")
+            hint = "say where the figure is from" + (", or leave out [sources] altogether" if users else "")
             raise InputError(f"{origin}: sources.{key}", got=text, limit="a text", remedy=hint)
     for key in sources:
         if key not in given:

@@ -220,7 +220,7 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.lower().endswith(".toml"):
-        return _read(Path(name_or_path), own=True)
+        return _read(Path(name_or_path), users=True)
     gpu = match_device_name(text)
     if gpu is not None:
         return gpu
@@ -229,7 +229,7 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
     except (OSError, ValueError):  # too long for a path, or with a NUL in it
         is_file = False
     if is_file:
-        return _read(Path(text), own=True)
+        return _read(Path(text), users=True)
     if (reason := why_not_described(text)) is not None:
         raise UnknownGpuError(reason, got=text, limit="a GPU of NVIDIA or AMD (`advisor gpus`)", remedy="describe it in a TOML file")
     remedy = "list all with `advisor gpus`, or describe another in a file and pass it with `--gpu my.toml`"
@@ -280,8 +280,8 @@ def match_device_name(text: str) -> GpuSpec | None:
 @lru_cache(maxsize=256)
 def gpu_model(name: str) -> str:
     """One name per model, however CUDA, a path or a user spells it: the short one of `ceilings/`, else the name as it is."""
-    found = match_device_name(name)
-    return name if found is None else found.name
+    matched = match_device_name(name)
+    return name if matched is None else matched.name
 
 
 def normalise(name: str) -> str:
@@ -337,7 +337,7 @@ def _normalised_text(path: Path) -> str:
 @cache
 def _bundled(path: Path) -> tuple[GpuSpec, ...]:
     if path.name != CARDS:
-        return (_read(path, own=False),)
+        return (_read(path, users=False),)
     return tuple(_card(family, row) for family in _parsed(path)["families"] for row in family["cards"])
 
 
@@ -345,19 +345,19 @@ def _card(family: dict[str, Any], row: list[Any]) -> GpuSpec:
     """A card of a family: its row's figures, the rest as of the GPU it is `like`, whose L2 bandwidth, where the row has none, is scaled by
     the SMs."""
     like = _bundled(folder("ceilings") / f"{_separated(family['like']).replace('_', '-')}.toml")[0]
-    own = dict(zip(family["columns"], row, strict=True))
-    own["device_names"] = tuple(own["device_names"])
+    card = dict(zip(family["columns"], row, strict=True))
+    card["device_names"] = tuple(card["device_names"])
     sources = {key: f"as {like.name}: {text}" for key, text in like.sources.items()} | family["sources"]
-    if "l2_bytes_per_s" not in own:
-        own["l2_bytes_per_s"] = like.l2_bytes_per_s * own["num_sms"] / like.num_sms
-        scaled = f"derived: {like.name}'s {like.l2_bytes_per_s / 1e9:.0f} GB/s scaled by SMs ({own['num_sms']} / {like.num_sms})"
+    if "l2_bytes_per_s" not in card:
+        card["l2_bytes_per_s"] = like.l2_bytes_per_s * card["num_sms"] / like.num_sms
+        scaled = f"derived: {like.name}'s {like.l2_bytes_per_s / 1e9:.0f} GB/s scaled by SMs ({card['num_sms']} / {like.num_sms})"
         sources["l2_bytes_per_s"] = scaled
-    return replace(like, **own, sources=sources)
+    return replace(like, **card, sources=sources)
 
 
-def _read(path: Path, *, own: bool) -> GpuSpec:
-    """Reads one file; `own` files may leave out the sources."""
-    return _from_dict(_parsed(path), str(path), own=own)
+def _read(path: Path, *, users: bool) -> GpuSpec:
+    """Reads one file; files of users may leave out the sources."""
+    return _from_dict(_parsed(path), str(path), users=users)
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -366,7 +366,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     )
 
 
-def _from_dict(data: dict[str, Any], origin: str, *, own: bool) -> GpuSpec:
+def _from_dict(data: dict[str, Any], origin: str, *, users: bool) -> GpuSpec:
     known = [f.name for f in fields(GpuSpec)]
     for key in data:
         if key not in known:
@@ -377,7 +377,7 @@ def _from_dict(data: dict[str, Any], origin: str, *, own: bool) -> GpuSpec:
         if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
             raise InputError(f"{origin}: the key {f.name} is missing", limit=accepted(f.name), remedy=f"add {f.name} = …")
     values = dict(data)
-    values["sources"] = check_sources(data, origin, own=own)
+    values["sources"] = check_sources(data, origin, users=users)
     check_values(values, origin)  # before anything is converted, so that the message shows what the file says
     values["device_names"] = tuple(values["device_names"])
     values.update({key: float(values[key]) for key in REAL if values.get(key) is not None})

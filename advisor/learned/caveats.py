@@ -14,12 +14,12 @@ PRODUCTS = ("gemm", "attention", "w13", "w2")
 
 
 def unmeasured_vendor(gpus: Iterable[GpuSpec]) -> tuple[str, ...]:
-    """A sentence where a GPU is of a vendor that no measurement behind the shipped models is from; nothing for the others."""
+    """A sentence where a GPU is of a vendor of which next to nothing was measured; nothing for the others."""
     names = list(dict.fromkeys(gpu.name for gpu in gpus if gpu.vendor == "amd"))
     if not names:
         return ()
     specified = f"the figures of {', '.join(names)} are specified ones"
-    return (f"No AMD measurement is behind this: the models were fitted to NVIDIA GPUs, and {specified}.",)
+    return (f"Of AMD's Triton products only fp16 GEMMs of an MI250X were measured: intervals are as wide as those, and {specified}.",)
 
 
 def exact_products(problems: Iterable[Problem], gpu: GpuSpec) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from advisor.compiled.analysis import SOURCE, KernelAnalysis, kernel_analysis
 from advisor.compiled.demand.assembly import CodeFacts
 from advisor.compiled.demand.demand import read_demand
@@ -15,6 +17,7 @@ from advisor.compiled.ir.ir import parse
 from advisor.compiled.launches.launch import Inspection, inputs_of
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
+from advisor.learned.analytical import interval
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Configuration, GapPart, Latency
 
@@ -32,7 +35,7 @@ def launch_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     analysis = kernel_analysis(inspection, gpu, cache, facts)
     if analysis.predicted is None or inspection.launch.grid is None or not inspection.demand.total_tensor_flop:
         return analysis
-    learned = _as_family(inspection, gpu, cache)
+    learned = _as_family(inspection, gpu, cache) or _far_off(analysis.predicted, gpu)
     if learned is None:
         return analysis
     # The bound stays what it is: a prediction below it would be a fault of the model.
@@ -40,7 +43,9 @@ def launch_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     learned = replace(
         learned, us=max(learned.us, least), low_us=max(learned.low_us or 0.0, least), high_us=max(learned.high_us or 0.0, least)
     )
-    return replace(analysis, predicted=learned, gap_parts=_split(analysis, learned.us))
+    times = learned.us / analysis.predicted.us
+    doubt = None if analysis.doubt_us is None else (analysis.doubt_us[0] * times, analysis.doubt_us[1] * times)
+    return replace(analysis, predicted=learned, gap_parts=_split(analysis, learned.us), doubt_us=doubt)
 
 
 def analysed_alike(inspections: Sequence[Inspection], gpu: GpuSpec, cache: str = "warm") -> list[KernelAnalysis]:
@@ -79,6 +84,14 @@ def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | No
         high_us=max(float(said.high_us[0]), us * math.exp(LEAST_SPREAD)),
         coverage=said.coverage,
     )
+
+
+def _far_off(said: Latency, gpu: GpuSpec) -> Latency | None:
+    """What the analytical model says of a launch with products, where it is known to be far off; None on GPUs where it is not."""
+    if gpu.vendor != "amd":
+        return None
+    us, low, high = (float(each[0]) for each in interval(np.array([said.us]), gpu, products=True))
+    return replace(said, us=us, low_us=low, high_us=high)
 
 
 def _split(analysis: KernelAnalysis, us: float) -> tuple[GapPart, ...]:

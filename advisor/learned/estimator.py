@@ -223,6 +223,10 @@ class LearnedPredictor:
         configuration: ConfigurationBatch | None,
         at_least: float,
     ) -> Array:
+        if latency_us is None and not (
+            prediction.learned.any() or ceiling.learned.any()
+        ):  # one model's errors, whatever they are on the GPU
+            return self._analytical.p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
         plain = p_of_intervals(latency_us, prediction, ceiling, at_least)
         if configuration is not None:
             problem = as_expert(problem)
@@ -387,7 +391,7 @@ PREDICTORS = (
         "products that scale blocks, with a configuration: as an expert's, and its scale steps (`scaled_products.py`)",
         LearnedPredictor._as_scaled,
     ),
-    Source("a cold cache: what is said of the launch warm, and what the analytical model adds", LearnedPredictor._cold),
+    Source("a cold cache: the warm prediction plus the analytical model's difference", LearnedPredictor._cold),
     Source(
         "Triton launches with a configuration, of families and GPUs like those measured (`configured/`)",
         LearnedPredictor._as_configured,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines.dram import READ_SHARE, sustained_bytes_per_us
+from advisor.pipelines.memory import READ_SHARE, sustained_bytes_per_us
 from advisor.pipelines.power import sustained_flop_per_us
 from advisor.pipelines.tile import compute_pipeline, product_count
 

@@ -6,7 +6,6 @@ space must be filtered by the file's own `valid`.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import itertools
@@ -24,9 +23,9 @@ from advisor.gpus.gpu_description import FMA_DTYPES, TENSOR_DTYPES
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.batch import SIZES
 from advisor.python_source.described import kernel_problem, problem_dtype
+from advisor.python_source.source import read_source
 from advisor.result.schema import FAMILIES, Configuration, Problem
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
-from advisor.system.reading import read_bytes
 from advisor.system.resources import folder
 
 MAX_FILE_BYTES = 8_000_000
@@ -74,23 +73,12 @@ def read_kernels(file: str | Path) -> dict[str, dict[str, Any]]:
 @lru_cache(maxsize=64)
 def _read_kernels(file: str, _changed: int, _size: int) -> dict[str, dict[str, Any]]:
     path = Path(file)
-    try:
-        tree = ast.parse(read_bytes(path, path.name, "a kernel file", MAX_FILE_BYTES))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"{path.name}: is not Python ({type(error).__name__})", None, "a kernel file", _REMEDY) from None
-    literal = None
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        if any(isinstance(t, ast.Name) and t.id == "KERNELS" for t in targets):
-            literal = node.value  # type: ignore[attr-defined]
-    if literal is None:
+    source = read_source(path)
+    if "KERNELS" not in source.assignments:
         raise InputError(f"{path.name}: has no KERNELS literal", None, "KERNELS = {…}", _REMEDY)
-    try:
-        kernels = ast.literal_eval(literal)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise InputError(f"{path.name}: KERNELS is not a literal", None, "plain values only", _REMEDY) from None
-    if not isinstance(kernels, dict) or not kernels:
-        raise InputError(f"{path.name}: KERNELS", kernels, "a dictionary of kernel name to entry", _REMEDY)
+    if not (kernels := source.kernels_literal):
+        what = "a dictionary of kernel name to entry, with plain values only"
+        raise InputError(f"{path.name}: KERNELS is not a literal, or is empty", None, what, _REMEDY)
     for name, entry in kernels.items():
         missing = [key for key in _REQUIRED if not isinstance(entry, dict) or key not in entry]
         if missing:

@@ -97,6 +97,7 @@ _TYPES: dict[str, str] = {
     "OutOfResources": "out-of-resources",  # triton
     "CompilationError": "compile-error",
     "CompileTimeAssertionFailure": "compile-error",
+    "MLIRCompilationError": "compile-error",
     "PTXASError": "compile-error",
     "UnsupportedLanguageConstruct": "compile-error",
     "WrongOutputError": "wrong-output",
@@ -233,6 +234,17 @@ class Batch:
     def problem(self) -> Problem:
         """The problem all launches share."""
         return self.launches[0].problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One side of one round: samples in microseconds, and the state of the GPU while they were taken."""
+
+    samples_us: tuple[float, ...]
+    sm_clock_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    temperature_c: float | None = None
+    power_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from advisor.gpus.hardware import GpuSpec, gpu_model, match_device_name
 from advisor.measurement.kernel_file import KernelRef
-from advisor.measurement.launch import NotRecordedError
-from advisor.measurement.rounds import Timing
+from advisor.measurement.launch import NotRecordedError, Timing
 from advisor.result.schema import Configuration, Fingerprint, Problem, result_dtype
 from advisor.system.errors import InputError, UsageError
 
@@ -185,10 +184,6 @@ class RecordedDevice:
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> RecordedBench:
         """The rows of one problem."""
         return RecordedBench(self.recording, problem)
-
-    def measure_ceilings(self) -> dict[str, float]:
-        """A file has none."""
-        return {}
 
 
 class RecordedBench:

@@ -1,4 +1,4 @@
-"""Rounds: the sides of a batch timed once each, in random order, until enough rounds count.
+"""Measures one batch on one device, in this process: inputs, first launches, checks, then rounds in which every launch is timed once.
 
 Interleaving is what makes drift (clocks, temperature, a neighbour) hit all sides alike. Every sample is kept; a round that ran
 at too low a clock is kept too, with the reason why it does not count.
@@ -7,37 +7,133 @@ at too low a clock is kept too, with the reason why it does not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from advisor.measurement import statistics
+from advisor.measurement.devices.device import Bench, Device
+from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import Batch, Failure, Outcome, Timing, classify, is_fatal
 from advisor.result.schema import Round
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """One side of one round: samples in microseconds, and the state of the GPU while they were taken."""
-
-    samples_us: tuple[float, ...]
-    sm_clock_mhz: float | None = None
-    throttle: tuple[str, ...] = ()
-    temperature_c: float | None = None
-    power_w: float | None = None
-
+Report = Callable[[str, int | None], None]
+"""Told (stage, launch) before each step: whoever watches knows what hangs or crashes."""
 
 TimeSide = Callable[[int, int], Timing]
 """(side, round) -> what it gave."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideTimings:
-    """All rounds of one side."""
+class FatalFailure(Exception):  # noqa: N818
+    """Nothing can run in this process any more; `index` None: it was not one launch's doing."""
 
-    rounds: tuple[Round, ...]
-    throttle: tuple[str, ...]
-    temperature_c: float | None  # highest seen
-    power_w: float | None  # highest seen
+    def __init__(self, index: int | None, failure: Failure) -> None:
+        super().__init__(index, failure)
+        self.index, self.failure = index, failure
+
+
+class _RoundFailedError(Exception):
+    """A launch that ran before has failed: the others are timed once more, without it."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """The state of a batch that is being measured."""
+
+    device: Device
+    batch: Batch
+    report: Report
+    benches: dict[KernelRef, Bench] = field(default_factory=dict)
+    launched: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, Failure] = field(default_factory=dict)
+
+    def bench(self, index: int) -> Bench:
+        return self.benches[self.batch.launches[index].kernel]
+
+    def attempt(self, index: int, stage: str, step: Callable[[], Any], *, own: bool = True) -> Any:
+        """One step of one launch; a failure is written down, a fatal one ends the batch. `own`: it is the launch's doing."""
+        launch = index if own else None
+        self.report(stage, launch)
+        try:
+            return step()
+        except Exception as error:
+            failure = classify(error, stage)
+            if is_fatal(error, failure):
+                raise FatalFailure(launch, failure) from error
+            self.failures[index] = failure
+            return None
+
+    def prepare(self, index: int) -> None:
+        """Makes the inputs, launches once and checks what was written."""
+        batch, launch = self.batch, self.batch.launches[index]
+        if launch.kernel not in self.benches:
+            bench = self.attempt(index, "inputs", lambda: self.device.open(launch.kernel, batch.problem, batch.seed), own=False)
+            if bench is None:
+                return
+            self.benches[launch.kernel] = bench
+        bench = self.bench(index)
+        launched = self.attempt(index, "launch", lambda: bench.launch(launch.configuration))
+        if index not in self.failures:
+            self.attempt(index, "check", lambda: bench.check(launched))
+        if index not in self.failures:
+            self.launched[index] = launched
+
+    def time(self) -> dict[int, Outcome]:
+        """Rounds of every launch that ran and was right; the first one is timed twice where a noise floor is wanted."""
+        batch = self.batch
+        while self.launched:
+            owners = [*self.launched, *[*self.launched][: batch.floor]]
+
+            def time_side(side: int, number: int, owners: list[int] = owners) -> Timing:
+                index = owners[side]
+                replica = sum(batch.launches[other] == batch.launches[index] for other in owners[:side])
+                timing = self.attempt(index, "rounds", lambda: self.bench(index).time(self.launched[index], number, replica))
+                if timing is None:
+                    del self.launched[index]
+                    raise _RoundFailedError
+                return timing
+
+            try:
+                taken = measure_rounds(
+                    time_side,
+                    len(owners),
+                    rounds=batch.rounds,
+                    max_rounds=batch.max_rounds,
+                    seed=batch.seed,
+                    default_clock_mhz=self.device.default_clock_mhz,
+                    together=batch.together,
+                )
+            except _RoundFailedError:
+                continue
+            floor = statistics.noise_floor(taken[0].rounds, taken[-1].rounds) if batch.floor else None
+            return {index: replace(each, noise_floor=floor) for index, each in zip(self.launched, taken, strict=False)}
+        return {}
+
+    def outcome(self, index: int, timed: Outcome) -> Outcome:
+        """The outcome of a launch that was timed, kept up where that is asked for."""
+        bench, launched, seconds = self.bench(index), self.launched[index], self.batch.sustained_s
+        sustained = self.attempt(index, "sustained", lambda: bench.sustain(launched, seconds)) if seconds else None
+        if index in self.failures:
+            return Outcome(failure=self.failures[index])
+        return replace(timed, timer=bench.timer(launched), sustained=sustained)
+
+
+def run_batch(device: Device, batch: Batch, report: Report = lambda stage, index: None) -> list[Outcome]:
+    """One outcome per launch, in order.
+
+    Raises:
+        FatalFailure: The process (or its CUDA context) is of no use any more.
+    """
+    run = _Run(device=device, batch=batch, report=report)
+    try:
+        for index in range(len(batch.launches)):
+            run.prepare(index)
+        found = {index: run.outcome(index, timed) for index, timed in run.time().items()}
+        return [found[index] if index in found else Outcome(failure=run.failures[index]) for index in range(len(batch.launches))]
+    finally:
+        for bench in run.benches.values():
+            bench.close()
 
 
 def measure_rounds(
@@ -49,8 +145,7 @@ def measure_rounds(
     seed: int = 0,
     default_clock_mhz: float | None = None,
     together: bool = False,
-    before: Callable[[int, int], None] | None = None,
-) -> list[SideTimings]:
+) -> list[Outcome]:
     """Times `sides` sides in interleaved rounds.
 
     Args:
@@ -62,22 +157,17 @@ def measure_rounds(
         default_clock_mhz: Rounds below 75 % of it do not count; None: not known, all count. Where the power cap alone kept most
             rounds below, the GPU runs at no higher clock under load (L4: 72 W), and the rounds are judged by their own median clock.
         together: Extend all sides alike.
-        before: Told (side, round) before each timing.
     """
     generator = np.random.default_rng(seed)
-    taken: list[list[Round]] = [[] for _ in range(sides)]
     timings: list[list[Timing]] = [[] for _ in range(sides)]
+    taken: list[list[Round]] = []
     waiting = list(range(sides))
     number = 0
     while waiting and number < max_rounds:
         for side in (waiting[i] for i in generator.permutation(len(waiting))):
-            if before is not None:
-                before(side, number)
-            timing = time_side(side, number)
-            timings[side].append(timing)
-            taken[side].append(_round(timing, default_clock_mhz))
+            timings[side].append(time_side(side, number))
         number += 1
-        if number >= rounds:
+        if number >= min(rounds, max_rounds):
             reference = _reference_clock_mhz(timings, default_clock_mhz)
             taken = [[_round(timing, reference) for timing in of_side] for of_side in timings]
             waiting = [side for side in range(sides) if not _settled(taken[side], rounds)]
@@ -112,10 +202,10 @@ def _settled(rounds: Sequence[Round], needed: int) -> bool:
     return interval is not None and interval[2] - interval[1] <= 2 * statistics.TAU * interval[0]
 
 
-def _side(rounds: list[Round], timings: list[Timing]) -> SideTimings:
+def _side(rounds: list[Round], timings: list[Timing]) -> Outcome:
     temperatures = [t.temperature_c for t in timings if t.temperature_c is not None]
     powers = [t.power_w for t in timings if t.power_w is not None]
-    return SideTimings(
+    return Outcome(
         rounds=tuple(rounds),
         throttle=tuple(sorted({reason for t in timings for reason in t.throttle})),
         temperature_c=max(temperatures, default=None),

@@ -1,12 +1,13 @@
 """Runs batches, in order as far as they are compiled: one worker on the GPU, others compiling what comes next, and a watch on all of them.
 
 A launch that faults, hangs or crashes costs its worker; the failure is written down, a new worker measures the rest of the batch,
-and the run goes on.
+and the run goes on. What workers do (`measure`, `compile_ahead`, …) are jobs of `system.jobs`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -17,13 +18,119 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from advisor.measurement import worker as jobs
-from advisor.measurement.batch_run import run_batch
-from advisor.measurement.devices.device import DeviceSpec, open_device
-from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Failure, Launch, Outcome
-from advisor.measurement.worker import DeviceDescription
+from advisor.compiled.compiler.worker import answer_for
+from advisor.compiled.recorder.hook import TORCH_NAMES
+from advisor.measurement.devices.device import Device, DeviceSpec, open_device
+from advisor.measurement.kernel_file import KernelRef, function_of, load_module
+from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Failure, Launch, Outcome, classify
+from advisor.measurement.rounds import FatalFailure, run_batch
+from advisor.python_source.described import kernel_problem
+from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import MeasurementError, NoGpuError
-from advisor.system.jobs import Worker
+from advisor.system.jobs import Say, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDescription:
+    """A device's description of itself; `target` is Triton's, None where `ceilings/` does not describe the GPU."""
+
+    gpu: str
+    fingerprint: Fingerprint
+    target: tuple[Any, ...] | None
+
+
+_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]>")
+
+
+def _argument(value: Any) -> Any:
+    """A stand-in for one argument that a kernel file's `arguments` describes."""
+    import torch
+    from triton.runtime.jit import MockTensor
+
+    if not isinstance(value, str):
+        return value
+    if value.startswith("*"):
+        return MockTensor(getattr(torch, TORCH_NAMES[value[1:].removeprefix("k")]))
+    if found := _DESCRIPTOR.fullmatch(value):
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        block = [int(size) for size in found[2].split(",")]
+        strides = [1]
+        for size in reversed(block[1:]):
+            strides.insert(0, strides[0] * max(size, 16))
+        return TensorDescriptor(MockTensor(getattr(torch, TORCH_NAMES[found[1]])), block, strides, block)
+    return value  # a constexpr that is a text
+
+
+def use_offline_target(backend: str, architecture: int | str, warp_size: int) -> None:
+    """Tells Triton, in this process, to compile for this target; no GPU is looked for from here on."""
+    from triton.backends.compiler import GPUTarget
+
+    answer_for(GPUTarget(backend, architecture, warp_size))
+
+
+def _compute_capability() -> str:
+    """The capability of the target that Triton compiles for, as `GpuSpec` has it: "9.0", or "gfx942"."""
+    from triton.runtime import driver
+
+    target = driver.active.get_current_target()
+    return f"{target.arch // 10}.{target.arch % 10}" if target.backend == "cuda" else str(target.arch)
+
+
+def compile_launch(kernel: KernelRef, problem: Problem, configuration: Configuration) -> bool:
+    """Compiles one launch into Triton's disk cache; False where the kernel file does not say its arguments.
+
+    `use_offline_target` comes first. Raises what the compiler raises.
+    """
+    describe = function_of(kernel, "arguments")
+    if describe is None:
+        return False
+    flat = configuration.flat()
+    asked = kernel_problem(problem, _compute_capability())
+    values = {name: _argument(value) for name, value in describe(asked, flat).items()}
+    getattr(load_module(kernel.file), kernel.function).warmup(grid=(1,), **{**flat, **values})
+    return True
+
+
+_devices: list[Device] = []  # of this process: one, once it was opened
+
+
+def _opened(say: Say, spec: DeviceSpec) -> Device:
+    if not _devices:
+        say("stage", "open", None)
+        _devices.append(open_device(spec))
+    return _devices[0]
+
+
+def describe(say: Say, spec: DeviceSpec) -> DeviceDescription:
+    """A job: the device's description of itself."""
+    device = _opened(say, spec)
+    target = None if device.gpu is None else device.gpu.triton_target
+    return DeviceDescription(gpu=device.gpu_name, fingerprint=device.fingerprint(), target=target)
+
+
+def measure(say: Say, spec: DeviceSpec, batch: Batch) -> list[Outcome] | None:
+    """A job: one outcome per launch; None where the process is of no use any more, after ("fatal", launch, failure)."""
+    try:
+        return run_batch(_opened(say, spec), batch, lambda stage, launch: say("stage", stage, launch))
+    except FatalFailure as error:
+        say("fatal", error.index, error.failure)
+        return None
+
+
+def compile_ahead(say: Say, target: tuple[Any, ...], launch: Launch) -> Failure | None:
+    """A job: compiles a launch; why the compiler refuses it.
+
+    Only what is surely the compiler's verdict counts; anything else (a kernel file whose `arguments` is off, say) is left to the launch.
+    """
+    try:
+        use_offline_target(*target)
+        compile_launch(launch.kernel, launch.problem, launch.configuration)
+        return None
+    except Exception as error:
+        failure = classify(error, "compile-ahead")
+        return replace(failure, stage="compile") if failure.kind == "compile-error" else None
+
 
 T = TypeVar("T")
 MAX_COMPILE_WORKERS = 16
@@ -135,17 +242,7 @@ class Scheduler:
     def _describe(self) -> DeviceDescription:
         if self._device is not None:
             return DeviceDescription(gpu=self._device.gpu_name, fingerprint=self._device.fingerprint(), target=None)
-        return self._ask(jobs.describe, self.limits.open_s)
-
-    def measure_ceilings(self, timeout_s: float = 120.0) -> dict[str, float]:
-        """The device's own ceilings (`ceilings.FIGURES`).
-
-        Raises:
-            MeasurementError: It does not answer, or fails.
-        """
-        if self._device is not None:
-            return self._device.measure_ceilings()
-        return self._ask(jobs.measure_ceilings, timeout_s)
+        return self._ask(describe, self.limits.open_s)
 
     def _ask(self, job: Callable[..., T], timeout_s: float) -> T:
         """What a job of the worker returns that is no batch."""
@@ -245,7 +342,7 @@ class Scheduler:
             return
         batch = replace(running.batch, launches=tuple(running.batch.launches[i] for i in running.indices))
         running.stage, running.launch = "open", None
-        self._gpu_worker().send(jobs.measure, self.spec, batch)
+        self._gpu_worker().send(measure, self.spec, batch)
         self._worker_deadline = self.clock() + self.limits.open_s
 
     def _finish(self, running: _Running) -> tuple[Batch, list[Outcome]]:
@@ -313,7 +410,7 @@ class Scheduler:
         if worker is None:
             worker = self._of_thread.worker = Worker()
             self._compilers.add(worker)
-        worker.send(jobs.compile_ahead, self.description.target, launch)
+        worker.send(compile_ahead, self.description.target, launch)
         answers = worker.connection.poll(self.limits.compile_s)
         message = worker.receive() if answers else None
         if message is not None:

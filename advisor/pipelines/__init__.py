@@ -47,16 +47,16 @@ class Analysis:
 
 def analyse(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Analysis:
     """The whole analytical model on one batch."""
-    needed, asked = work(problem, gpu), demand(problem, configuration, gpu)
+    needed, demanded = work(problem, gpu), demand(problem, configuration, gpu)
     return Analysis(
         problem=problem,
         configuration=configuration,
         work=needed,
-        demand=asked,
-        schedule=schedule(asked, gpu),
+        demand=demanded,
+        schedule=schedule(demanded, gpu),
         bound=bound(needed, gpu, problem.cache),
-        config_bound=config_bound(needed, asked, gpu, problem.cache),
-        latency_us=latency_us(asked, gpu),
+        config_bound=config_bound(needed, demanded, gpu, problem.cache),
+        latency_us=latency_us(demanded, gpu),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import cache, elementwise, occupancy, tile
+from advisor.pipelines import elementwise, memory, occupancy, tile
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
@@ -144,7 +144,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     compulsory = q_bytes + kv_bytes + out_bytes + zero
     per_head = kv_bytes / np.maximum(s["B"] * s["H_kv"], 1)
     again = np.maximum(loads - q_bytes - kv_bytes, 0)
-    missed = again * cache.re_read_fraction(per_head * np.maximum(gpu.num_sms / np.maximum(tiles, 1), 1), gpu.l2_bytes)
+    missed = again * memory.re_read_fraction(per_head * np.maximum(gpu.num_sms / np.maximum(tiles, 1), 1), gpu.l2_bytes)
     useful = 4 * s["B"] * s["H"] * scored_pairs(s["M"], s["N"], s["causal"]) * s["D"]
     return Demand(
         per_cta={
@@ -161,7 +161,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         cta_load_bytes=loads / ctas,
         cta_store_bytes=stores / ctas,
         l2_bytes=loads + stores,
-        dram_bytes=cache.likely_dram_bytes(compulsory + stores - out_bytes, gpu, problem.cache) + missed,
+        dram_bytes=memory.likely_dram_bytes(compulsory + stores - out_bytes, gpu, problem.cache) + missed,
         compulsory_bytes=compulsory,
         useful_fraction=useful / np.maximum(flop * ctas, 1),
         certain_fma=1.0 if tensor else 1 / fma_gain(gpu, problem.dtype, dot=True),

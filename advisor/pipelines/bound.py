@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import cache
+from advisor.pipelines import memory
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import SM_PIPELINES, Demand, Work
 from advisor.result.schema import PIPELINES
@@ -84,16 +84,16 @@ def _finish(times: dict[str, Array], gpu: GpuSpec) -> Bound:
 
 def least_amounts(work: Work, gpu: GpuSpec, cache_state: str) -> dict[str, Array]:
     """The least demand of every pipeline (columns [n]), with what the L2 spares the DRAM."""
-    least = cache.least_dram_bytes(work.compulsory_bytes, work.result_bytes, gpu.l2_bytes, cache_state, work.in_place_bytes)
+    least = memory.least_dram_bytes(work.compulsory_bytes, work.result_bytes, gpu.l2_bytes, cache_state, work.in_place_bytes)
     return work.amounts() | {"dram": least}
 
 
-def share_of_least(pipeline: str, least: float, asked: float) -> float:
+def share_of_least(pipeline: str, least: float, demanded: float) -> float:
     """Of the bound's demand on a pipeline, the share that a configuration asks that asks less, and so the least of any.
 
     Only of fma: the bound does special functions there where that ends sooner, a configuration may do them on xu.
     """
-    return asked / least if pipeline == "fma" and asked < least else 1.0
+    return demanded / least if pipeline == "fma" and demanded < least else 1.0
 
 
 def bound(work: Work, gpu: GpuSpec, cache_state: str) -> Bound:

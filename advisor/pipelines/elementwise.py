@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import cache, occupancy
+from advisor.pipelines import memory, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
@@ -127,7 +127,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         cta_load_bytes=(w.compulsory_bytes - result) / ctas + zero,
         cta_store_bytes=result / ctas + zero,
         l2_bytes=w.compulsory_bytes + zero,
-        dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu, problem.cache) + zero,
+        dram_bytes=memory.likely_dram_bytes(w.compulsory_bytes, gpu, problem.cache) + zero,
         compulsory_bytes=w.compulsory_bytes + zero,
         useful_fraction=elements / (ctas * block) + zero,
         k_iterations=np.ones_like(zero),

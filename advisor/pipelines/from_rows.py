@@ -28,7 +28,7 @@ WHOSE_COLUMNS = ("stack", "stack_version", "implementation")
 """Whose kernel a row without a configuration is; fields of `ProblemBatch`."""
 CACHES = ("cold", "warm")
 LAYER = "layer"
-"""The operator of rows that are whole layers: `steps.layer_rows` reads those."""
+"""The operator of rows that are whole layers: `steps.batches_of_rows` reads those."""
 
 PRODUCTS = ("gemm", "fused_moe", "attention")
 """Families that need the operand type in a matrix instruction; other kernels convert what they load."""
@@ -75,7 +75,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
         raise InputError(f"{rows.path}: no column gpu", None, "a GPU for every row", "add the column, or give --gpu NAME")
     extra = [name for name in ("gpu", "cache", "parameters", *STORED_TYPE_COLUMNS, *WHOSE_COLUMNS) if name in rows.text]
     routed = _routed(rows)
-    found: dict[str, GpuSpec] = {}
+    gpus: dict[str, GpuSpec] = {}
     left_out = 0
     for key, members in rows.groups(*extra).items():
         family, op, dtype = key[:3]
@@ -92,9 +92,9 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
         if family == "elementwise" and op not in OPERATORS and not recorded:
             raise InputError(f"{rows.path}: row {members[0] + 1}: op", op, "one of " + ", ".join(OPERATORS), "correct the cell")
         stored = read_stored_types(named, f"{rows.path}: row {members[0] + 1}")
-        if name not in found:
-            found[name] = _find(rows, int(members[0]), name, find_gpu)
-        refused = refused_dtype(dtype, found[name].name, found[name].compute_capability) if family in PRODUCTS else None
+        if name not in gpus:
+            gpus[name] = _find(rows, int(members[0]), name, find_gpu)
+        refused = refused_dtype(dtype, gpus[name].name, gpus[name].compute_capability) if family in PRODUCTS else None
         refused = "no model knows what a recorded launch computes" if recorded else refused
         refused = f"no model knows operands of type {dtype}" if dtype in UNMODELLED_DTYPES else refused
         if refused is not None:
@@ -143,7 +143,7 @@ def batches(rows: Rows, find_gpu: Callable[[str], GpuSpec], gpu: str | None = No
                     num_warps=rows.columns["num_warps"][chosen].astype(np.float64),
                     num_stages=rows.columns["num_stages"][chosen].astype(np.float64),
                 )
-            yield RowBatch(rows=chosen, gpu=found[name], problem=problem, configuration=configuration)
+            yield RowBatch(rows=chosen, gpu=gpus[name], problem=problem, configuration=configuration)
 
 
 def _routed(rows: Rows) -> NDArray[np.bool_]:
@@ -163,9 +163,9 @@ def _alike(members: NDArray[np.int64], configured: NDArray[np.int64], routed: ND
         mine = configured == same
         if (uniform := members[mine & ~routed]).size:
             yield uniform
-        own = members[mine & routed]
-        for start in range(0, own.size, ROUTINGS_PER_BATCH):
-            yield own[start : start + ROUTINGS_PER_BATCH]
+        routed_members = members[mine & routed]
+        for start in range(0, routed_members.size, ROUTINGS_PER_BATCH):
+            yield routed_members[start : start + ROUTINGS_PER_BATCH]
 
 
 def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) -> tuple[Array, Array, Array]:
@@ -181,12 +181,12 @@ def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) ->
             continue
         named[i] = given.exponent
         out.append(token_draws.groups(total / topk, experts, topk, named[i]))
-    found, count = routing.stack(out)
+    stacked, count = routing.stack(out)
     least, drawn = count.sum(axis=1), np.isfinite(named)
     if drawn.any():
         tokens, experts, topk = (sizes[name][drawn] for name in ("M", "E", "topk"))
         least[drawn] = token_draws.loads(tokens, experts, topk, np.ones(tokens.size), named[drawn]).least_used
-    return found, count, least
+    return stacked, count, least
 
 
 def _parameters(text: str, where: str) -> dict[str, float]:

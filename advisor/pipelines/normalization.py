@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import cache, occupancy
+from advisor.pipelines import memory, occupancy
 from advisor.pipelines.batch import ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
@@ -87,8 +87,8 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         cta_load_bytes=loads / ctas + zero,
         cta_store_bytes=stores / ctas + zero,
         l2_bytes=loads + stores + zero,
-        dram_bytes=cache.likely_dram_bytes(w.compulsory_bytes, gpu, problem.cache)
-        + again * cache.re_read_fraction(in_flight, gpu.l2_bytes)
+        dram_bytes=memory.likely_dram_bytes(w.compulsory_bytes, gpu, problem.cache)
+        + again * memory.re_read_fraction(in_flight, gpu.l2_bytes)
         + zero,
         compulsory_bytes=w.compulsory_bytes + zero,
         useful_fraction=elements / (ctas * padded) + zero,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import dram, power
+from advisor.pipelines import memory, power
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, far_l2_us, least_launch_us, throughput_per_us
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import SM_PIPELINES, Demand
@@ -103,7 +103,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     dram_bytes = np.minimum(demand.dram_bytes, demand.compulsory_bytes) if "traffic" in relax else demand.dram_bytes
     written_share = demand.ctas * demand.cta_store_bytes / np.maximum(demand.compulsory_bytes, 1)
     share = demand.phases.dram_share if demand.phases is not None else np.ones(1)
-    times.append(ctas * dram.sustained_us(dram_bytes, written_share, gpu) / (demand.ctas * share))
+    times.append(ctas * memory.sustained_us(dram_bytes, written_share, gpu) / (demand.ctas * share))
     if "latency" in relax:
         return _overlap(times)
     if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one

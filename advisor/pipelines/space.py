@@ -302,12 +302,12 @@ def _typical(family: str, op: str, element_bytes: float, vendor: str, most_block
     if family == "gemm":
         return _tiles((*_TILES, *_LARGE_TILES), element_bytes, vendor, most_block_k)
     batch = family_space(family)
-    each = tuple(batch.take(np.array([i])) for i in range(len(batch)))
+    blocks = tuple(batch.take(np.array([i])) for i in range(len(batch)))
     if (family, op) not in SPLITS:
-        return each
+        return blocks
     # Shallow, and of every size up to 64: of wide heads or types only small tiles in two stages fit most shared memories.
-    few = [one for one in each if one.parameters["BLOCK_M"] <= 64 and one.num_warps == 4 and one.num_stages == 2]
-    return (*each, *_with(few, "NUM_KV_SPLITS", SPLITS[family, op]["NUM_KV_SPLITS"]))
+    few = [one for one in blocks if one.parameters["BLOCK_M"] <= 64 and one.num_warps == 4 and one.num_stages == 2]
+    return (*blocks, *_with(few, "NUM_KV_SPLITS", SPLITS[family, op]["NUM_KV_SPLITS"]))
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import cache, elementwise, occupancy
+from advisor.pipelines import elementwise, memory, occupancy
 from advisor.pipelines.batch import ELEMENT_BYTES, ConfigurationBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.demand import Demand, Work, fma_gain
@@ -183,7 +183,7 @@ def demand(product: Product, configuration: ConfigurationBatch, gpu: GpuSpec) ->
         cta_load_bytes=(a_loads + b_loads * _right_share(cut, gpu)) / np.maximum(ctas, 1),
         cta_store_bytes=stores / np.maximum(ctas, 1),
         l2_bytes=a_loads + np.ceil(cut.row_tiles / cut.sharing) * product.b_group_bytes + stores,
-        dram_bytes=cache.likely_dram_bytes(compulsory + parts, gpu, product.l2_resident)
+        dram_bytes=memory.likely_dram_bytes(compulsory + parts, gpu, product.l2_resident)
         + _re_read_bytes(product, cut, gpu, occupancy.resident_ctas(gpu, resources)[0]),
         compulsory_bytes=compulsory + zero,
         useful_fraction=2 * cut.total_rows * product.width * product.depth / np.maximum(cut.flop * ctas, 1),
@@ -316,9 +316,9 @@ def _re_read_bytes(product: Product, cut: _Tiling, gpu: GpuSpec, resident: Array
     weights = product.b_group_bytes
     again_b = np.maximum(sweeps - active, 0) * weights
     swept = np.minimum(tiles_per_sweep, cut.row_tiles) * cut.block_m * product.a_row_bytes
-    missed_b = again_b * cache.re_read_fraction(weights + swept, gpu.l2_bytes)
+    missed_b = again_b * memory.re_read_fraction(weights + swept, gpu.l2_bytes)
     # Tiles of one row that run at once go through their rows together; the next ones read them again.
     columns_at_once = np.clip(concurrent / tiles_per_sweep, 1, cut.column_tiles)
     again_a = cut.total_rows * product.a_row_bytes * np.ceil(cut.column_tiles / columns_at_once) - product.distinct_a_bytes
-    missed_a = np.maximum(again_a, 0) * cache.re_read_fraction(swept + weights * columns_at_once / cut.column_tiles, gpu.l2_bytes)
+    missed_a = np.maximum(again_a, 0) * memory.re_read_fraction(swept + weights * columns_at_once / cut.column_tiles, gpu.l2_bytes)
     return missed_a + missed_b

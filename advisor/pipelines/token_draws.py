@@ -92,12 +92,14 @@ def loads(tokens: Array, experts: Array, topk: Array, ranks: Array, routing: Arr
     unique, back = np.unique(keys, axis=0, return_inverse=True)
     if len(_KEPT) > _KEPT_LIMIT:
         _KEPT.clear()
-    each = np.zeros((len(unique), 4 + len(BLOCKS)))
+    drawn_rows = np.zeros((len(unique), 4 + len(BLOCKS)))
     random = unique[:, 3] == RANDOM
-    each[random] = _random(*(unique[random, i] for i in (0, 1, 2, 4)))
-    each[~random] = [_kept(int(m), int(e), int(k), float(a), int(r)) for m, e, k, a, r in unique[~random]] or np.zeros((0, each.shape[1]))
-    found = each[back.reshape(-1)]
-    return Loads(slots=found[:, 0], used=found[:, 1], least_used=found[:, 2], hottest=found[:, 3], blocks=found[:, 4:])
+    drawn_rows[random] = _random(*(unique[random, i] for i in (0, 1, 2, 4)))
+    drawn_rows[~random] = [_kept(int(m), int(e), int(k), float(a), int(r)) for m, e, k, a, r in unique[~random]] or np.zeros(
+        (0, drawn_rows.shape[1])
+    )
+    columns = drawn_rows[back.reshape(-1)]
+    return Loads(slots=columns[:, 0], used=columns[:, 1], least_used=columns[:, 2], hottest=columns[:, 3], blocks=columns[:, 4:])
 
 
 def of_histogram(slots_per_expert: Sequence[int], slots: float) -> tuple[float, ...]:
@@ -109,8 +111,8 @@ def of_histogram(slots_per_expert: Sequence[int], slots: float) -> tuple[float, 
 @functools.lru_cache(maxsize=4096)  # both launches of a layer, and both sides of a comparison, ask for the same
 def least_used(tokens: float, experts: float, topk: float, routing: float) -> float:
     """`Loads.least_used` of one rank that holds all experts."""
-    found = loads(*(np.array([float(each)]) for each in (tokens, experts, topk, 1, routing)))
-    return float(found.least_used[0])
+    drawn = loads(*(np.array([float(token)]) for token in (tokens, experts, topk, 1, routing)))
+    return float(drawn.least_used[0])
 
 
 @functools.lru_cache(maxsize=4096)

@@ -88,6 +88,14 @@ class Graph:
                     found.setdefault(name, []).append(node)
         return self._binders[scope]
 
+    def given(self, scopes: Sequence[ast.AST], name: str) -> list[ast.AST]:
+        """All that the innermost of some scopes that binds a name gives it: expressions, and functions; none where it binds it in
+        other ways too."""
+        scope = next((each for each in reversed(scopes) if name in arguments(each) or name in self.binders(each)), None)
+        bound = self.binders(scope).get(name, []) if scope is not None else []
+        values = [node if isinstance(node, ast.FunctionDef) else dict(plainly_given(self.parent(node))).get(name) for node in bound]
+        return [each for each in values if each is not None] if None not in values else []
+
 
 def bound_by(node: ast.AST) -> Iterator[str]:
     """Names that one node of a syntax tree may bind or unbind, without those that nodes within it do."""
@@ -105,10 +113,20 @@ def bound_by(node: ast.AST) -> Iterator[str]:
         yield from node.names
 
 
+def innermost_function(scopes: Sequence[ast.AST]) -> ast.FunctionDef | None:
+    """The innermost function of some scopes, the outermost first; None: there is none."""
+    return next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
+
+
 def arguments(scope: ast.AST) -> set[str]:
     """Arguments of a function."""
     asked = scope.args if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else None
     return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
+
+
+def names_in(*trees: ast.AST) -> set[str]:
+    """The names that stand in some trees, read or stored."""
+    return {each.id for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Name)}
 
 
 def returns_a_value(function: ast.AST) -> bool:
@@ -180,7 +198,7 @@ def changed_names(scope: ast.AST | None) -> set[str]:
     for node in ast.walk(scope):
         found |= set(changed_by(node))
         for target, value in _given(node):
-            shared.append({n.id for n in ast.walk(target) if isinstance(n, ast.Name)} | set(_sources(value)))
+            shared.append(names_in(target) | set(_sources(value)))
     while more := {name for names in shared if names & found for name in names} - found:
         found |= more
     return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.python_source.bindings import plainly_given
 from advisor.python_source.imports import HANDED_ON, Import, imports_in
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted
 from advisor.python_source.module_names import ModuleNames
 
 
@@ -73,7 +73,7 @@ def _is_module(names: ModuleNames, node: ast.AST) -> bool:
     """Whether a node is a name that is given a module of triton's, `tl = triton.language`."""
     statement = names.parent(node)
     value = dict(plainly_given(statement)).get(node.id) if isinstance(node, ast.Name) and isinstance(statement, ast.stmt) else None
-    return value is not None and (dotted(value) or "").split(".")[0] in names.triton_roots
+    return value is not None and dotted(value).split(".")[0] in names.triton_roots
 
 
 def _imports_triton(function: ast.AST, name: str) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, other_values
-from advisor.python_source.literals import dotted
+from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, innermost_function, other_values
+from advisor.python_source.language import dotted
 
 if TYPE_CHECKING:
     from advisor.python_source.source import SourceFile
@@ -26,30 +26,26 @@ Given = ast.Constant | None
 def given_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, Given]:
     """What the arguments of the innermost function of `scopes` are given by all calls of it alike; those are left out of which that is not
     known, and whose default stands."""
-    function = _function(scopes)
+    function = innermost_function(scopes)
     if function is None:
         return {}
-    kept = source.told_by_callers
-    if function not in kept:
+    key = ("given by callers", function)
+    if key not in source.kept:
         calls = _Calls(source)
         found = {name: calls.argument(source, scopes, name, 0) for name in sorted(arguments(function))}
-        kept[function] = {name: value[0] for name, value in found.items() if value is not None}
-    return kept[function]
+        source.kept[key] = {name: value[0] for name, value in found.items() if value is not None}
+    return source.kept[key]
 
 
 def given_by_each(source: SourceFile, scopes: Sequence[Scope]) -> list[dict[str, Given]]:
     """The same, of each call by itself."""
-    function = _function(scopes)
+    function = innermost_function(scopes)
     if function is None:
         return []
     calls = _Calls(source)
     columns = {name: calls.given(source, scopes, name, 0) for name in sorted(arguments(function))}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return [{name: value[0] for name, value in row.items() if value is not None} for row in rows]
-
-
-def _function(scopes: Sequence[Scope]) -> ast.FunctionDef | None:
-    return next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
 
 
 def _class(source: SourceFile, function: ast.FunctionDef) -> ast.ClassDef | None:
@@ -82,7 +78,7 @@ class _Calls:
         found = self.given(source, scopes, name, depth)
         if found and None not in found and len({_key(each[0]) for each in found if each is not None}) == 1:
             return found[0]
-        function = _function(scopes)
+        function = innermost_function(scopes)
         assert function is not None
         default = argument_defaults(function).get(name)
         if default is not None:
@@ -97,7 +93,7 @@ class _Calls:
 
     def given(self, source: SourceFile, scopes: Sequence[Scope], name: str, depth: int) -> list[tuple[Given] | None]:
         """What each call gives an argument; None for one of which that is not known."""
-        function = _function(scopes)
+        function = innermost_function(scopes)
         if function is None or depth >= DEEPEST:
             return []
         out = []
@@ -110,7 +106,7 @@ class _Calls:
 
     def _of(self, source: SourceFile, scopes: Sequence[Scope]) -> Iterator[tuple[SourceFile, list[Scope], ast.Call]]:
         """The calls of a function, and of a method `forward` as torch calls it: `Name.apply(…)`."""
-        function = _function(scopes)
+        function = innermost_function(scopes)
         assert function is not None
         owner = _class(source, function)
         if owner is not None and function.name != "forward":
@@ -119,7 +115,7 @@ class _Calls:
         for file in self.files:
             graph = file.module_names
             for call in graph.calls.get(called.rpartition(".")[2], ()):
-                text = dotted(call.func) or ""
+                text = dotted(call.func)
                 if text != called and not text.endswith(f".{called}"):
                     continue
                 around = graph.scopes_around(call)
@@ -130,7 +126,7 @@ class _Calls:
         """What an expression is in a function that calls another."""
         if (constant := _constant(node)) is not None:
             return (constant,)
-        function = _function(scopes)
+        function = innermost_function(scopes)
         if function is None:
             return None
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (owner := _class(source, function)) is not None:

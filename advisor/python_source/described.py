@@ -10,7 +10,6 @@ import ast
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from advisor.python_source.functions import FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
@@ -22,11 +21,6 @@ MATRIX_PRECISIONS = ("tf32", "tf32x3", "bf16x3", "bf16x6")
 one. The tf32 bound holds for all of them, if loosely: none is faster than tf32."""
 
 
-def reader(source: SourceFile) -> FunctionReader:
-    """A reader that knows the file's literals and plain functions."""
-    return source.evaluator()
-
-
 def call_function(source: SourceFile, name: Any, *arguments: Any) -> Any:
     """What a plain function of the file returns.
 
@@ -36,7 +30,7 @@ def call_function(source: SourceFile, name: Any, *arguments: Any) -> Any:
     function = source.plain_functions.get(str(name))
     if function is None:
         raise NotLiteralError(f"{source.path.name} has no function {name}")
-    return reader(source).call(function, arguments)
+    return source.evaluator().call(function, arguments)
 
 
 def valid_configurations(
@@ -123,9 +117,7 @@ def expression(source: SourceFile, text: str, names: Mapping[str, Any]) -> Any:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise NotLiteralError(f"{text!r} is not an expression") from None
-    made = reader(source)
-    made.names.update(names)
-    return made.evaluate(tree)
+    return source.evaluator(names).evaluate(tree)
 
 
 def heuristic_values(source: SourceFile, function: JitFunction, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -1,10 +1,10 @@
-"""Functions of a file, followed statement by statement: arithmetic, branches, loops, lists and dictionaries. Nothing of them is run."""
+"""Functions of a file, followed statement by statement: arithmetic, branches, loops and lists. Nothing of them is run."""
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_names import DECORATORS
-from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError, dotted
+from advisor.python_source.language import dotted
+from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -39,76 +40,57 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What stands around the expressions of a file: its functions, what its names lead to, and the target that it is read for.
-
-    Attributes:
-        functions: Functions of the file.
-        reasons: Why others of its functions cannot be followed.
-        roots: Names that stand for triton's own modules.
-        modules: Names that stand for a module, or something of one, and for what: {"np": "numpy", "inf": "math.inf"}.
-        outer: Gives the value of a name of the file at the reader's `place`.
-        outside: Gives a value that the file imports.
-        imported: Gives a function that the file imports, with a reader of its file.
-        backend: Triton's backend of the target (cuda, hip); None: not known.
-        arch: Architecture of the target (90, gfx942); None: not known.
-        num_sms: SMs of the GPU, for files that ask how many it has; None: not known.
-        element_bytes: Of tensors, for `x.element_size()`; None: not known.
-    """
-
-    functions: Mapping[str, ast.FunctionDef]
-    reasons: Mapping[str, str]
-    roots: frozenset[str]
-    modules: Mapping[str, str]
-    outer: Callable[[Any, str], Any]
-    outside: Callable[[Any, str], Any]
-    imported: Callable[[Any, str], tuple[Any, ast.FunctionDef] | None]
-    backend: str | None = None
-    arch: int | str | None = None
-    num_sms: int | None = None
-    element_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inquiry:
-    """What readers share of which one asks another: that of another file, for what a file imports.
+class Evaluation:
+    """One question of a file, for all readers that it takes: that of another file, for what a file imports.
 
     Attributes:
         unset: Takes the names of environment variables that were asked for: each counts as not set.
         allowance: The steps that are left for all of them.
         importing: Files and names whose values are being worked out: files import each other.
+        num_sms: SMs of the GPU, for files that ask how many it has; None: not known.
+        element_bytes: Of tensors, for `x.element_size()`; None: not known.
     """
 
     unset: set[str]
     allowance: Allowance = field(default_factory=Allowance)
     importing: frozenset[tuple[str, str]] = frozenset()
+    num_sms: int | None = None
+    element_bytes: int | None = None
 
 
 class FunctionReader(Evaluator):
-    """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain values, methods of
-    dictionaries and texts, and questions about the target.
+    """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain
+    values, methods of dictionaries, and questions about the target.
 
     Args:
-        surroundings: Of the file.
-        inquiry: What is shared with the readers that it asks, or that ask it.
+        source: The file, a `source.SourceFile`, which makes its readers.
+        evaluation: What is shared with the readers that it asks, or that ask it.
         names: As for Evaluator; names of the expression's own scope.
         place: Where in the file the expression stands.
+        functions: Those of the file, while it is being found out which these are; None: all that can be followed.
     """
 
     def __init__(
-        self, surroundings: Surroundings, inquiry: Inquiry, names: Mapping[str, Any] | None = None, place: Place | None = None
+        self,
+        source: Any,
+        evaluation: Evaluation,
+        names: Mapping[str, Any] | None = None,
+        place: Place | None = None,
+        functions: Mapping[str, ast.FunctionDef] | None = None,
     ) -> None:
-        super().__init__(names, surroundings.roots, surroundings.functions, inquiry.allowance)
-        self.surroundings = surroundings
-        self.inquiry = inquiry
+        lambdas, around = source.module_names.lambdas, source.plain_functions if functions is None else functions
+        super().__init__(names, source.module_names.triton_roots | {"tl", "triton"}, {**lambdas, **around}, evaluation.allowance)
+        self.source, self.evaluation = source, evaluation
+        self.reasons = source.not_followed if functions is None else {}
         self.place = place or Place()
         self.depth = 0
         self.known: dict[tuple[str, int], Any] = {}  # what names of the file were found to be, for `outer`
 
     def origin(self, node: ast.expr) -> str:
         """What a dotted name is called where it comes from: `torch.finfo` for `th.finfo` after `import torch as th`; "": not known."""
-        root, dot, rest = (dotted(node) or "").partition(".")
-        return f"{self.surroundings.modules[root]}{dot}{rest}" if root in self.surroundings.modules and root not in self.names else ""
+        root, dot, rest = dotted(node).partition(".")
+        modules = self.source.module_names.modules
+        return f"{modules[root]}{dot}{rest}" if root in modules and root not in self.names else ""
 
     def has(self, node: ast.Attribute) -> bool:
         """Whether a module of triton's has a name: `tl.gather`, or `hasattr(tl, "gather")`.
@@ -116,10 +98,10 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It is no module of triton's, or that is not known.
         """
-        owner = dotted(node.value) or ""
+        owner = dotted(node.value)
         root = owner.partition(".")[0]
         if root not in self.roots or root in self.names:
-            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is not known")
+            raise NotLiteralError(f"whether {ast.unparse(node.value)[:60]} has an attribute, as line {node.lineno} asks, is unknown")
         return target_questions.has(self.origin(node.value) or owner, str(node.attr))
 
     def call(
@@ -162,11 +144,11 @@ class FunctionReader(Evaluator):
             self.names, self.place = before
 
     def _outer(self, name: str) -> Any:
-        constant = CONSTANTS.get(self.surroundings.modules.get(name, ""))
+        constant = CONSTANTS.get(self.source.module_names.modules.get(name, ""))
         if constant is not None:
             return constant
         try:
-            return self.surroundings.outer(self, name)
+            return self.source.module_names.value(self, name)
         except NotLiteralError:
             answer = self._asked_target(name)
             if answer is None:
@@ -174,7 +156,7 @@ class FunctionReader(Evaluator):
             return answer
 
     def _asked_target(self, name: str) -> bool | int | str | None:
-        return target_questions.asked_target(name, self.surroundings.backend, self.surroundings.arch)
+        return target_questions.asked_target(name, self.source.backend, self.source.arch)
 
     def _file_function(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> Any:
         if self.depth > DEEPEST_CALLS:
@@ -236,19 +218,15 @@ class FunctionReader(Evaluator):
         if isinstance(statement, (ast.Break, ast.Continue)):
             return _BREAK if isinstance(statement, ast.Break) else _CONTINUE
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            self._assign(statement.targets[0], self.visit(statement.value))
+            self._bind(statement.targets[0], self.visit(statement.value))
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            self._assign(statement.target, self.visit(statement.value))
+            self._bind(statement.target, self.visit(statement.value))
         elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            self._grow_or_add(statement.target, statement)
-        elif isinstance(statement, ast.Delete) and all(isinstance(t, ast.Subscript) for t in statement.targets):
-            for target in statement.targets:
-                assert isinstance(target, ast.Subscript)
-                self._owner(target).pop(self.visit(target.slice))
+            self._add(statement.target, statement)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            self._change(statement.value)
+            self._grow(statement.value)
         elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
-            raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not understood")
+            raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not followed")
         return _NOTHING
 
     def _loop(self, statement: ast.While | ast.For) -> Any:
@@ -274,47 +252,27 @@ class FunctionReader(Evaluator):
             yield
         raise NotLiteralError(f"a loop in line {statement.lineno} does not end")
 
-    def _grow_or_add(self, target: ast.Name, statement: ast.AugAssign) -> None:
+    def _add(self, target: ast.Name, statement: ast.AugAssign) -> None:
         name = ast.Name(id=target.id, ctx=ast.Load(), lineno=statement.lineno)
         if isinstance(statement.op, ast.Add) and isinstance(self.visit(name), list):
             return self._extend(target.id, self.visit(statement.value))  # a list takes anything that can be walked
-        self._bind(target, self.visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
-        return None
+        return self._bind(target, self.visit(ast.BinOp(left=name, op=statement.op, right=statement.value, lineno=statement.lineno)))
 
-    def _change(self, call: ast.Call) -> None:
+    def _grow(self, call: ast.Call) -> None:
         """`name.append(value)` and `name.extend(values)` of a list of this scope."""
-        function = call.func
-        if isinstance(function, ast.Name) and function.id == "print":
-            return None
-        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and len(call.args) == 1 and not call.keywords:
-            value = self.visit(call.args[0])
-            if function.attr == "append":
-                return self._extend(function.value.id, [value])
-            if function.attr == "extend":
-                return self._extend(function.value.id, value)
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" as how), args=[given], keywords=[]):
+                value = self.visit(given)
+                return self._extend(name, [value] if how == "append" else value)
         raise NotLiteralError(f"{ast.unparse(call)[:60]} in line {call.lineno} is not understood")
 
     def _extend(self, name: str, values: Any) -> None:
         # A new list, for the old one may be the value of another name; where it is, Python would change that one too.
         owner = self.names.get(name)
-        if not isinstance(owner, list):
-            raise NotLiteralError(f"{name} is not a list of its own scope")
         others = [*(value for other, value in self.names.items() if other != name), *self.known.values()]
-        if any(value is owner for value in others):
-            raise NotLiteralError(f"{name} is changed, and has a second name")
+        if not isinstance(owner, list) or any(value is owner for value in others):
+            raise NotLiteralError(f"{name} is changed, and is no list of its own scope, or has a second name")
         self._bind(ast.Name(id=name, ctx=ast.Store()), [*owner, *values])
-
-    def _assign(self, target: ast.expr, value: Any) -> None:
-        if isinstance(target, ast.Subscript):
-            self._owner(target)[self.visit(target.slice)] = value
-        else:
-            self._bind(target, value)
-
-    def _owner(self, target: ast.Subscript) -> dict:
-        owner = self.visit(target.value)
-        if not isinstance(owner, dict):
-            raise NotLiteralError(f"an assignment in line {target.lineno} is not to a dictionary")
-        return owner
 
     def _binop(self, node: ast.BinOp) -> Any:
         if isinstance(node.op, ast.Pow):
@@ -328,19 +286,19 @@ class FunctionReader(Evaluator):
         constant = CONSTANTS.get(origin)
         if constant is not None:
             return constant
-        name = origin or dotted(node) or ""
+        name = origin or dotted(node)
         if name in ("torch.version.cuda", "torch.version.hip"):
-            return target_questions.torch_version(node.attr, self.surroundings.backend)
+            return target_questions.torch_version(node.attr, self.source.backend)
         if node.attr == "__version__" and name == "triton.__version__":
             return target_questions.triton_version()
         asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
         if asked in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
             return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
-        if node.attr == "type" and name.endswith(".device.type") and self.surroundings.backend is not None:
+        if node.attr == "type" and name.endswith(".device.type") and self.source.backend is not None:
             return "cuda"  # torch calls AMD's GPUs so too
-        if node.attr == "multi_processor_count" and self.surroundings.num_sms is not None:  # torch.cuda.get_device_properties(...)
-            return self.surroundings.num_sms
-        if isinstance(node.value, ast.Call) and (dotted(node.value.func) or "").endswith("get_current_target"):
+        if node.attr == "multi_processor_count" and self.evaluation.num_sms is not None:  # torch.cuda.get_device_properties(...)
+            return self.evaluation.num_sms
+        if isinstance(node.value, ast.Call) and dotted(node.value.func).endswith("get_current_target"):
             return self._member(self.visit(node.value), node)
         return super()._attribute(node)
 
@@ -351,8 +309,8 @@ class FunctionReader(Evaluator):
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
-        if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.surroundings.num_sms is not None:
-            return self.surroundings.num_sms
+        if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.evaluation.num_sms is not None:
+            return self.evaluation.num_sms
         return super()._subscript(node)
 
     def _joinedstr(self, node: ast.JoinedStr) -> str:
@@ -368,15 +326,14 @@ class FunctionReader(Evaluator):
         return str(value)
 
     def _call(self, node: ast.Call) -> Any:
-        name = dotted(node.func) or ""
+        name = dotted(node.func)
         found = target_questions.answer(self, node, name)
         if found is not target_questions.UNANSWERED:
             return found
-        around = self.surroundings
         try:
-            if name in around.reasons:
-                raise NotLiteralError(around.reasons[name])
-            outside = around.imported(self, name) if name not in self.functions else None
+            if name in self.reasons:
+                raise NotLiteralError(self.reasons[name])
+            outside = self.source.imported_function(self, name) if name not in self.functions else None
             if outside is not None and all(k.arg for k in node.keywords):
                 reader, function = outside
                 given, named = self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords}
@@ -386,7 +343,7 @@ class FunctionReader(Evaluator):
             asked = "" if node.keywords else name.rsplit(".", 1)[-1]
             if asked == "check_shared_mem":
                 kind = self.visit(node.args[0]) if node.args else "none"
-                answer: Any = target_questions.enough_shared_memory(kind, around.backend, around.arch)
+                answer: Any = target_questions.enough_shared_memory(kind, self.source.backend, self.source.arch)
             else:
                 answer = self._asked_target(asked) if not node.args else None
             if answer is None:

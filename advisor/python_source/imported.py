@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from advisor.python_source.bindings import is_none
 from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import, imports_in
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 
 
-def imported_file(source: SourceFile, name: str, items: Sequence[Import] | None = None) -> SourceFile | None:
+def imported_file(source: SourceFile, name: str) -> SourceFile | None:
     """The file that a name stands for as a whole: `tools` after `from package import tools` or `import tools`, `package.tools` after
-    `import package.tools`; None: none that can be read. `items`: what is imported under its first part, by a function, say."""
+    `import package.tools`; None: none that can be read."""
     root, _, rest = name.partition(".")
-    for item in source.imports_of(root) if items is None else items:
+    for item in source.imports_of(root):
         plain = item.name is None and item.module.split(".")[0] == root  # binds the package alone
         module = name if plain else ".".join(filter(None, (item.module, item.name, rest)))
         found = None if item.is_triton else source.imported(replace(item, module=module, name=None))
@@ -42,12 +42,7 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
                 file = imported_file(source, module)
                 return imported_kernel(file, other_name, depth + 1) if file is not None else None
         return None
-    return handed_on(source, source.imports_of(name), depth)
-
-
-def handed_on(source: SourceFile, items: Sequence[Import], depth: int = 0) -> tuple[SourceFile, str] | None:
-    """The same as `imported_kernel` of what a file, or a function in it, imports."""
-    kernels = (imported_kernel(other, there, depth + 1) for other, there in source.named_imports(items))
+    kernels = (imported_kernel(other, there, depth + 1) for other, there in source.named_imports(source.imports_of(name)))
     return next((found for found in kernels if found is not None), None)
 
 
@@ -116,7 +111,7 @@ def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
 
 def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
     """Whether an expression is a module of triton's by its name: `triton.language.extra.libdevice`."""
-    root, *parts = (dotted(value) or "").split(".")
+    root, *parts = dotted(value).split(".")
     return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.module_names.triton_roots)
 
 

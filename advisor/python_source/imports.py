@@ -10,7 +10,7 @@ from importlib import util
 from pathlib import Path, PurePath
 from typing import TypeVar
 
-from advisor.python_source.bindings import plainly_given, statements_within
+from advisor.python_source.bindings import statements_within
 
 _LIBDEVICE = "triton.language.extra.libdevice"
 HANDED_ON = {
@@ -57,14 +57,6 @@ def imports_of(nodes: Iterable[ast.AST]) -> dict[str, list[Import]]:
     return found
 
 
-def stars_of(tree: ast.Module) -> tuple[Import, ...]:
-    """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
-    nodes = [node for node in module_level(tree) if isinstance(node, ast.ImportFrom)]
-    return tuple(
-        Import(alias="*", module=node.module or "", name="*", level=node.level) for node in reversed(nodes) if node.names[0].name == "*"
-    )
-
-
 def imports_in(node: ast.AST) -> Iterator[Import]:
     """What one statement imports by name; nothing where it is no import."""
     if isinstance(node, ast.Import):
@@ -86,14 +78,6 @@ def is_triton_jit(item: Import, rest: str) -> bool:
     if not full.endswith("jit") or "gluon" in full.split("."):
         return False
     return full.endswith("triton.jit") or item.is_triton or (full.endswith(".jit") and "triton" in module) or (item.level > 0 and not rest)
-
-
-def assigned_expressions(tree: ast.Module) -> dict[str, list[ast.expr]]:
-    """All expressions that are assigned to each name at module level, in order, whether or not they run."""
-    found: dict[str, list[ast.expr]] = {}
-    for name, value in (pair for node in module_level(tree) for pair in plainly_given(node)):
-        found.setdefault(name, []).append(value)
-    return found
 
 
 def as_function(name: str, value: ast.Lambda) -> ast.FunctionDef:

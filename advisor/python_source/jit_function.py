@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.python_source.bindings import argument_defaults
+from advisor.python_source.bindings import argument_defaults, plainly_given
 from advisor.python_source.functions import FunctionReader
-from advisor.python_source.kernel_forms import Decorators, last_name
+from advisor.python_source.kernel_forms import Decorators
+from advisor.python_source.language import last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
 from advisor.result.schema import LAUNCH_OPTIONS
@@ -98,6 +99,12 @@ class JitFunction:
     def reads(self) -> frozenset[str]:
         """The names that its body reads."""
         return frozenset(each.id for each in ast.walk(self.node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Whole numbers that it gives names at its beginning: `xnumel = 4096`, `R0_BLOCK: tl.constexpr = 64`."""
+        given = (pair for node in self.node.body for pair in plainly_given(node))
+        return {name: value.value for name, value in given if isinstance(value, ast.Constant) and type(value.value) is int}
 
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of that name."""

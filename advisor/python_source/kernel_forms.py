@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from advisor.python_source.bindings import Function, Graph, arguments, is_none
+from advisor.python_source.bindings import Graph, is_none
 from advisor.python_source.imports import Import, is_triton_jit
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 
 DEEPEST = 6
 """Names of names that are followed."""
@@ -36,11 +35,6 @@ class Decorators:
         return ast.copy_location(ast.Call(func=self.meant(node.func), args=node.args, keywords=node.keywords), node)
 
 
-def last_name(node: ast.expr) -> str:
-    """The last part of the name that is called, or of a name itself."""
-    return (dotted(node.func if isinstance(node, ast.Call) else node) or "").rsplit(".", 1)[-1]
-
-
 def launched_by(call: ast.Call) -> ast.expr | None:
     """What a call launches if that is a kernel; None: it is written as no launch is."""
     return call.func.value if isinstance(call.func, ast.Subscript) else None
@@ -65,75 +59,21 @@ def launching_calls(graph: Graph) -> Iterator[tuple[str, ast.Call]]:
             if isinstance(launched, ast.Call) and len(launched.args) == 1 and last_name(launched) in _WRAPPERS:
                 launched = launched.args[0]
             name = dotted(launched)
-            yield from ((each, node) for each in (_meant(graph, name, node) if name is not None else ()))
+            yield from ((each, node) for each in (_meant(graph, name, node) if name else ()))
 
 
 def _meant(graph: Graph, name: str, call: ast.Call) -> list[str]:
     """What a name that is launched stands for by plain assignments of the innermost function that binds it; else the name itself."""
-    scope = next((each for each in reversed(graph.scopes_around(call)) if name in arguments(each) or name in graph.binders(each)), None)
-    binding = graph.binders(scope).get(name, []) if scope is not None else []
-    around = [graph.parent(each) for each in binding]
-    given = [node.value for node, each in zip(around, binding, strict=True) if isinstance(node, ast.Assign) and node.targets[0] is each]
+    given = graph.given(graph.scopes_around(call), name)
     names = [dotted(each) for value in given for each in _choices(value)]
-    plain = dict.fromkeys(each for each in names if each is not None)
-    return list(plain) if names and None not in names and len(given) == len(binding) else [name]
+    return list(dict.fromkeys(names)) if names and all(names) else [name]
 
 
-def _choices(value: ast.expr) -> list[ast.expr]:
+def _choices(value: ast.AST) -> list[ast.AST]:
     """What an expression may be: `a if small else b` is one of two, and None is nothing that can be launched."""
     if isinstance(value, ast.IfExp):
         return [*_choices(value.body), *_choices(value.orelse)]
-    return [] if is_none(value) else [value]
-
-
-_LINE = re.compile(r"(?P<name>.+):(?P<line>\d{1,9})")
-_OWNERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def distinct_names(graph: Graph, nodes: Sequence[ast.FunctionDef]) -> list[str]:
-    """A name for each of several kernels of one name that none of the others has."""
-    qualified = [_qualified(graph, node) for node in nodes]
-    return [text if qualified.count(text) == 1 else f"{node.name}:{node.lineno}" for text, node in zip(qualified, nodes, strict=True)]
-
-
-def plain_name(text: str) -> str:
-    """The kernel's own name in `kernel`, `outer.kernel` or `kernel:12`."""
-    found = _LINE.fullmatch(text)
-    return (found["name"] if found else text).rsplit(".", 1)[-1]
-
-
-def named_kernels(graph: Graph, nodes: Sequence[ast.FunctionDef], text: str) -> list[ast.FunctionDef]:
-    """Those of several kernels of one name that `text` names: by any line from the first decorator on, or by what they stand in."""
-    found = _LINE.fullmatch(text)
-    asked, line = (found["name"], int(found["line"])) if found else (text, None)
-    return [node for node in nodes if f".{_qualified(graph, node)}".endswith(f".{asked}") and (line is None or _spans_line(node, line))]
-
-
-def nearest_kernel(graph: Graph, wanted: ast.FunctionDef, nodes: Sequence[ast.FunctionDef]) -> ast.FunctionDef | None:
-    """Of several kernels of one name the one in the same branch or function as `wanted`, or the next around; None: none, or several."""
-    for block in reversed(graph.blocks(wanted)[1:]):  # in the file's own block the file decides
-        within = [node for node in nodes if block in graph.blocks(node)]
-        if within:
-            return within[0] if len(within) == 1 else None
-    return None
-
-
-def visible_kernels(graph: Graph, nodes: Sequence[ast.FunctionDef], line: int) -> list[ast.FunctionDef]:
-    """Those of several kernels of one name that the name can stand for in a line: of the innermost function around it that has any."""
-    depths: dict[int, list[ast.FunctionDef]] = {}
-    for node in nodes:
-        owners = [owner for owner in graph.above(node) if isinstance(owner, Function)]
-        if not owners or _spans_line(owners[-1], line):
-            depths.setdefault(len(owners), []).append(node)
-    return depths[max(depths)] if depths else []
-
-
-def _qualified(graph: Graph, node: ast.FunctionDef) -> str:
-    return ".".join(each.name for each in (*graph.above(node), node) if isinstance(each, _OWNERS))
-
-
-def _spans_line(node: Function, line: int) -> bool:
-    return min(each.lineno for each in (node, *node.decorator_list)) <= line <= (node.end_lineno or node.lineno)
+    return [] if isinstance(value, ast.expr) and is_none(value) else [value]
 
 
 JIT_DECORATORS = ("triton.jit", "jit", "triton.runtime.jit", "triton.jit.jit")

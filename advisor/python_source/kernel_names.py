@@ -11,7 +11,8 @@ from collections.abc import Set
 
 from advisor.python_source import target_questions
 from advisor.python_source.bindings import arguments, bound_by
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.language import dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.system.errors import InputError
 
 FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})

@@ -86,6 +86,12 @@ def dotted(node: ast.AST) -> str:
     return ".".join((node.id, *parts)) if isinstance(node, ast.Name) else ""
 
 
+def last_name(node: ast.AST) -> str:
+    """The last part of the name that is called, or of a name itself, whatever it is asked of: `to` of `load(p).to(tl.int32)`; "": none."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def decorator(node: ast.FunctionDef) -> str:
     """The decorator of a rebuilt function; "": it has none, which no function of ours has."""
     return ast.unparse(node.decorator_list[0]) if len(node.decorator_list) == 1 else ""

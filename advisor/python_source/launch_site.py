@@ -8,7 +8,6 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from advisor.python_source.bindings import (
@@ -20,23 +19,25 @@ from advisor.python_source.bindings import (
     changed_names,
     defaults,
     inner_functions,
+    innermost_function,
     is_fixed,
     is_none,
+    names_in,
     other_values,
     own_names,
     required,
 )
 from advisor.python_source.callers import given_by_callers, is_open, unsaid
-from advisor.python_source.functions import FunctionReader, Inquiry
-from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.functions import Evaluation, FunctionReader
+from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
+from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import Symbol
-from advisor.python_source.literals import Allowance, NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
 from advisor.python_source.tensor_shapes import (
     DEEPEST,
-    MOST_DIMENSIONS,
     Extent,
     Stride,
     TensorShapes,
@@ -75,9 +76,8 @@ class LaunchSite:
         element_bytes: int | None,
         told: Mapping[str, ast.Constant | None] | None = None,
     ) -> None:
-        function = next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), _NO_FUNCTION)
+        function = innermost_function(scopes) or _NO_FUNCTION
         self.source, self.kernel, self.call, self.scopes = source, kernel, call, scopes
-        self.surroundings = replace(source.surroundings, num_sms=num_sms, element_bytes=element_bytes)
         self.shapes = TensorShapes.of(function)
         inner = own_names(scopes[scopes.index(function) + 1 :] if function in scopes else ())  # lambda BLOCK: ...
         told = given_by_callers(source, scopes) if told is None else told
@@ -93,7 +93,7 @@ class LaunchSite:
         self.changed = changed_names(scopes[0]) if scopes else set()
         self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self.passed = self._passed()
-        self.allowance = Allowance()  # for all that is asked of the launch
+        self.evaluation = Evaluation(unset=source.unset, num_sms=num_sms, element_bytes=element_bytes)  # for all that is asked of it
         self.following: set[str | Extent] = set()  # names and extents that are being worked out: their own values need them
         self.defaults = {name: unsaid(value) for name, value in defaults(function).items() if name not in inner}
         self.calls = [(name, node) for name, node in self.passed.items() if isinstance(node, ast.Call)]
@@ -140,13 +140,13 @@ class LaunchSite:
             items = self._items(spread)
             named = {**(items or {}), **named}
             self.unread += [spread] if items is None else []
-        self._count_dimensions(named)
         positional: list[ast.expr] = []
         for argument in self.call.args:
             if not isinstance(argument, ast.Starred):
                 positional.append(argument)
                 continue
-            whole, rank = self._starred(argument)
+            whole = whole_of(argument.value)
+            rank = self.shapes.rank(whole[0]) if whole is not None else None
             if whole is None or rank is None:
                 break
             owner, kind = whole
@@ -160,43 +160,14 @@ class LaunchSite:
         if isinstance(spread, ast.Name) and (value := self.assigned.get(spread.id)) is not None and value.lineno < self.call.lineno:
             nodes = [node for scope in self.scopes[:1] for node in ast.walk(scope)]
             later = {name for node in nodes if getattr(node, "lineno", 0) > (value.end_lineno or 0) for name in bound_by(node)}
-            used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
             second = any(isinstance(node, ast.Assign) and dotted(node.value) == spread.id for node in nodes)  # a name to change it by
-            if used.isdisjoint(later) and not second and not any(spread.id in changed_by(node) for node in nodes):
+            if names_in(value).isdisjoint(later) and not second and not any(spread.id in changed_by(node) for node in nodes):
                 spread = value
         if isinstance(spread, ast.Call) and dotted(spread.func) == "dict" and not spread.args and all(k.arg for k in spread.keywords):
             return {str(k.arg): k.value for k in spread.keywords}
         if isinstance(spread, ast.Dict) and all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in spread.keys):
             return {str(getattr(key, "value", "")): value for key, value in zip(spread.keys, spread.values, strict=True)}
         return None
-
-    def _starred(self, argument: ast.Starred) -> tuple[tuple[str, str] | None, int | None]:
-        """Of `*x.stride()`: tensor and kind, and how many arguments it is; None: not known."""
-        whole = whole_of(argument.value)
-        return whole, self.shapes.rank(whole[0]) if whole is not None else None
-
-    def _count_dimensions(self, named: Mapping[str, ast.expr]) -> None:
-        """A tensor whose dimensions are not said, all of whose strides or extents are passed, has as many as there is room for."""
-        stars = [(argument, *self._starred(argument)) for argument in self.call.args if isinstance(argument, ast.Starred)]
-        unknown = [whole for _, whole, rank in stars if rank is None]
-        if len(unknown) != 1 or unknown[0] is None or self.shapes.extents.get(unknown[0][0]):
-            return
-        room = self._positional(named)
-        if room is None:
-            return
-        rank = room - (len(self.call.args) - len(stars)) - sum(rank for _, _, rank in stars if rank is not None)
-        if max(1, self.shapes.fewest.get(unknown[0][0], 0)) <= rank <= MOST_DIMENSIONS:
-            self.shapes.extents[unknown[0][0]] = [[None] * rank]
-
-    def _positional(self, named: Mapping[str, ast.expr]) -> int | None:
-        """How many parameters are passed by position; None: that depends on what cannot be read."""
-        elsewhere = {*named, *self.kernel.heuristics}
-        if self.kernel.autotune is not None:
-            elsewhere |= {name for config in self.kernel.autotune.configs for name in config.parameters}
-        parameters = self.kernel.parameters
-        room = next((i for i, each in enumerate(parameters) if each.name in elsewhere), len(parameters))
-        told = all(each.name in elsewhere or each.default is not MISSING for each in parameters[room:])
-        return room if told and not self.unread and all(each.default is MISSING for each in parameters[:room]) else None
 
     def _asked(self, node: ast.expr) -> Extent | Stride | None:
         """The extent or stride that an argument is, also by a name that stands for it."""
@@ -264,7 +235,7 @@ class LaunchSite:
 
         class Extents(ast.NodeTransformer):
             def visit(self, node: ast.AST) -> Any:
-                around.allowance.take()
+                around.evaluation.allowance.take()
                 if around._presumes and around._wants_gradients and _asks_for_gradient(node):
                     return ast.copy_location(ast.Constant(value=True), cast(ast.expr, node))
                 if around._presumes and around._asks_whether_there_is(node, values):
@@ -294,11 +265,11 @@ class LaunchSite:
 
     def reader(self, values: Mapping[str, Any], depth: int = 0) -> FunctionReader:
         """A reader that knows the names around the launch, given values of the kernel's arguments."""
-        made = FunctionReader(self.surroundings, Inquiry(unset=self.source.unset, allowance=self.allowance), values)
+        made = FunctionReader(self.source, self.evaluation, values)
         for name in self.own:  # a name of the function around is not the kernel's argument of the same name, nor the file's
             made.names[name] = lambda name=name: _unknown(name)
         for name in self.changed.difference(made.names).intersection(self.source.alternatives):  # CONFIG["BLOCK"] = 128, of the file
-            made.names[name] = lambda name=name: self._as_it_was(name, self.surroundings.outer(made, name))
+            made.names[name] = lambda name=name: self._as_it_was(name, self.source.module_names.value(made, name))
         for name, node in (*self.defaults.items(), *self.assigned.items()):
             made.names[name] = lambda name=name, node=node: self._named(made, name, node, values, depth)
         for name, asked in self.shapes.unpacked.items():
@@ -308,7 +279,7 @@ class LaunchSite:
             if isinstance(node, ast.Name) and parameter in values:
                 made.names[node.id] = values[parameter]
         made.names |= {name: value for name, value in values.items() if name in self.local}  # given by their names there
-        self.allowance.take(len(made.names))  # as many as it takes to make the reader
+        self.evaluation.allowance.take(len(made.names))  # as many as it takes to make the reader
         return made
 
     def _named(self, made: FunctionReader, name: str, node: ast.expr, values: Mapping[str, Any], depth: int) -> Any:
@@ -474,7 +445,7 @@ def _asks_for_gradient(node: ast.AST) -> bool:
 
 
 def _unknown(name: str) -> Any:
-    raise NotLiteralError(f"what {name} is where the kernel is launched is not known")
+    raise NotLiteralError(f"what {name} is where the kernel is launched is unknown")
 
 
 def _copied(node: Node) -> Node:

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source.bindings import Graph, Scope, arguments, other_values
-from advisor.python_source.imported import handed_on as kernel_handed_on
+from advisor.python_source.bindings import Graph, Scope, arguments, names_in, other_values
 from advisor.python_source.imported import imported_file, imported_kernel
-from advisor.python_source.imports import Import, imports_in
-from advisor.python_source.kernel_forms import grid_of, visible_kernels
+from advisor.python_source.kernel_forms import grid_of
+from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 
 LaunchCall = tuple[Sequence[Scope], ast.Call]
@@ -237,26 +236,13 @@ def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
     `grid`, where the function around it assigns that once, is what it assigns: a tuple, or what a lambda or a function of one line returns.
     """
     for scopes, call in launches(source, kernel):
-        found: ast.expr | None = grid_of(call)
-        if isinstance(found, ast.Name):
-            found = _assigned_once(source.module_names, found.id, scopes)
-        text = ast.unparse(found.body if isinstance(found, ast.Lambda) else found) if found is not None else ""
-        if 0 < len(text) <= LONGEST_GRID:
-            return call.lineno, text
-    return None
-
-
-def _assigned_once(graph: Graph, name: str, scopes: Sequence[Scope]) -> ast.expr | None:
-    """What the innermost function that binds a name gives it, where that is one expression."""
-    for scope in reversed(scopes):
-        bound = [(node, graph.parent(node)) for node in graph.binders(scope).get(name, ())]
-        values = [around.value for node, around in bound if isinstance(around, ast.Assign) and node in around.targets]
-        functions = [node for node, _ in bound if isinstance(node, ast.FunctionDef)]
-        if functions and not values:
-            last = functions[0].body[-1]
-            return last.value if isinstance(last, ast.Return) and len(functions) == len(functions[0].body) == 1 else None
-        if values:
-            return values[0] if len(values) == 1 and not functions else None
+        grid: ast.AST = grid_of(call)
+        given = source.module_names.given(scopes, grid.id) if isinstance(grid, ast.Name) else [grid]
+        match given:
+            case [ast.Lambda(body=grid) | ast.FunctionDef(body=[ast.Return(value=ast.expr() as grid)]) | (ast.expr() as grid)]:
+                text = ast.unparse(grid)
+                if len(text) <= LONGEST_GRID:
+                    return call.lineno, text
     return None
 
 
@@ -284,27 +270,18 @@ def split_grid(text: str) -> tuple[str, set[str]]:
         SyntaxError: It is no expression.
     """
     tree = ast.parse(text, mode="eval").body
-    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
-    return ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text, names
+    return ",".join(map(ast.unparse, tree.elts)) if isinstance(tree, ast.Tuple) else text, names_in(tree)
 
 
-def options_passed(source: SourceFile, kernel: str, options: Sequence[str], elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:
-    """The options that launches of the kernel pass, whatever their values, with the lines of those that do."""
+def passed_by_launches(source: SourceFile, kernel: str, elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:
+    """The parameters and options for which launches of the kernel pass something, whatever that is, with the lines of those that do; all
+    parameters where one spreads a list or a dictionary."""
+    names = [each.name for each in source.kernel(kernel).parameters]
     found: dict[str, list[int]] = {}
     for _, _, call in _calls(source, kernel, elsewhere):
-        for keyword in call.keywords:
-            if keyword.arg is not None and keyword.arg in options:
-                found.setdefault(keyword.arg, []).append(call.lineno)
-    return found
-
-
-def arguments_passed(source: SourceFile, kernel: str, elsewhere: LaunchCalls = ()) -> set[str]:
-    """The parameters, and options, for which some launch of the kernel passes something; all of them where one spreads a dictionary."""
-    names = [each.name for each in source.kernel(kernel).parameters]
-    found: set[str] = set()
-    for _, _, call in _calls(source, kernel, elsewhere):
         spread = any(keyword.arg is None for keyword in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args)
-        found.update(names if spread else names[: len(call.args)], (keyword.arg for keyword in call.keywords if keyword.arg))
+        for name in dict.fromkeys([*(names if spread else names[: len(call.args)]), *(k.arg for k in call.keywords if k.arg)]):
+            found.setdefault(name, []).append(call.lineno)
     return found
 
 
@@ -313,67 +290,48 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
 
     Where a function binds the kernel's name, by an argument or an assignment, it launches something else, as far as is known.
     """
-    several = source.definitions.get(kernel, [])
-    own = source.kernel(kernel).node if len(several) > 1 else None
+    kernels = source.definitions.get(kernel, [])
+    kernels = [source.kernel(kernel).node] if len(kernels) > 1 else kernels
     rebound = _rebound(source.module_names)
-    for name, node in source.launches:
+    for name, node in source.module_names.launches:
         if name in rebound or kernel not in (name, source.kernel_meant(name)):
             continue
-        if own is not None and own not in visible_kernels(source.module_names, several, node.lineno):
-            continue  # it launches another kernel of the same name
         around = source.module_names.scopes_around(node)
-        if not any(name in _bound(each, source) for each in around):
+        if not any(name in _bound(each, source, kernels) for each in around):
             yield around, node
 
 
 def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, list[Scope], ast.Call]]:
     """The launches of kernels that a file imports: the kernel's file, its name there, the scopes around the launch, and the call.
 
-    As in `launches`, what a function binds itself is something else, but for what it imports.
+    As in `launches`, what a function binds itself, and be it by an import, is something else.
     """
     found: dict[str, tuple[SourceFile, str] | None] = {}
     graph = source.module_names
     rebound = _rebound(graph)
-    for name, node in source.launches:
+    kernels = [node for nodes in source.definitions.values() for node in nodes]
+    for name, node in source.module_names.launches:
         root = name.partition(".")[0]
-        if root in source.definitions or root in rebound:
-            continue
         around = graph.scopes_around(node)
-        inner = next((each for each in reversed(around) if root in _bound(each, source)), None)
-        if inner is not None:
-            items = _imports_within(graph, inner, root)
-            kernel = _imported(source, name, items) if items else None
-        else:
-            if name not in found:
-                found[name] = _imported(source, name)
-            kernel = found[name]
-        if kernel is not None and kernel[0].path != source.path:
+        if root in source.definitions or root in rebound or any(root in _bound(each, source, kernels) for each in around):
+            continue
+        if name not in found:
+            found[name] = _imported(source, name)
+        if (kernel := found[name]) is not None and kernel[0].path != source.path:
             yield *kernel, around, node
 
 
-def _imports_within(graph: Graph, scope: Scope, root: str) -> list[Import]:
-    """What a function imports under a name; nothing where it binds that in other ways too."""
-    bound = graph.binders(scope).get(root, [])
-    if root in arguments(scope) or not all(isinstance(node, ast.alias) for node in bound):
-        return []
-    return [item for node in bound for item in imports_in(graph.parent(node)) if item.alias == root]
-
-
-def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = None) -> tuple[SourceFile, str] | None:
-    """The file that defines the kernel which another one names so, and the kernel's name there. `items`: what a function imports under the
-    name's first part."""
+def _imported(source: SourceFile, name: str) -> tuple[SourceFile, str] | None:
+    """The file that defines the kernel which another one names so, and the kernel's name there."""
     module, _, kernel = name.rpartition(".")
-    if items is not None and not module:
-        return kernel_handed_on(source, items)
-    file = imported_file(source, module, items) if module else source
+    file = imported_file(source, module) if module else source
     return imported_kernel(file, kernel) if file is not None else None
 
 
-def _bound(scope: Scope, source: SourceFile) -> set[str]:
-    """Names that a scope binds to something else than kernels that it defines: what it declares global it only may."""
-    kernels = {id(node) for nodes in source.definitions.values() for node in nodes}
+def _bound(scope: Scope, source: SourceFile, kernels: Sequence[ast.AST]) -> set[str]:
+    """Names that a scope binds to something else than some kernels that it defines: what it declares global it only may."""
     bound = ((name, node) for name, nodes in source.module_names.binders(scope).items() for node in nodes)
-    return arguments(scope) | {name for name, node in bound if id(node) not in kernels and not isinstance(node, (ast.Global, ast.Nonlocal))}
+    return arguments(scope) | {name for name, node in bound if node not in kernels and not isinstance(node, (ast.Global, ast.Nonlocal))}
 
 
 def _rebound(graph: Graph) -> set[str]:

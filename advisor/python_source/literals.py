@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import ConfigLiteral, Constexpr, Symbol, config_literal, plain
 from advisor.python_source.syntax import parse
 from advisor.result.schema import LAUNCH_OPTIONS
@@ -107,7 +108,6 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "dict": dict,
     "set": set,
     "sorted": sorted,
-    "sum": lambda *values: _of_numbers(sum, *values),
     "zip": zip,
     "enumerate": enumerate,
     "cdiv": cdiv,
@@ -146,19 +146,6 @@ def _parts(value: Any) -> Any:
     return (*value, *value.values()) if isinstance(value, dict) else value
 
 
-def _of_numbers(function: Callable[..., Any], values: Any, start: Any = None) -> Any:
-    """`sum` and `math.prod` of numbers: of lists and texts they make something of any size."""
-    given = [*values] if start is None else [*values, start]
-    if not all(isinstance(each, (int, float)) for each in given) or len(given) > MAX_ITEMS:
-        raise NotLiteralError("a sum or product of what is no number")
-    result = 1 if function is math.prod else 0
-    for each in given:
-        result = result * each if function is math.prod else result + each
-        if isinstance(result, int) and abs(result) > MAX_INTEGER:
-            raise NotLiteralError("an integer too large")
-    return result
-
-
 def _product(*lists: Any) -> Any:
     """`itertools.product`, of as many as there may be."""
     if math.prod(len(each) for each in lists) > MAX_ITEMS:
@@ -167,21 +154,9 @@ def _product(*lists: Any) -> Any:
 
 
 MATH = {name: getattr(math, name) for name in ("e", "pi", "inf", "log", "log2", "sqrt", "exp", "ceil", "floor")}
-MATH["prod"] = lambda *values: _of_numbers(math.prod, *values)
 """What of the standard module `math` is worked out."""
 CONSTANTS = {f"{module}.{name}": getattr(math, name) for module in ("math", "torch", "numpy") for name in ("e", "pi", "inf", "nan")}
 """Constants by what they are called where they come from."""
-
-
-def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` of a chain of attributes, or None."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
 
 
 class Evaluator:
@@ -297,9 +272,6 @@ class Evaluator:
     def _list(self, node: ast.List) -> list:
         return self.elements(node.elts)
 
-    def _set(self, node: ast.Set) -> set:
-        return set(self.elements(node.elts))
-
     def elements(self, nodes: list[ast.expr]) -> list:
         """The values of expressions, what is starred unpacked.
 
@@ -376,9 +348,6 @@ class Evaluator:
 
     _generatorexp = _listcomp  # type: ignore[assignment]
 
-    def _setcomp(self, node: ast.SetComp) -> set:
-        return set(self._listcomp(node))  # type: ignore[arg-type]
-
     def _dictcomp(self, node: ast.DictComp) -> dict:
         pairs: list[Any] = []
         self._comprehend(node.generators, 0, lambda: pairs.append((self.visit(node.key), self.visit(node.value))), pairs)
@@ -412,9 +381,9 @@ class Evaluator:
             owner = self.visit(node.func.value)
             if isinstance(owner, dict):
                 return list(getattr(owner, node.func.attr)()) if node.func.attr != "copy" else dict(owner)
-        name = dotted(node.func) or ""
+        name = dotted(node.func)
         last = name.rsplit(".", 1)[-1]
-        if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]) or "")) is not None:
+        if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]))) is not None:
             return isinstance(plain(self.visit(node.args[0])), kind)
         keywords: dict[str, Any] = {}
         hook = False

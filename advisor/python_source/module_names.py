@@ -8,11 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from advisor.python_source.bindings import Graph, arguments, bound_by, changed_by, is_none, plainly_given, statements_within
+from advisor.python_source.bindings import (
+    Graph,
+    arguments,
+    bound_by,
+    changed_by,
+    is_none,
+    names_in,
+    own_nodes,
+    plainly_given,
+    statements_within,
+)
 from advisor.python_source.functions import FunctionReader, Place
-from advisor.python_source.imports import HANDED_ON, Import, as_function, assigned_expressions, imports_of, module_level, stars_of
+from advisor.python_source.imports import HANDED_ON, Import, as_function, imports_of, module_level
 from advisor.python_source.kernel_forms import launching_calls
-from advisor.python_source.literal_values import plain
 from advisor.python_source.literals import NotLiteralError
 
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
@@ -44,7 +53,8 @@ class ModuleNames(Graph):
     @cached_property
     def stars(self) -> tuple[Import, ...]:
         """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
-        return stars_of(self.tree)
+        nodes = [node for node in module_level(self.tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
+        return tuple(Import(alias="*", module=node.module or "", name="*", level=node.level) for node in reversed(nodes))
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -79,7 +89,10 @@ class ModuleNames(Graph):
     @cached_property
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
-        return assigned_expressions(self.tree)
+        found: dict[str, list[ast.expr]] = {}
+        for name, value in (pair for node in module_level(self.tree) for pair in plainly_given(node)):
+            found.setdefault(name, []).append(value)
+        return found
 
     @cached_property
     def launches(self) -> tuple[tuple[str, ast.Call], ...]:
@@ -173,7 +186,7 @@ class ModuleNames(Graph):
             return reader.known[key]
         found = self._fold(reader, name, body, place, _MISSING)
         if found is _MISSING:
-            return reader.surroundings.outside(reader, name)
+            return reader.source.imported_value(reader, name)
         if key is not None:
             reader.known[key] = found
         return found
@@ -199,26 +212,23 @@ class ModuleNames(Graph):
         Raises:
             NotLiteralError: It has.
         """
-        pairs: list[tuple[int, set[str]]] = []
+        shared: list[set[str]] = []
         for node in (inner for statement in body if not isinstance(statement, _DEFINITIONS) for inner in ast.walk(statement)):
             if isinstance(node, (ast.Assign, ast.AnnAssign)):
                 sides = (*(node.targets if isinstance(node, ast.Assign) else [node.target]), node.value)
-                pairs.append((node.lineno, {each.id for each in sides if isinstance(each, ast.Name)}))
+                shared.append({each.id for each in sides if isinstance(each, ast.Name)})
         names = {name}
-        while more := {other for _, pair in pairs if len(pair) > 1 and pair & names for other in pair} - names:
+        while more := {other for pair in shared if len(pair) > 1 and pair & names for other in pair} - names:
             names |= more
-        first = min((line for line, pair in pairs if len(pair) > 1 and pair & names), default=0)
-        for other in sorted(names - {name}):
-            for statement in self._touching(body).get(other, ()):
-                after = first < (statement.end_lineno or 0) and statement.lineno < place.position[0]
-                if after and not _rebinds(statement, other) and not _spans(statement, place):
-                    raise NotLiteralError(f"{name} may have a second name, {other}, by which it is changed in line {statement.lineno}")
+        touched = [(other, each) for other in sorted(names - {name}) for each in self._touching(body).get(other, ())]
+        if found := next((other for other, each in touched if not _rebinds(each, other) and not _spans(each, place)), None):
+            raise NotLiteralError(f"{name} may have a second name, {found}, by which it is changed")
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
             return statement
         if isinstance(statement, ast.ImportFrom):
-            return reader.surroundings.outside(reader, name)
+            return reader.source.imported_value(reader, name)
         if isinstance(statement, ast.Import):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
         headed = [each.optional_vars for each in statement.items if each.optional_vars] if isinstance(statement, ast.With) else ()
@@ -263,22 +273,9 @@ class ModuleNames(Graph):
         if len(touching) > 1:
             failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
             left, touching = ([body for body in each if body not in failing] for each in (left, touching))
-        if touching and len(left) > 1 and not self._alike(reader, name, [self._touching(body).get(name, []) for body in left]):
+        if touching and len(left) > 1:
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
-
-    def _alike(self, reader: FunctionReader, name: str, branches: Sequence[Sequence[ast.stmt]]) -> bool:
-        """Whether each of several branches does nothing with a name but give it one and the same number or text."""
-        values = []
-        for statements in branches:
-            value = _assigned_expression(statements[0], name) if len(statements) == 1 else None
-            if value is None or any(isinstance(each, ast.Name) and each.id not in reader.roots for each in ast.walk(value)):
-                return False
-            try:
-                values.append(plain(reader.visit(value)))
-            except NotLiteralError:
-                return False
-        return all(isinstance(each, (int, float, str)) and each == values[0] for each in values)
 
     def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
         """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""
@@ -335,8 +332,8 @@ class ModuleNames(Graph):
         lines = [self._touching(body)[name][0].lineno for body in branches]
         if len(lines) > 1:
             text = ", ".join(map(str, lines))
-            return NotLiteralError(f"{name} is defined in {len(lines)} branches (lines {text}); which one runs is not known")
-        return NotLiteralError(f"{name} is defined or changed in line {lines[0]} under a condition that is not known")
+            return NotLiteralError(f"{name} is defined in {len(lines)} branches (lines {text}); which one runs is unknown")
+        return NotLiteralError(f"{name} is defined or changed in line {lines[0]} under a condition that is unknown")
 
     def _touching(self, body: Sequence[ast.stmt]) -> dict[str, list[ast.stmt]]:
         """The statements of a block by the names they assign or change, in order."""
@@ -346,11 +343,7 @@ class ModuleNames(Graph):
         if key not in self._found:
             found: dict[str, list[ast.stmt]] = {}
             for statement in body:
-                try:
-                    names = dict.fromkeys(_touched(statement))
-                except RecursionError:  # a very long sum: it may change whatever it mentions
-                    names = dict.fromkeys(n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
-                for name in names:
+                for name in dict.fromkeys(_touched(statement)):
                     found.setdefault(name, []).append(statement)
             self._found[key] = found
         return self._found[key]
@@ -366,33 +359,19 @@ def _arms(statement: ast.If) -> Iterator[tuple[ast.expr | None, Sequence[ast.stm
     yield None, statement.orelse
 
 
-def _touched(node: ast.AST) -> Iterator[str]:
+def _touched(statement: ast.stmt) -> Iterator[str]:
     """Names that a statement assigns, defines, or may change."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
+    if isinstance(statement, _DEFINITIONS):
+        yield statement.name
         return
-    if isinstance(node, ast.Lambda):
-        return
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (item.asname or item.name.split(".")[0] for item in node.names)
-    elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-        yield node.id
-    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
-        yield node.name
-    else:
+    nodes = [statement, *own_nodes(statement)]
+    targets = {id(n) for each in nodes if isinstance(each, ast.comprehension) for n in ast.walk(each.target)}  # names of its own
+    for node in nodes:
+        yield from bound_by(node) if id(node) not in targets else ()
         yield from changed_by(node)
-    inner: list[ast.AST] = list(ast.iter_child_nodes(node))
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        inner = [*(g.iter for g in node.generators), *(t for g in node.generators for t in g.ifs)]  # targets are its own
-    if not isinstance(node, ast.For):
-        yield from (name for child in inner for name in _touched(child))
-        return
-    # Each part once: loops within loops would otherwise take twice as long with every level.
-    changed = {name for child in node.body for name in _touched(child)}
-    yield from changed
-    yield from (name for child in inner if child not in node.body for name in _touched(child))
-    if changed & {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}:  # for c in configs: c.num_warps = 8
-        yield from (n.id for n in ast.walk(node.iter) if isinstance(n, ast.Name))
+        if isinstance(node, ast.For):  # for c in configs: c.num_warps = 8
+            changed = {name for each in node.body for inner in ast.walk(each) for name in changed_by(inner)}
+            yield from names_in(node.iter) if changed & names_in(node.target) else ()
 
 
 def _assigned_expression(statement: ast.AST, name: str) -> ast.expr | None:

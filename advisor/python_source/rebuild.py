@@ -20,9 +20,9 @@ from advisor.python_source.imported import imported_file, imported_kernel, trito
 from advisor.python_source.imports import INDUCTOR, MOST_HANDS, Import
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.kernel_names import ReachError, RebuildError, check_names, decorator_of, free_names
-from advisor.python_source.language import BUILTINS, LanguageError, check_constexpr_function, check_module
+from advisor.python_source.language import BUILTINS, LanguageError, check_constexpr_function, check_module, dotted
 from advisor.python_source.literal_values import Constexpr, Passed, Symbol
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile, parse_source
 from advisor.python_source.syntax import parse
 
@@ -208,7 +208,7 @@ class _Builder:
         text = f"{ast.unparse(node)[:60]} ({error})" if node is not None and not isinstance(node, ast.Name) else str(error)
         remedy = f"write the value itself there ({name} = ...), or give it to the kernel as a tl.constexpr argument"
         return RebuildError(
-            f"{source.path.name}:{line}: the value of {name} is not known without running the file",
+            f"{source.path.name}:{line}: the value of {name} is unknown without running the file",
             text,
             READ,
             remedy if source.backend else f"{remedy}; give --gpu where it depends on the target",

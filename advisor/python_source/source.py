@@ -11,23 +11,20 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source.bindings import statements_within
+from advisor.python_source.bindings import returns_a_value, statements_within
 from advisor.python_source.bound_again import kernel_bound_again, triton_bound_again
-from advisor.python_source.functions import FunctionReader, Inquiry, Surroundings
+from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level, of_inductor
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
     Decorators,
     decorated,
-    distinct_names,
     means_jit,
-    named_kernels,
-    nearest_kernel,
-    plain_name,
 )
 from advisor.python_source.kernel_names import called_functions, is_constexpr_function
+from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import Constexpr
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.syntax import declared_encoding, parse
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
@@ -85,8 +82,8 @@ class SourceFile:
         return ModuleNames(self.tree)
 
     @cached_property
-    def told_by_callers(self) -> dict[ast.FunctionDef, dict[str, ast.Constant | None]]:
-        """What is known of arguments of its functions by who calls them (`callers`), kept for all launches within."""
+    def kept(self) -> dict[tuple[str, ast.AST], Any]:
+        """What others worked out of it, by what that is and of which node, so that it is worked out once."""
         return {}
 
     @cached_property
@@ -159,23 +156,23 @@ class SourceFile:
                 return handed
         return None
 
-    def _imported_value(self, asking: FunctionReader, name: str) -> Any:
+    def imported_value(self, asking: FunctionReader, name: str) -> Any:
         """What another file gives the name that it imports as `name`.
 
         Raises:
             NotLiteralError: It is not one of a file nearby, or not literal.
         """
         found = self._followed(name)
-        if found is None or (str(found[0].path), found[1]) in asking.inquiry.importing:
+        if found is None or (str(found[0].path), found[1]) in asking.evaluation.importing:
             statements = self.module_names.statements(name)
             where = f"imported in line {statements[0].lineno}" if statements else "not a literal of the file"
             raise NotLiteralError(f"{name} is {where}")
         return found[0].constant(found[1], asking)
 
-    def _imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
+    def imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
         """The function that it imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
         found = ((other, there) for other, there in self.named_imports(self.imports_of(name)) if there in other.plain_functions)
-        return next(((other.evaluator(inquiry=asking.inquiry), other.plain_functions[there]) for other, there in found), None)
+        return next(((other.evaluator(evaluation=asking.evaluation), other.plain_functions[there]) for other, there in found), None)
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:
@@ -199,7 +196,7 @@ class SourceFile:
                 nodes.setdefault(node.name, []).append(node)
         found = {name: each[0] for name, each in nodes.items() if len(each) == 1 and not self.module_names.contested(each[0])}
         reasons: dict[str, str] = {}
-        reader = FunctionReader(self._surroundings(found, {}), Inquiry(unset=self.unset))
+        reader = FunctionReader(self, Evaluation(unset=self.unset), functions=found)
         for name in set(nodes) - set(found):
             try:
                 found[name] = self.module_names.definition(reader, name)
@@ -208,49 +205,38 @@ class SourceFile:
         return found, reasons
 
     @property
-    def launches(self) -> tuple[tuple[str, ast.Call], ...]:
-        """Its calls that launch something, each with what, as the file names it."""
-        return self.module_names.launches
-
-    @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:
         """Functions that are not kernels."""
         return self._plain[0]
 
+    @property
+    def not_followed(self) -> dict[str, str]:
+        """Why functions are left out of these that are defined more than once."""
+        return self._plain[1]
+
     def evaluator(
-        self, names: Mapping[str, Any] | None = None, at: ast.FunctionDef | None = None, inquiry: Inquiry | None = None
+        self, names: Mapping[str, Any] | None = None, at: ast.FunctionDef | None = None, evaluation: Evaluation | None = None
     ) -> FunctionReader:
         """An evaluator that knows the file's literals.
 
         Args:
             names: Values of other names.
             at: The function whose decorators it reads, with the file as they see it; None: as it is in the end.
-            inquiry: What it shares with the reader that asks; None: nobody asks.
+            evaluation: What it shares with the reader that asks; None: nobody asks.
         """
-        return FunctionReader(self.surroundings, inquiry or Inquiry(unset=self.unset), names, self.module_names.place(at))
+        return FunctionReader(self, evaluation or Evaluation(unset=self.unset), names, self.module_names.place(at))
 
     @property
     def stored(self) -> set[str]:
         """The names that some line of the file gives a value."""
         return {each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
 
-    @cached_property
-    def surroundings(self) -> Surroundings:
-        """What its expressions are read with."""
-        return self._surroundings(*self._plain)
-
-    def _surroundings(self, functions: Mapping[str, ast.FunctionDef], reasons: Mapping[str, str]) -> Surroundings:
-        return Surroundings(
-            functions={**self.module_names.lambdas, **functions},
-            reasons=reasons,
-            roots=self.module_names.triton_roots | {"tl", "triton"},
-            modules=self.module_names.modules,
-            outer=self.module_names.value,
-            outside=self._imported_value,
-            imported=self._imported_function,
-            backend=self.backend,
-            arch=self.arch,
-        )
+    def texts(self, part: str) -> Iterator[tuple[int, str, bool]]:
+        """The strings of the file that contain something: the first line of each, the string, and whether each of its lines is one of the
+        file."""
+        for node in self.module_names.nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and part in node.value:
+                yield node.lineno, node.value, (node.end_lineno or node.lineno) - node.lineno == node.value.count("\n")
 
     @cached_property
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:
@@ -271,16 +257,15 @@ class SourceFile:
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
-            near = nearest_kernel(self.module_names, meant, nodes) if meant is not None and len(nodes) > 1 else None
-            if meant is not None and (near is not None or name == meant.name):
-                found[name] = meant if name == meant.name else near or meant
+            if meant is not None and name == meant.name:
+                found[name] = meant
             elif (reason := kernel_bound_again(self.module_names, own)) is not None:
                 undecided[name] = reason
             elif len(own) == 1 and not self.module_names.contested(own[0]):
                 found[name] = own[0]
             elif id(own[0]) not in outer:
                 lines = ", ".join(str(node.lineno) for node in own)
-                undecided[name] = f"{name} is defined in {len(own)} functions or classes (lines {lines}); which one is meant is not known"
+                undecided[name] = f"{name} is defined in {len(own)} functions or classes (lines {lines}); which one is meant is unknown"
             else:
                 try:
                     last = self.module_names.last(self.evaluator(), name)
@@ -334,15 +319,16 @@ class SourceFile:
         return frozenset(names & set(self.definitions))
 
     @cached_property
+    def launchable(self) -> tuple[str, ...]:
+        """Kernels of the file that may be launched, in its order: no other calls them, and they do not return a value, which a launch would
+        not take."""
+        helpers = {name for name, nodes in self.definitions.items() if all(map(returns_a_value, nodes))}
+        return tuple(name for name in self.definitions if name not in self.called | helpers)
+
+    @property
     def launched(self) -> tuple[str, ...]:
-        """Kernels of the file that may be launched, in its order: no other calls them, and they return nothing, which a launch would not
-        take. All of them where none is left."""
-        returning = {
-            name
-            for name, nodes in self.definitions.items()
-            if any(isinstance(n, ast.Return) and n.value is not None for node in nodes for n in ast.walk(node))
-        }
-        return tuple(name for name in self.definitions if name not in self.called | returning) or tuple(self.definitions)
+        """The same; all kernels of a file that has none but helpers."""
+        return self.launchable or tuple(self.definitions)
 
     @cached_property
     def kernels_literal(self) -> dict[str, Any]:
@@ -350,7 +336,7 @@ class SourceFile:
         node = self.assignments.get("KERNELS")
         try:
             value = ast.literal_eval(node) if node is not None else {}
-        except ValueError:
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             return {}
         return value if isinstance(value, dict) else {}
 
@@ -364,10 +350,8 @@ class SourceFile:
         if name in self.functions:
             return self.functions[name]
         if name in self.definitions:
-            nodes = self.definitions[name]
             reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
-            names = distinct_names(self.module_names, nodes) if len(nodes) > 1 else [f"{name}:{nodes[0].lineno}"]
-            choices = " or ".join(f"{self.path.name}::{each}" for each in names)
+            choices = " or ".join(f"{self.path.name}::{each}" for each in self._by_line(name))
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
             if reason.startswith("cannot tell"):  # what Triton's own names stand for: no definition is the one that is meant
                 remedy = "give what binds the name again another one"
@@ -380,23 +364,25 @@ class SourceFile:
         """The file, read for the kernel that is named, and the kernel's plain name.
 
         Args:
-            text: `kernel`, or where there are several of that name `outer.kernel` (what it stands in) or `kernel:12` (its line).
+            text: `kernel`, or where there are several of that name `kernel:12`, by a line of the one that is meant.
 
         Raises:
-            UsageError: The file has none of that name, or several.
+            UsageError: The file has none of that name, or none in that line.
             NothingMatchedError: It has none at all.
         """
-        if text in self.definitions:  # which of several is meant is decided for the target
-            return self, text
-        name = plain_name(text)
-        nodes = self.definitions.get(name, [])
-        found = named_kernels(self.module_names, nodes, text)
-        if len(found) == 1:
-            return self.given(meant=found[0].lineno), name
-        if not nodes:
-            self.kernel(text)  # says which there are
-        what = "no kernel of that name there" if not found else f"{len(found)} kernels of that name"
-        raise UsageError(f"{self.path.name}: {what}", text, "one of " + ", ".join(distinct_names(self.module_names, nodes)))
+        name, _, line = text.partition(":")
+        if text in self.definitions or not line.isdecimal() or name not in self.definitions:
+            if text not in self.definitions:
+                self.kernel(text)  # says which there are
+            return self, text  # which of several is meant is decided for the target
+        for node in self.definitions[name]:
+            if min([node.lineno, *(each.lineno for each in node.decorator_list)]) <= int(line) <= (node.end_lineno or node.lineno):
+                return self.given(meant=node.lineno), name
+        raise UsageError(f"{self.path.name}: no kernel of that name there", text, f"one of {', '.join(self._by_line(name))}")
+
+    def _by_line(self, name: str) -> list[str]:
+        """The kernels of a name, each as it is told from the others."""
+        return [f"{name}:{node.lineno}" for node in self.definitions[name]]
 
     def constant(self, name: str, asking: FunctionReader | None = None) -> Any:
         """The literal value of a module-level name.
@@ -414,11 +400,10 @@ class SourceFile:
             raise NotLiteralError(self.undecided[name])
         if name not in self.assignments:
             raise NotLiteralError(f"{name} is not assigned in {self.path.name}")
-        surroundings, inquiry = self.surroundings, Inquiry(unset=self.unset)
+        evaluation = None
         if asking is not None:
-            surroundings = replace(surroundings, num_sms=asking.surroundings.num_sms)
-            inquiry = replace(asking.inquiry, importing=asking.inquiry.importing | {(str(self.path), name)})
-        return FunctionReader(surroundings, inquiry).evaluate(ast.Name(id=name, ctx=ast.Load()))
+            evaluation = replace(asking.evaluation, importing=asking.evaluation.importing | {(str(self.path), name)})
+        return self.evaluator(evaluation=evaluation).evaluate(ast.Name(id=name, ctx=ast.Load()))
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""
@@ -435,7 +420,7 @@ class SourceFile:
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-        return any(means_jit(dotted(target) or "", self.module_names.imports, self.module_names.last_given) for target in targets)
+        return any(means_jit(dotted(target), self.module_names.imports, self.module_names.last_given) for target in targets)
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from advisor.python_source.bindings import pairs
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 
 STRIDE_NAME = re.compile(r"(^|_)strides?($|_|\d)", re.IGNORECASE)
 _STRIDES_OF = {"make_block_ptr": 2, "make_tensor_descriptor": 2, "_experimental_make_tensor_descriptor": 2}
@@ -122,13 +122,13 @@ class _Addresses:
 
 def _makes_range(node: ast.AST, ranges: Collection[str]) -> bool:
     if isinstance(node, ast.Call):
-        return (dotted(node.func) or "").endswith("arange")
+        return last_name(node) == "arange"
     return isinstance(node, ast.Name) and node.id in ranges
 
 
 def _told(call: ast.Call) -> ast.expr | None:
     """The strides that a call makes a tensor's description with."""
-    place = _STRIDES_OF.get((dotted(call.func) or "").rsplit(".", 1)[-1])
+    place = _STRIDES_OF.get(last_name(call))
     if place is None:
         return None
     named = next((k.value for k in call.keywords if k.arg == "strides"), None)
@@ -152,5 +152,5 @@ def _not_loaded(node: ast.expr) -> Iterator[ast.AST]:
     while left:
         each = left.pop()
         yield each
-        if not (isinstance(each, ast.Call) and (dotted(each.func) or "").rsplit(".", 1)[-1] == "load"):
+        if not (isinstance(each, ast.Call) and last_name(each) == "load"):
             left.extend(ast.iter_child_nodes(each))

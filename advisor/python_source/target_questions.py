@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor.gpus.hardware import list_gpus
 from advisor.python_source.bindings import bound_by, own_nodes
-from advisor.python_source.literals import MATH, MAX_ITEMS, NotLiteralError
+from advisor.python_source.literals import MATH, NotLiteralError
 from advisor.system import triton_install
 
 BACKENDS = {"nvidia": "cuda", "amd": "hip"}
@@ -69,7 +69,7 @@ def limit_of_type(name: str, asked: str) -> float | int:
         unsigned = bool(found and found.group(1))
         answers = {"bits": bits, "max": 2 ** (bits - (not unsigned)) - 1, "min": 0 if unsigned else -(2 ** (bits - 1))} if bits else {}
     if asked not in answers:
-        raise NotLiteralError(f"{asked} of {name or 'a type'} is not known")
+        raise NotLiteralError(f"{asked} of {name or 'a type'} is unknown")
     return answers[asked]
 
 
@@ -79,7 +79,7 @@ class Present:
     def __eq__(self, other: object) -> bool:
         if other is None:
             return False
-        raise NotLiteralError("a version of torch is not known")
+        raise NotLiteralError("a version of torch is unknown")
 
     __hash__ = object.__hash__
 
@@ -91,7 +91,7 @@ def torch_version(name: str, backend: str | None) -> Any:
         NotLiteralError: The target is not known.
     """
     if backend is None:
-        raise NotLiteralError(f"torch.version.{name} is not known without a target")
+        raise NotLiteralError(f"torch.version.{name} is unknown without a target")
     return Present() if backend == name else None
 
 
@@ -127,7 +127,7 @@ def capability(backend: str | None, arch: int | str | None) -> tuple[int, int]:
         return divmod(arch, 10)
     if backend == "hip" and (found := re.fullmatch(r"gfx(\d{1,2})(\d)[0-9a-f]", str(arch))):
         return int(found.group(1)), int(found.group(2))
-    raise NotLiteralError("the compute capability of the GPU is not known without a target")
+    raise NotLiteralError("the compute capability of the GPU is unknown without a target")
 
 
 def enough_shared_memory(asked: Any, backend: str | None, arch: int | str | None) -> bool | None:
@@ -168,7 +168,7 @@ def triton_version() -> str:
     """
     found = triton_install.version()
     if found is None:
-        raise NotLiteralError("triton.__version__ is not known: it is not installed")
+        raise NotLiteralError("triton.__version__ is unknown: it is not installed")
     return found
 
 
@@ -192,7 +192,7 @@ def has(module: str, name: str) -> bool:
     if name in names:
         return True
     if name in inner or "*" in names or name.startswith("__"):  # there if something imported it
-        raise NotLiteralError(f"whether {module} has {name} is not known")
+        raise NotLiteralError(f"whether {module} has {name} is unknown")
     return False
 
 
@@ -201,13 +201,13 @@ def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[s
     """The names that a module's file binds, and those of files and folders in its folder, where triton is `installed`."""
     shown = ".".join(module)
     if not module or installed is None:
-        raise NotLiteralError(f"what {shown or 'a module other than triton'} has is not known")
+        raise NotLiteralError(f"what {shown or 'a module other than triton'} has is unknown")
     folder = installed.joinpath(*module[1:])
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
-        raise NotLiteralError(f"what {shown} has is not known: {path.name} of it cannot be read") from None
+        raise NotLiteralError(f"what {shown} has is unknown: {path.name} of it cannot be read") from None
     names = frozenset(name for node in own_nodes(tree) for name in bound_by(node))
     return names, frozenset(each.stem for each in folder.iterdir()) if folder.is_dir() else frozenset()
 
@@ -215,10 +215,8 @@ def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[s
 METHODS = frozenset({"bit_length"})
 """Methods of numbers that may be called."""
 UNANSWERED = object()
-_TEXT_METHODS = frozenset({"format", "join", "split", "replace", "strip", "lower", "upper"})
-_METHODS = _TEXT_METHODS | METHODS | {"get", "pop", "startswith", "endswith", "element_size"}
-_FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
-"""Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
+_TEXT_METHODS = frozenset({"startswith", "endswith", "lower", "upper"})
+_METHODS = _TEXT_METHODS | METHODS | {"get", "pop", "element_size"}
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 
@@ -238,13 +236,13 @@ def answer(reader: Any, node: ast.Call, name: str) -> Any:
         NotLiteralError: It is one, and its value is not known.
     """
     origin, count, plain = reader.origin(node.func), len(node.args), not node.keywords
-    around = reader.surroundings
+    around = reader.source
     if plain and origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))):
         return function(*reader.elements(node.args))
     if plain and name == "hasattr" and count == 2 and not {"hasattr"} & {*reader.names, *reader.functions}:
         return reader.has(ast.Attribute(value=node.args[0], attr=reader.visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno))
     if plain and name in _ENVIRONMENT and count in (1, 2):
-        reader.inquiry.unset.add(str(reader.visit(node.args[0])))
+        reader.evaluation.unset.add(str(reader.visit(node.args[0])))
         return reader.visit(node.args[1]) if count == 2 else None
     if origin == "torch.cuda.get_device_capability":
         return capability(around.backend, around.arch)
@@ -263,24 +261,16 @@ def answer(reader: Any, node: ast.Call, name: str) -> Any:
 def _of_method(reader: Any, node: ast.Call, function: ast.Attribute) -> Any:
     """`get` and `pop` of a dictionary, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors of which nothing else is
     said."""
-    method, size = function.attr, reader.surroundings.element_bytes
+    method, size = function.attr, reader.evaluation.element_bytes
     if method == "element_size":
         return size if size is not None and not node.args and not node.keywords else UNANSWERED
-    if not all(k.arg for k in node.keywords) or (node.keywords and method not in _TEXT_METHODS):
+    if node.keywords:
         return UNANSWERED
-    owner = reader.visit(function.value)
-    arguments, keywords = reader.elements(node.args), {str(k.arg): reader.visit(k.value) for k in node.keywords}
+    owner, arguments = reader.visit(function.value), reader.elements(node.args)
     if isinstance(owner, int) and method in METHODS and not arguments:
         return getattr(owner, method)()
     if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
         return getattr(owner, method)(*arguments)
-    if isinstance(owner, str) and method in ("startswith", "endswith") and len(arguments) == 1:
-        return getattr(owner, method)(str(arguments[0]))
-    if not isinstance(owner, str) or method not in _TEXT_METHODS:
-        return UNANSWERED
-    flat = [part for each in (*arguments, *keywords.values()) for part in (each if isinstance(each, list | tuple) else [each])]
-    if not all(isinstance(part, str | int) for part in flat) or (method == "format" and _FORMATS.search(owner)):
-        raise NotLiteralError(f"a call of {method} in line {node.lineno} is not a literal")
-    if (len(owner) + 1) * (sum(len(str(part)) for part in flat) + len(flat) + 1) > MAX_ITEMS * 10:
-        raise NotLiteralError("a text too long")
-    return getattr(owner, method)(*arguments, **keywords)
+    if isinstance(owner, str) and method in _TEXT_METHODS and len(arguments) <= 1:
+        return getattr(owner, method)(*map(str, arguments))
+    return UNANSWERED

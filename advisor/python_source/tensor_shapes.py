@@ -1,4 +1,4 @@
-"""What a function says of the shapes of its tensors: `M, K = x.shape`, `torch.empty((M, N))`, `assert x.ndim == 2`. Read by parsing."""
+"""What a function says of the shapes of its tensors: `M, K = x.shape`, `torch.empty((M, N))`. Read by parsing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from advisor.python_source.bindings import is_none, pairs, stores
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 
 MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
 """Functions and methods that make a tensor of a shape."""
@@ -42,7 +42,7 @@ def asked_of(node: ast.AST) -> Extent | Stride | None:
         return None if index is None else Extent(whole[0], index) if whole[1] == "shape" else Stride(whole[0], index)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not node.keywords:
         tensor, index = dotted(node.func.value), _integer(node.args[0])
-        if tensor is not None and index is not None and node.func.attr in ("size", "stride"):
+        if tensor and index is not None and node.func.attr in ("size", "stride"):
             return Extent(tensor, index) if node.func.attr == "size" else Stride(tensor, index)
     return None
 
@@ -84,8 +84,6 @@ class TensorShapes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 for target, value in pairs(node.targets[0], node.value):
                     found._read(target, value, stored)
-            elif isinstance(node, ast.Assert):
-                found._asserted(node.test)
             elif (asked := asked_of(node)) is not None:
                 least = asked.index + 1 if asked.index >= 0 else -asked.index
                 found.fewest[asked.tensor] = max(found.fewest.get(asked.tensor, 0), least)
@@ -131,20 +129,10 @@ class TensorShapes:
         elif isinstance(target, ast.Name) and isinstance(value, ast.Call):
             self._made(target.id, value)
 
-    def _asserted(self, test: ast.expr) -> None:
-        """`assert x.ndim == 3`, also as one of several conditions."""
-        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-            for each in test.values:
-                self._asserted(each)
-        elif isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            tensor, rank = _dimensions_of(test.left), _integer(test.comparators[0])
-            if tensor is not None and rank is not None and 0 < rank <= MOST_DIMENSIONS:
-                self.extents.setdefault(tensor, []).append([None] * rank)
-
     def _made(self, name: str, call: ast.Call) -> None:
         function = call.func
-        last = function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-        owner = dotted(function.value) if isinstance(function, ast.Attribute) else None
+        last = last_name(call)
+        owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
         if last in LIKE and call.args:
             self._alike(name, dotted(call.args[0]))
         elif last in _SAME:
@@ -156,20 +144,9 @@ class TensorShapes:
             unknown = [_integer(size) == -1 or mentions(size, name) for size in sizes]
             self.extents.setdefault(name, []).append([None if left else size for size, left in zip(sizes, unknown, strict=True)])
 
-    def _alike(self, name: str, other: str | None) -> None:
-        if other is not None and other != name:
+    def _alike(self, name: str, other: str) -> None:
+        if other and other != name:
             self.like[name] = other
-
-
-def _dimensions_of(node: ast.expr) -> str | None:
-    """The tensor of `x.ndim`, `x.dim()` and `len(x.shape)`."""
-    if isinstance(node, ast.Call) and dotted(node.func) == "len" and len(node.args) == 1:
-        whole = whole_of(node.args[0])
-        return whole[0] if whole is not None else None
-    if isinstance(node, ast.Call) and not node.args:
-        node = node.func
-        return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr in ("dim", "ndimension") else None
-    return dotted(node.value) if isinstance(node, ast.Attribute) and node.attr == "ndim" else None
 
 
 def mentions(node: ast.AST, name: str) -> bool:
@@ -253,7 +230,7 @@ def element_type(node: ast.expr, assigned: Mapping[str, ast.expr], unpacked: Map
     elif isinstance(node, ast.Call):
         if any(keyword.arg == "dtype" for keyword in node.keywords):
             return _made(node)
-        last = (dotted(node.func) or "").rsplit(".", 1)[-1]
+        last = last_name(node)
         if last in LIKE and node.args:
             follow = node.args[0]
         elif isinstance(node.func, ast.Attribute):
@@ -263,10 +240,9 @@ def element_type(node: ast.expr, assigned: Mapping[str, ast.expr], unpacked: Map
 
 
 def _made(call: ast.Call) -> str | None:
-    function = dotted(call.func) or ""
-    last = call.func.attr if isinstance(call.func, ast.Attribute) else function
-    kind = next((dotted(each.value) or "" for each in call.keywords if each.arg == "dtype"), "")
-    made = last in MADE | LIKE or function in ("torch.tensor", "torch.arange", "torch.as_tensor")
+    function = dotted(call.func)
+    kind = next((dotted(each.value) for each in call.keywords if each.arg == "dtype"), "")
+    made = last_name(call) in MADE | LIKE or function in ("torch.tensor", "torch.arange", "torch.as_tensor")
     name = kind.removeprefix("torch.")
     return _OTHER_NAMES.get(name, name) if made and kind.startswith("torch.") else None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from advisor.rendering import figures
-from advisor.rendering.grouping import Group
+from advisor.rendering.views import Group
 from advisor.result.schema import LaunchReport, PipelineTime, SearchReport
 
 Kind = Literal["line", "band", "points"]
@@ -295,7 +295,7 @@ def best_so_far(search: SearchReport, number: int) -> Chart | None:
 def slices(search: SearchReport, number: int) -> list[Chart]:
     """The latencies of the trials over the values of each parameter that they differ in: Optuna's slice plot."""
     done = [(trial.number, trial.configuration.flat(), trial.latency_us) for trial in search.trials if trial.latency_us is not None]
-    found: list[Chart] = []
+    charts: list[Chart] = []
     for name in done[0][1] if done else ():
         values = [flat.get(name) for _, flat, _ in done]
         names = [str(value) for value in sorted(set(values), key=_in_order)]
@@ -303,7 +303,7 @@ def slices(search: SearchReport, number: int) -> list[Chart]:
             points = [(float(names.index(str(value))), us) for value, (_, _, us) in zip(values, done, strict=True)]
             xs, ys = zip(*points, strict=True)
             chart = Chart(
-                id=f"search-{number}-{len(found) + 1}",
+                id=f"search-{number}-{len(charts) + 1}",
                 title=figures.clean(name),
                 summary=f"Latency in microseconds over {figures.clean(name)}",
                 x_title=figures.clean(name),
@@ -316,8 +316,8 @@ def slices(search: SearchReport, number: int) -> list[Chart]:
                 x_names=tuple(map(figures.clean, names)),
                 places=tuple(points),
             )
-            found.append(chart)
-    return found
+            charts.append(chart)
+    return charts
 
 
 def _in_order(value: object) -> tuple[float, str]:
@@ -326,15 +326,15 @@ def _in_order(value: object) -> tuple[float, str]:
 
 def bars(plot: dict[str, Any]) -> list[tuple[str, str, float]]:
     """Name, value, and width in per cent of the longest, of each bar of a plotly figure of horizontal bars, the longest first."""
-    found = [
+    shares = [
         (figures.clean(name), float(value))
         for trace in map(_dict, _list(plot.get("data")))
         if trace.get("type") == "bar"
         for name, value in zip(_list(trace.get("y")), _list(trace.get("x")), strict=False)
         if isinstance(value, (int, float))
     ]
-    longest = max((value for _, value in found), default=0.0) or 1.0
-    return [(name, f"{value:.2f}", 100 * value / longest) for name, value in sorted(found, key=lambda pair: -pair[1])]
+    longest = max((value for _, value in shares), default=0.0) or 1.0
+    return [(name, f"{value:.2f}", 100 * value / longest) for name, value in sorted(shares, key=lambda pair: -pair[1])]
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ LONGEST_REASON = 120
 """Characters of why a version could not be compiled, among what could not be told."""
 
 
-def untold(subject: Subject) -> str:
+def lacking_for_time(subject: Subject) -> str:
     """Without what the time of a subject cannot be told, in words; empty: it can, or nothing was asked."""
     several = gpu_count(subject) > 1
     rows = [row for row in subject.static if row.verdict == "cannot-tell"]
@@ -70,19 +70,19 @@ def untold(subject: Subject) -> str:
     return " or ".join(dict.fromkeys(reasons))
 
 
-def untold_line(comparison: ComparisonResult) -> str:
+def untimed_line(comparison: ComparisonResult) -> str:
     """One line for all whose time cannot be told: `Cannot tell the time of a::k without n.`; empty: there is nothing."""
-    found = [f"{subject.title} {reason}" for subject in comparison.subjects if (reason := untold(subject))]
-    more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
-    return f"Cannot tell the time of {', of '.join(found[:MOST_LISTED])}{more}." if found else ""
+    reasons = [f"{subject.title} {reason}" for subject in comparison.subjects if (reason := lacking_for_time(subject))]
+    more = f" and {len(reasons) - MOST_LISTED} more" if len(reasons) > MOST_LISTED else ""
+    return f"Cannot tell the time of {', of '.join(reasons[:MOST_LISTED])}{more}." if reasons else ""
 
 
 def hints(comparison: ComparisonResult, lacking: bool) -> list[str]:
     """What advisor.toml may say of kernels: of those whose time cannot be told, or (not `lacking`) that were judged at typical sizes."""
-    return [each.hint for each in comparison.subjects if each.hint and bool(untold(each)) is lacking]
+    return [subject.hint for subject in comparison.subjects if subject.hint and bool(lacking_for_time(subject)) is lacking]
 
 
-def told(rows: Sequence[StaticRow]) -> list[StaticRow]:
+def timed_rows(rows: Sequence[StaticRow]) -> list[StaticRow]:
     """The rows that say something of a time; what the others lack is said once for all of a comparison."""
     return [row for row in rows if row.verdict != "cannot-tell"]
 
@@ -100,8 +100,8 @@ def reasoned(rows: Sequence[StaticRow]) -> list[tuple[StaticRow, str]]:
     out = []
     for row in static_order(rows):
         reason = row.reason if row.verdict in REASONED else ""
-        told = first.setdefault((row.gpu, reason), row)
-        out.append((row, reason if told is row or not reason else f"as for {told.label}"))
+        first_row = first.setdefault((row.gpu, reason), row)
+        out.append((row, reason if first_row is row or not reason else f"as for {first_row.label}"))
     return out
 
 
@@ -187,14 +187,14 @@ def worse(rows: Sequence[StaticRow]) -> list[StaticRow]:
 def below_default(rows: Sequence[StaticRow]) -> list[StaticRow]:
     """Rows that a change left predicted slower than the stack's default, by as much as counts as a change, and beyond half of what the
     interval allows."""
-    found = []
+    below = []
     for row in rows:
         head = row.head.predicted if row.head is not None else None
         default = row.default.predicted if row.default is not None else None
         if head is not None and default is not None and row.compared_with == "base" and row.changed:
             least = min(head.us / 1.05, (head.us * (head.low_us or head.us)) ** 0.5)
-            found += [row] if least > default.us else []
-    return found
+            below += [row] if least > default.us else []
+    return below
 
 
 def how_much_worse(row: StaticRow) -> str:
@@ -289,7 +289,7 @@ AUDITED = "Audited, and not predicted"
 
 def is_brief(subject: Subject) -> bool:
     """Whether all there is to say of a kernel is that it came, went or changed, or of a table that it changed."""
-    if any((told(subject.static), subject.measured, subject.resources, subject.failures, subject.new_issues, subject.cured_issues)):
+    if any((timed_rows(subject.static), subject.measured, subject.resources, subject.failures, subject.new_issues, subject.cured_issues)):
         return False
     if subject.kind == "kernel":
         return not (subject.configurations_added or subject.configurations_removed) and len(subject.notes) <= 1
@@ -304,8 +304,8 @@ def of_any(note: str, subject: Subject) -> str:
 
 def common_notes(subjects: Sequence[Subject]) -> dict[str, int]:
     """What is said of many kernels, with how many these are."""
-    found = Counter(note for subject in subjects if subject.kind == "kernel" for note in {of_any(note, subject) for note in subject.notes})
-    return {note: count for note, count in sorted(found.items()) if count >= OFTEN}
+    counts = Counter(note for subject in subjects if subject.kind == "kernel" for note in {of_any(note, subject) for note in subject.notes})
+    return {note: count for note, count in sorted(counts.items()) if count >= OFTEN}
 
 
 def gpu_count(subject: Subject) -> int:
@@ -334,7 +334,7 @@ def subject_sentence(subject: Subject) -> str:
     """What happened to a subject, with its counts."""
     words = {"compared": "", "modified": "changed", "added": "new", "removed": "removed", "type changed": "changed type"}
     parts = [words[subject.change]] if words[subject.change] else []
-    for rows, names in ((subject.measured, MEASURED_WORDS), (told(subject.static), tuple(STATIC_WORDS))):
+    for rows, names in ((subject.measured, MEASURED_WORDS), (timed_rows(subject.static), tuple(STATIC_WORDS))):
         for name in names:
             count = sum(row.verdict == name for row in rows)  # type: ignore[attr-defined]
             if count:
@@ -355,7 +355,7 @@ def to_text(comparison: ComparisonResult) -> str:
     ]
     for subject in comparison.subjects:
         lines += ["", *_subject(subject)]
-    if lacking := untold_line(comparison):
+    if lacking := untimed_line(comparison):
         lines += ["", lacking]
         lines += [f"  advisor.toml: {hint}" for hint in hints(comparison, lacking=True)]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
@@ -392,7 +392,7 @@ def _static(rows: Sequence[StaticRow]) -> str:
     verdict = f"{verdict_word(row.verdict):<20}"
     if len(rows) > 1:
         why = row.reason if row.verdict == "failed" else "the same configurations on both sides"
-        return f"{verdict} {labels_text([each.label for each in rows])}  {row.gpu}  ({why})"
+        return f"{verdict} {labels_text([item.label for item in rows])}  {row.gpu}  ({why})"
     against, before = ("default", row.default) if row.compared_with == "default" else ("base", row.base)
     parts = [
         f"{verdict} {row.label}",
@@ -424,7 +424,7 @@ def _subject(subject: Subject) -> list[str]:
     for word, issues in (("new", subject.new_issues), ("cured", subject.cured_issues)):
         lines += [f"  {word} {issue.severity}: {issue.rule}: {issue.evidence}" for issue in issues]
     lines += [f"  note: {note}" for note in subject.notes]
-    rows = sorted(static_order(told(subject.static)), key=_is_untouched)
+    rows = sorted(static_order(timed_rows(subject.static)), key=_is_untouched)
     return lines + [f"  {_static(list(alike))}" for _, alike in groupby(rows, key=_likeness)]
 
 

@@ -9,8 +9,9 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from advisor.result.schema import UNCERTAIN, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
-from advisor.result.units import microseconds as microseconds
+from advisor.result.problem import microseconds as microseconds
+from advisor.result.schema import UNCERTAIN, Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
+from advisor.system.phrases import phrase
 
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")
@@ -32,8 +33,8 @@ def clean(text: object, *, lines: bool = False) -> str:
             return character.encode("unicode_escape").decode("ascii")
         return character
 
-    found = str(text)
-    return found if found.isascii() and found.isprintable() else "".join(map(shown, found))
+    raw = str(text)
+    return raw if raw.isascii() and raw.isprintable() else "".join(map(shown, raw))
 
 
 def quantity(value: float, unit: str = "") -> str:
@@ -228,6 +229,13 @@ NAMES = {"dram": "DRAM", "l2": "L2", "smem": "shared memory", "fma": "FMA", "alu
 """Pipelines as people write them; the others as they are."""
 
 
+def saved_share(action: Action, result: Result) -> str:
+    """`12 %` of the launches' time that an action saves; `17 % of the MoE layers` where its saving is of whole layers; empty: no time."""
+    whole = action.layers_us or result.verdict.current_us
+    share = share_text(action.saving_us / whole) if whole > 0 else ""
+    return phrase("action.of_layers" if result.layers[0].routing else "action.of_linears", share=share) if action.layers_us else share
+
+
 def unit_peak(pipeline: str | None) -> str:
     """`DRAM's peak`."""
     return f"{clean(NAMES.get(pipeline or '', pipeline))}'s peak"
@@ -254,8 +262,8 @@ def roofline_us(launch: LaunchReport) -> float | None:
 
 def roofline_beyond(launch: LaunchReport) -> float | None:
     """`roofline_us` where it is above the bound by more than rounding; else None."""
-    found = roofline_us(launch)
-    return found if found is not None and found >= 1.02 * launch.bound.us else None
+    roofline = roofline_us(launch)
+    return roofline if roofline is not None and roofline >= 1.02 * launch.bound.us else None
 
 
 EXPLAINED = 0.1
@@ -359,7 +367,7 @@ def where_run(result: Result) -> str:
     if result.fingerprint.mode != "offline":
         return "run on a GPU"
     given = {launch.measured.origin for launch in result.launches if launch.measured is not None}
-    given |= {each.origin for each in result.tuned if each.latency_us is not None}
+    given |= {item.origin for item in result.tuned if item.latency_us is not None}
     if given == {"simulated"}:
         return GIVEN_SIMULATED
     if not given and any(trial.latency_us is not None for search in result.searches for trial in search.trials):

@@ -12,9 +12,9 @@ from typing import Any
 
 from jinja2 import Environment
 
-from advisor.rendering import figures, tuned
-from advisor.rendering.grouping import group
+from advisor.rendering import figures, views
 from advisor.rendering.templates import environment as templates_in
+from advisor.rendering.views import group
 from advisor.result.schema import Finding, Fingerprint, Result
 from advisor.system.resources import folder
 
@@ -44,7 +44,7 @@ def to_markdown(result: Result, *, limit: int = LIMIT) -> str:
             findings=findings[:shown],
             count=len(findings),
             faults=[fault for launch in result.launches for fault in launch.faults],
-            tuned=tuned.views(result.tuned),
+            tuned=views.tuned_views(result.tuned),
             most=max(most, 1),
             environment=environment,
             f=figures,
@@ -89,8 +89,8 @@ def filled_markdown(template: str, **values: Any) -> str:
 
 @cache
 def _environment(templates: str) -> Environment:
-    found = templates_in(templates)
-    found.filters |= {
+    jinja = templates_in(templates)
+    jinja.filters |= {
         "md": lambda text, longest=LONGEST_CELL: escape(text, longest=longest),
         "code": code,
         "block": block,
@@ -100,7 +100,7 @@ def _environment(templates: str) -> Environment:
         "source": figures.source_text,
         "row": lambda cells: f"| {' | '.join(cells)} |",
     }
-    return found
+    return jinja
 
 
 def _longest_run(text: str) -> int:

@@ -20,11 +20,11 @@ from typing import Any
 from jinja2 import Environment
 from markupsafe import Markup, escape
 
-from advisor.rendering import charts, figures, source_view, svg, tuned, views
+from advisor.rendering import charts, figures, source_view, svg, views
 from advisor.rendering.charts import Chart
-from advisor.rendering.grouping import group
 from advisor.rendering.markdown import environment as fingerprint_rows
 from advisor.rendering.templates import environment
+from advisor.rendering.views import group
 from advisor.result import result_json
 from advisor.result.schema import Result, SearchReport
 from advisor.system.phrases import glossary
@@ -84,7 +84,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "symbols": Markup(svg.SYMBOLS),
         "launches": launches,
         "by_id": {view.launch.id: view for view in launches},
-        "records": {each.id: each.recommendation.record for each in result.launches if each.recommendation is not None},
+        "records": {launch.id: launch.recommendation.record for launch in result.launches if launch.recommendation is not None},
         "worst": worst[:DETAILED],
         "undetailed": max(0, len(worst) - DETAILED),
         "shown_at_once": SHOWN_AT_ONCE,
@@ -111,7 +111,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "searches": [_search_view(search, number) for number, search in enumerate(result.searches, 1)],
         "measurements": [view for view in launches if view.launch.measured_rounds is not None],
         "saved": figures.saved,
-        "tuned": tuned.views(result.tuned),
+        "tuned": views.tuned_views(result.tuned),
         "where_run": figures.where_run(result),
         "fingerprint": fingerprint_rows(result.fingerprint, figures.where_run(result)),
         "faults": [(view, fault) for view in launches for fault in view.launch.faults],
@@ -130,8 +130,8 @@ def filled(template: str, sheets: Sequence[str] = ("page.css", "comparison.css")
 
 @cache  # templates are compiled once, for however many pages
 def _environment(templates: str) -> Environment:
-    found = environment(templates, autoescape=True, finalize=_printable)
-    found.filters |= {
+    jinja = environment(templates, autoescape=True, finalize=_printable)
+    jinja.filters |= {
         "bound_words": figures.bound_words,
         "unit_peak": figures.unit_peak,
         "peak_text": figures.peak_text,
@@ -154,8 +154,8 @@ def _environment(templates: str) -> Environment:
         "figure_value": _figure_value,
         "median": statistics.median,
     }
-    found.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of}
-    return found
+    jinja.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of, "saved_share": figures.saved_share}
+    return jinja
 
 
 def _printable(value: object) -> object:
@@ -182,10 +182,12 @@ def _differing_sizes(result: Result) -> list[str]:
 def _undecided(result: Result) -> str:
     """A sentence on launches that a search has latencies for, but none of what runs: what it found has nothing to be held against."""
     known = {launch.id for launch in result.launches if launch.measured is not None}
-    found = {search.launch for search in result.searches if any(trial.latency_us is not None for trial in search.trials)}
-    if found <= known:
+    undecided = {search.launch for search in result.searches if any(trial.latency_us is not None for trial in search.trials)}
+    if undecided <= known:
         return ""
-    some, them = ("", "") if known.isdisjoint(found) else (f" for {len(found - known)} of {len(result.launches)} launches", " for them")
+    some, them = (
+        ("", "") if known.isdisjoint(undecided) else (f" for {len(undecided - known)} of {len(result.launches)} launches", " for them")
+    )
     return f"What the search found{some} was not compared with what runs, so that nothing is recommended{them}."
 
 

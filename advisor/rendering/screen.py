@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from advisor.rendering import figures
-from advisor.rendering.grouping import Group
+from advisor.rendering.views import Group
 from advisor.result.schema import Action, LaunchReport, Result
 from advisor.system.phrases import phrase
 
@@ -47,14 +47,14 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
 
 def _of_the_table(result: Result) -> list[Text]:
     """Errors and warnings of the table as a whole, and how many there are besides."""
-    found = [item for item in figures.ordered_findings(result.table_findings) if item.severity in ("error", "warning")]
+    findings = [item for item in figures.ordered_findings(result.table_findings) if item.severity in ("error", "warning")]
     marks = {"error": "x", "warning": "!"}
     out = [
         Text(f"  {marks[item.severity]} {figures.clean(item.title)}   [{figures.clean(item.rule)}]   ({figures.clean(item.scope)})")
-        for item in found[:ACTIONS]
+        for item in findings[:ACTIONS]
     ]
-    if len(found) > ACTIONS:
-        out.append(Text(f"  {phrase('screen.more_findings', count=len(found) - ACTIONS)}", style="dim"))
+    if len(findings) > ACTIONS:
+        out.append(Text(f"  {phrase('screen.more_findings', count=len(findings) - ACTIONS)}", style="dim"))
     return out
 
 
@@ -80,7 +80,7 @@ def _win(share: float | None) -> str:
 def _command(action: Action) -> list[Text]:
     """The one command that a launch without a size needs; of several kernels one for each."""
     commands = (action.snippet or "").splitlines()
-    out = [Text(""), *(Text(f"  {figures.clean(each)}", style="green") for each in commands[:COMMANDS]), Text("")]
+    out = [Text(""), *(Text(f"  {figures.clean(command)}", style="green") for command in commands[:COMMANDS]), Text("")]
     if len(commands) > COMMANDS:
         out.append(Text(f"  {phrase('screen.more_commands', count=len(commands) - COMMANDS)}", style="dim"))
     return out
@@ -90,12 +90,14 @@ def _action(number: int, action: Action, result: Result) -> list[Text]:
     line = Text(f"  {number}. ")
     line.append(figures.clean(action.title), style="bold")
     if action.saving_us > 0:
-        share = f", {figures.share_text(action.saving_us / result.verdict.current_us)}" if result.verdict.current_us > 0 else ""
-        line.append(f"   saves {figures.microseconds(action.saving_us)} µs ({action.origin}{share})", style="green")
+        share = figures.saved_share(action, result)
+        line.append(
+            f"   saves {figures.microseconds(action.saving_us)} µs ({', '.join(filter(None, (action.origin, share)))})", style="green"
+        )
     out = [line]
     pasted = (action.snippet or "").strip().splitlines()
     if len(pasted) <= PASTED:
-        out += [Text(f"     {figures.clean(each)}", style="green") for each in pasted]
+        out += [Text(f"     {figures.clean(item)}", style="green") for item in pasted]
     elif pasted:
         out.append(Text(f"     {phrase('screen.entries')}", style="dim"))
     if action.detail:
@@ -107,7 +109,7 @@ def _action(number: int, action: Action, result: Result) -> list[Text]:
 
 def _record(action: Action, result: Result) -> str:
     """What recommendations of the kind won where they were measured: of the touched launch that gains most."""
-    touched = [each for each in result.launches if each.id in action.launches and each.recommendation is not None]
+    touched = [launch for launch in result.launches if launch.id in action.launches and launch.recommendation is not None]
     best = max(touched, key=figures.to_win, default=None)
     return best.recommendation.record if best is not None and best.recommendation is not None else ""
 
@@ -160,8 +162,10 @@ def _row(launch: LaunchReport, label: str, result: Result) -> Text:
         now = figures.current(launch)
         line.append(f"{now.origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}".ljust(LATENCY_COLUMN + 10), style="bold")
         peak, share = launch.share_of_peak, figures.share_of_ceiling(launch)
-        said = f"{figures.share_text(peak):>5} of {figures.unit_peak(launch.peak_pipeline)}" if peak is not None and peak < 1.005 else ""
-        line.append(said.ljust(PEAK_COLUMN))
+        peak_text = (
+            f"{figures.share_text(peak):>5} of {figures.unit_peak(launch.peak_pipeline)}" if peak is not None and peak < 1.005 else ""
+        )
+        line.append(peak_text.ljust(PEAK_COLUMN))
         if share is not None and share >= 1.005:
             line.append("faster than the predicted ceiling", style="magenta")
         elif share is not None:
@@ -202,8 +206,8 @@ def _single(result: Result, part: Group) -> list[Text]:
 def _end(result: Result, report: str | None, *, of: str) -> list[Text]:
     """What is assumed of the kernel `of` (its types, strides, grid) and which of its configurations were tried; how many assumptions there
     are besides, and where the page is."""
-    own = [text for text in result.verdict.unknowns if of and text.startswith(f"{of}: ")][:ACTIONS]
-    out = [Text(f"  ? {figures.clean(text)}", style="dim") for text in own]
-    if count := len(result.verdict.unknowns) - len(own):
-        out.append(Text(f"  {phrase('screen.more_assumptions' if own else 'screen.assumptions', count=count)}", style="dim"))
+    of_kernel = [text for text in result.verdict.unknowns if of and text.startswith(f"{of}: ")][:ACTIONS]
+    out = [Text(f"  ? {figures.clean(text)}", style="dim") for text in of_kernel]
+    if count := len(result.verdict.unknowns) - len(of_kernel):
+        out.append(Text(f"  {phrase('screen.more_assumptions' if of_kernel else 'screen.assumptions', count=count)}", style="dim"))
     return out + ([Text(f"  report: {figures.clean(report)}")] if report is not None else [])

@@ -81,12 +81,12 @@ def source_views(result: Result, worst: list[LaunchView], rules: list[RuleView],
     for view in worst:
         if view.launch.source_lines:
             by_kernel.setdefault(view.launch.kernel, []).append(view)
-    found = []
+    shown = []
     for kernel, views in by_kernel.items():
         texts = [piece for piece in result.sources if piece.kernel == kernel]
         if texts:
-            found.append(_source_view(views[0], texts, len(views) - 1, rules, anchors))
-    return found
+            shown.append(_source_view(views[0], texts, len(views) - 1, rules, anchors))
+    return shown
 
 
 def _source_view(view: LaunchView, texts: list[SourceText], others: int, rules: list[RuleView], anchors: Anchors) -> SourceView:
@@ -118,16 +118,16 @@ def _source_view(view: LaunchView, texts: list[SourceText], others: int, rules: 
 
 def _hottest(pieces: Sequence[Piece], lines: Mapping[tuple[str, int], SourceLine], names: list[str]) -> tuple[HotLine, ...]:
     """The lines that take longest on any pipeline, the longest first."""
-    found = []
+    hottest = []
     for number, piece in enumerate(pieces, 1):
         for row in piece.rows:
             line = lines.get((piece.file, row.number))
             if line is not None and names:
-                name = max(names, key=lambda each: _time(line, each))
+                name = max(names, key=lambda item: _time(line, item))
                 us = _time(line, name)
                 if us >= LEAST_SHOWN_US:
-                    found.append(HotLine(piece=number, number=row.number, text=row.text.strip(), us=us, pipeline=name))
-    return tuple(sorted(found, key=lambda line: -line.us)[:HOTTEST])
+                    hottest.append(HotLine(piece=number, number=row.number, text=row.text.strip(), us=us, pipeline=name))
+    return tuple(sorted(hottest, key=lambda line: -line.us)[:HOTTEST])
 
 
 def _piece(
@@ -166,16 +166,16 @@ def _cell(line: SourceLine | None, name: str, longest: float) -> Cell | None:
     if line is None or _time(line, name) <= 0:
         return None
     us = _time(line, name)
-    said = "of load latency not hidden" if name == EXPOSED else figures.quantity(line.demand[name], PIPELINE_UNITS[name])
+    unit_text = "of load latency not hidden" if name == EXPOSED else figures.quantity(line.demand[name], PIPELINE_UNITS[name])
     text = figures.microseconds(us) if us >= LEAST_SHOWN_US else "<0.01"
-    return Cell(width=100 * us / longest, text=text, title=f"{name}: {figures.microseconds(us)} µs, {said}")
+    return Cell(width=100 * us / longest, text=text, title=f"{name}: {figures.microseconds(us)} µs, {unit_text}")
 
 
 def source_anchor(finding: Finding, shown: list[SourceView], view: LaunchView | None) -> str | None:
     """The line of the shown source that a finding stands at; None where it is not shown."""
-    for each in shown:
-        if view is not None and each.view.launch.kernel == view.launch.kernel and finding.source_line is not None:
-            for number, piece in enumerate(each.pieces, 1):
+    for item in shown:
+        if view is not None and item.view.launch.kernel == view.launch.kernel and finding.source_line is not None:
+            for number, piece in enumerate(item.pieces, 1):
                 if piece.file == finding.source_file and any(r.number == finding.source_line for r in piece.rows):
-                    return f"{each.anchor}-{number}-L{finding.source_line}"
+                    return f"{item.anchor}-{number}-L{finding.source_line}"
     return None

@@ -113,7 +113,7 @@ def ticks(low: float, high: float, log: bool, whole: bool = False) -> list[float
 def _x_axis(chart: Chart, across: Axis, top: float, height: int) -> list[str]:
     bottom = height - BOTTOM
     names = dict(enumerate(chart.x_names))
-    values: list[float] = [float(each) for each in names] or list(chart.x_ticks)
+    values: list[float] = [float(name) for name in names] or list(chart.x_ticks)
     values = values or ticks(across.low, across.high, chart.x_log, chart.x_whole)
     parts, places = ['<g class="x-ticks">'], list[tuple[float, float]]()
     for value in sorted(values, key=lambda value: _rank(value, values)):

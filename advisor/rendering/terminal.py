@@ -10,9 +10,9 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from advisor.rendering import figures, overview, tuned
-from advisor.rendering.grouping import Group, group
+from advisor.rendering import figures, overview, views
 from advisor.rendering.screen import LINES, screen
+from advisor.rendering.views import Group, group
 from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result, SourceText
 from advisor.system.phrases import phrase
 
@@ -91,7 +91,7 @@ def _details(result: Result, groups: list[Group]) -> list[Text]:
     for part in groups:
         out += _group_lines(part, result, single=len(result.launches) == 1)
     out += _layer_lines(result)
-    out += [line for view in tuned.views(result.tuned)[:MOST_TUNED] for line in _tuned_lines(view)]
+    out += [line for view in views.tuned_views(result.tuned)[:MOST_TUNED] for line in _tuned_lines(view)]
     if len(result.tuned) > MOST_TUNED:
         out.append(Text(f"  {len(result.tuned) - MOST_TUNED} more tuned problems, in the report"))
     if not groups and not result.tuned:
@@ -134,7 +134,7 @@ def _layer_lines(result: Result) -> list[Text]:
     return [*out, Text("")]
 
 
-def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
+def _tuned_lines(view: views.ProblemView) -> list[Text]:
     """A tuned problem: what runs, the next best, and what was left out."""
     head = Text(f"tuned {view.title}", style="bold")
     head.append(f"   {view.problem.decided}; {view.counts}; {view.accuracy}", style="not bold")
@@ -158,7 +158,7 @@ def _tuned_lines(view: tuned.ProblemView) -> list[Text]:
 def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText], *, findings: int, unsized: bool) -> list[Text]:
     now = figures.current(launch)
     line = Text(f"  {label}  " if label else "  ")
-    line.append(_column("cannot launch" if figures.stuck(launch) else "latency not known" if unsized else _latency(now)), style="bold")
+    line.append(_column("cannot launch" if figures.stuck(launch) else "latency unknown" if unsized else _latency(now)), style="bold")
     if launch.ceiling is not None:
         line.append(f"ceiling {_us(launch.ceiling.us)}   ")
     line.append(f"bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(24))

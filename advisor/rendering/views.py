@@ -1,13 +1,15 @@
-"""The data of the page's sections: the result, sorted, grouped, scaled to bar widths and given anchors."""
+"""The data that surfaces show: launches grouped by the size they differ in, the result sorted, scaled to bar widths and given anchors for
+the page, and outcomes of `@advisor.autotune`."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from advisor.rendering import figures
-from advisor.rendering.grouping import Group, group
 from advisor.result.schema import (
     UNCERTAIN,
     Configuration,
@@ -17,8 +19,195 @@ from advisor.result.schema import (
     LaunchReport,
     PipelineTime,
     Result,
+    TunedProblem,
+    TunedTiming,
 )
 from advisor.system.phrases import phrase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Launches of one kernel and operator; `size` is the one they differ in (None: a single launch, or several of one problem).
+
+    `apart` says by id what tells launches of one problem apart: entries of a cache, recorded launches with other configurations.
+    """
+
+    launches: tuple[LaunchReport, ...]
+    size: str | None
+    apart: Mapping[str, str] = field(default_factory=dict)
+    shown: str | None = None  # the size that names a single launch, where no other is of its kind
+
+    @property
+    def name(self) -> str:
+        """`fused_moe w13`."""
+        return figures.name_of(self.launches[0])
+
+    @property
+    def shared(self) -> str:
+        """The sizes and types that the launches have in common: `E=128 topk=8 H=2048 N=768 bf16`."""
+        problem = self.launches[0].problem
+        return f"{figures.sizes_text(problem, without=self.size)} {figures.types_text(problem)}".strip()
+
+    def label(self, launch: LaunchReport) -> str:
+        """The size that sets one launch apart: `M=64`; with what tells it from others of its problem: `M=64 num_stages=4`."""
+        return f"{self.by_size(launch)} {self.apart.get(launch.id, '')}".rstrip()
+
+    def by_size(self, launch: LaunchReport) -> str:
+        """`M=64`."""
+        size = self.size or self.shown
+        if size is None:
+            return figures.sizes_text(launch.problem)
+        return f"{figures.clean(size)}={launch.problem.sizes[size]}"
+
+
+def group(launches: tuple[LaunchReport, ...]) -> list[Group]:
+    """The launches by kernel, operator, types and all sizes but one, in order of first appearance.
+
+    The one size is M where M differs, else the first that does.
+    """
+    kinds: dict[tuple[object, ...], list[LaunchReport]] = {}
+    for launch in launches:
+        problem = launch.problem
+        key = (launch.kernel, problem.family, problem.op, figures.types_text(problem), tuple(sorted(problem.sizes)))
+        kinds.setdefault(key, []).append(launch)
+    return [part for members in kinds.values() for part in _by_size(members)]
+
+
+def _by_size(members: list[LaunchReport]) -> list[Group]:
+    names = list(members[0].problem.sizes)
+    differing = [name for name in names if len({launch.problem.sizes[name] for launch in members}) > 1]
+    if not differing:
+        shown = ("M" if "M" in names else names[0]) if names and len(members) == 1 else None
+        return [Group(launches=tuple(members), size=None, shown=shown, apart=_by_id(members))]
+    size = "M" if "M" in differing else differing[0]
+    parts: dict[tuple[int, ...], list[LaunchReport]] = {}
+    for launch in members:
+        rest = tuple(launch.problem.sizes[name] for name in names if name != size)
+        parts.setdefault(rest, []).append(launch)
+    groups = []
+    for part in parts.values():
+        alike: dict[int, list[LaunchReport]] = {}
+        for launch in part:
+            alike.setdefault(launch.problem.sizes[size], []).append(launch)
+        apart = {name: text for some in alike.values() for name, text in _by_id(some).items()}
+        groups.append(Group(launches=tuple(part), size=size if len(alike) > 1 else None, apart=apart))
+    return groups
+
+
+def _by_id(members: Sequence[LaunchReport]) -> dict[str, str]:
+    return {launch.id: text for launch, text in zip(members, told_apart(members), strict=True)}
+
+
+def told_apart(members: Sequence[LaunchReport]) -> list[str]:
+    """Words that tell launches of one problem apart: where their configurations differ, and the id where that is not enough."""
+    if len(members) < 2:
+        return [""] * len(members)
+    fields = [figures.fields_of(launch.configuration) if launch.configuration is not None else {} for launch in members]
+    names = [name for name in dict.fromkeys(name for item in fields for name in item) if len({repr(item.get(name)) for item in fields}) > 1]
+    texts = [" ".join(f"{figures.clean(name)}={figures.clean(str(item[name]))}" for name in names if name in item) for item in fields]
+    count = Counter(texts)
+    return [
+        text if count[text] == 1 else f"{text} {figures.clean(launch.id.removeprefix(f'{launch.kernel}-'))}".strip()
+        for launch, text in zip(members, texts, strict=True)
+    ]
+
+
+STATES = {
+    "measured": "measured",
+    "compile": "does not compile",
+    "fit": "does not fit the GPU",
+    "time": "takes too long",
+    "output": "wrong output",
+    "crash": "failed",
+    "not-measured": "not measured",
+}
+SHOWN = 200
+"""Configurations listed of one problem, and problems listed; the rest stand in the JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingRow:
+    """One configuration of a tuned problem, as text. `chosen`: it is the one that runs."""
+
+    label: str
+    state: str
+    us: str
+    interval: str
+    predicted: str
+    ratio: str  # predicted / measured
+    slower: str  # against the chosen one
+    reason: str
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemView:
+    """One tuned problem, ready to be shown."""
+
+    problem: TunedProblem
+    title: str
+    chosen: str
+    latency: str
+    counts: str
+    accuracy: str
+    rows: tuple[TimingRow, ...]
+    more: int
+
+
+def tuned_views(problems: tuple[TunedProblem, ...]) -> list[ProblemView]:
+    """Every problem, in order."""
+    return [_view(problem) for problem in problems]
+
+
+def _view(problem: TunedProblem) -> ProblemView:
+    error = problem.prediction_error
+    ordered = sorted(problem.timings, key=lambda timing: (timing.us is None, timing.us or 0.0))  # Python sorts stably
+    return ProblemView(
+        problem=problem,
+        title=figures.clean(f"{problem.kernel} {problem.key}"),
+        chosen=figures.clean(problem.configuration.label()) if problem.configuration is not None else "none works",
+        latency=f"{figures.microseconds(problem.latency_us)} µs {problem.origin}" if problem.latency_us is not None else "not measured",
+        counts=counts(problem),
+        accuracy=f"predictions off by {100 * error:.0f} % in the median" if error is not None else "nothing predicted",
+        rows=tuple(_row(timing, problem) for timing in ordered[:SHOWN]),
+        more=max(0, len(ordered) - SHOWN),
+    )
+
+
+def counts(problem: TunedProblem) -> str:
+    """`8 measured, 2 left out: 1 does not compile, 1 does not fit the GPU`."""
+    measured = sum(timing.us is not None for timing in problem.timings)
+    left: dict[str, int] = {}
+    for timing in problem.timings:
+        if timing.us is None:
+            word = STATES.get(timing.state, figures.clean(timing.state))
+            left[word] = left.get(word, 0) + 1
+    if not left:
+        return f"{measured} {problem.origin}, none left out"
+    why = ", ".join(f"{count} {word if count == 1 else _of_several(word)}" for word, count in left.items())
+    return f"{measured} {problem.origin}, {sum(left.values())} left out: {why}"
+
+
+def _of_several(word: str) -> str:
+    """`do not fit the GPU` for `does not fit the GPU`."""
+    return word.replace("does not", "do not").replace("takes too", "take too")
+
+
+def _row(timing: TunedTiming, problem: TunedProblem) -> TimingRow:
+    us, predicted, now = timing.us, timing.predicted_us, problem.latency_us
+    spread = us is not None and timing.low_us is not None and timing.high_us is not None and timing.low_us < timing.high_us
+    return TimingRow(
+        label=figures.clean(timing.configuration.label()),
+        state=problem.origin if timing.state == "measured" else STATES.get(timing.state, figures.clean(timing.state)),
+        us=figures.microseconds(us) if us is not None else "-",
+        interval=f"{figures.microseconds(timing.low_us or 0.0)}–{figures.microseconds(timing.high_us or 0.0)}" if spread else "-",
+        predicted=figures.microseconds(predicted) if predicted is not None else "-",
+        ratio=f"{predicted / us:.2f}" if predicted is not None and us else "-",
+        slower=f"{us / now:.2f}x" if us is not None and now else "-",
+        reason=figures.clean(timing.reason),
+        chosen=timing.configuration == problem.configuration,
+    )
+
 
 _CAUSES = {
     UNCERTAIN: "Uncertain work",

@@ -170,10 +170,10 @@ class MeasuredRow:
 
 def evidence(rows: Iterable[MeasuredRow]) -> str:
     """Origin of the latencies of rows: `measured`, `simulated`, or both."""
-    found = {latency.origin for row in rows for latency in (row.base, row.head) if latency is not None}
-    if "simulated" not in found:
+    origins = {latency.origin for row in rows for latency in (row.base, row.head) if latency is not None}
+    if "simulated" not in origins:
         return "measured"
-    return "measured and simulated" if "measured" in found else "simulated"
+    return "measured and simulated" if "measured" in origins else "simulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+
+def microseconds(us: float) -> str:
+    """A latency with the digits that matter: `1,234`, `123.4`, `12.3`, `1.23`, `0.01`.
+
+    >>> microseconds(1234.5), microseconds(12.34), microseconds(0.001)
+    ('1,234', '12.3', '0.00')
+    """
+    size = abs(us)
+    if size >= 999.95:
+        return f"{us:,.0f}"
+    if size >= 9.995:
+        return f"{us:.1f}"
+    return f"{us:.2f}" if size >= 0.005 else "0.00"  # no latency is known to less than 10 ns
+
+
+SPELLINGS: dict[str, str] = {
+    **{name: name for name in ("bf16", "fp16", "fp32", "tf32", "fp8", "int8", "fp64")},
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "f16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "f32": "fp32",
+    "float": "fp32",
+    "float64": "fp64",
+    "f64": "fp64",
+    "double": "fp64",
+    "float8": "fp8",
+    "e4m3": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e4m3fn": "fp8",
+    "float8_e4m3fn": "fp8",
+    "float8_e4m3fnuz": "fp8",
+    "float8_e5m2": "fp8",
+    "float8_e5m2fnuz": "fp8",
+    "fp8e4nv": "fp8",
+    "fp8e5": "fp8",
+    "fp8_w8a8": "fp8",
+    "int8_w8a8": "int8",
+}
+"""Every way in which an operand's type is written, whatever the command, the column or the library -> the advisor's name."""
+
+
+def dtype_of(text: str) -> str | None:
+    """The advisor's name of a type, as `bf16` of `torch.bfloat16`; None: it is none.
+
+    >>> [dtype_of(text) for text in ("torch.bfloat16", "Half", "f16", "fp8e4nv", "int3")]
+    ['bf16', 'fp16', 'fp16', 'fp8', None]
+    """
+    return SPELLINGS.get(text.strip().lower().removeprefix("torch."))
+
 
 Origin = Literal["measured", "simulated", "predicted", "specified"]
 """What a number is. Simulated: it stands where a measurement would, and comes from a fake device or from rows that say so."""
@@ -137,3 +189,31 @@ def contradicts(measured: Latency | None, predicted: Latency | None) -> bool:
     if measured is None or predicted is None:
         return False
     return measured.us > CONTRADICTION * max(predicted.us, predicted.high_us or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineTime:
+    """Work of one launch on one pipeline, and the microseconds it takes at the pipeline's full throughput.
+
+    `demand` is the whole GPU's; `busiest_sm_demand` that of the SM that finishes last (None for dram, l2, launch).
+    `problem_demand` is the least any configuration needs; the difference is what the configuration adds.
+    """
+
+    pipeline: str
+    unit: str
+    demand: float
+    problem_demand: float
+    busiest_sm_demand: float | None
+    throughput_per_s: float  # of the whole GPU, specified; 0 where the pipeline is the fixed launch latency
+    time_us: float  # of this configuration, busiest SM included
+    problem_time_us: float  # of the problem alone, perfectly spread
+
+
+def nearest_to_peak(pipelines: Iterable[PipelineTime], us: float | None) -> tuple[str | None, float | None]:
+    """The pipeline that a launch of `us` microseconds drives nearest to its peak, and the share of its throughput that is, on the average
+    over the launch and the whole GPU; None where `us` is not known."""
+    times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in pipelines if part.throughput_per_s > 0}
+    if not us or not times:
+        return None, None
+    name = max(times, key=lambda time: times[time])
+    return name, times[name] / us

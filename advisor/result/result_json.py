@@ -55,7 +55,7 @@ def document_text(value: Any, name: str) -> str:
     """A value of a dataclass as canonical JSON text, ending in a newline; `name` is what errors call it."""
     text = json.dumps(converted(value, type(value), name, reading=False), indent=1, ensure_ascii=False, allow_nan=False)
     # A file name that is no valid UTF-8 reaches us with lone surrogates, which no encoding carries: escape only these.
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text) + "\n"
+    return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", text) + "\n"
 
 
 def from_dict(data: object, *, name: str = "result.json") -> Result:
@@ -145,7 +145,7 @@ def _hints(kind: type) -> dict[str, Any]:
 @cache
 def _required(kind: type) -> tuple[str, ...]:
     missing = dataclasses.MISSING
-    return tuple(each.name for each in dataclasses.fields(kind) if each.default is missing and each.default_factory is missing)
+    return tuple(field.name for field in dataclasses.fields(kind) if field.default is missing and field.default_factory is missing)
 
 
 def converted(value: Any, annotation: Any, path: str, *, reading: bool) -> Any:

@@ -7,7 +7,6 @@ written as JSON and read back without loss (`advisor.result.result_json`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,15 +20,18 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     Family,
     Latency,
     Origin,
+    PipelineTime,
     Problem,
     contradicts,
+    microseconds,
+    nearest_to_peak,
     result_dtype,
 )
-from advisor.result.units import microseconds
 
-SCHEMA_VERSION = "1.4"
+SCHEMA_VERSION = "1.5"
 """1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, what
-recommendations of a kind won, and the library reference of a layer. 1.4: the verdict's notes and its share of a pipeline's peak."""
+recommendations of a kind won, and the library reference of a layer. 1.4: the verdict's notes and its share of a pipeline's peak.
+1.5: what an action's saving is a share of, where that is whole layers."""
 
 Severity = Literal["error", "warning", "advice", "info"]
 
@@ -38,24 +40,6 @@ Severity = Literal["error", "warning", "advice", "info"]
 UNCERTAIN = "uncertain"
 """Cause of the first step above the bound of a kernel whose work hangs on data that are not given: what it likely does besides."""
 GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "power", "efficiency", "unexplained")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineTime:
-    """Work of one launch on one pipeline, and the microseconds it takes at the pipeline's full throughput.
-
-    `demand` is the whole GPU's; `busiest_sm_demand` that of the SM that finishes last (None for dram, l2, launch).
-    `problem_demand` is the least any configuration needs; the difference is what the configuration adds.
-    """
-
-    pipeline: str
-    unit: str
-    demand: float
-    problem_demand: float
-    busiest_sm_demand: float | None
-    throughput_per_s: float  # of the whole GPU, specified; 0 where the pipeline is the fixed launch latency
-    time_us: float  # of this configuration, busiest SM included
-    problem_time_us: float  # of the problem alone, perfectly spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +69,6 @@ class GapPart:
     us: float
     origin: Origin
     note: str = ""
-
-
-def nearest_to_peak(pipelines: Iterable[PipelineTime], us: float | None) -> tuple[str | None, float | None]:
-    """The pipeline that a launch of `us` microseconds drives nearest to its peak, and the share of its throughput that is, on the average
-    over the launch and the whole GPU; None where `us` is not known."""
-    times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in pipelines if part.throughput_per_s > 0}
-    if not us or not times:
-        return None, None
-    name = max(times, key=lambda each: times[each])
-    return name, times[name] / us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +263,7 @@ class Action:
     launches: tuple[str, ...]  # LaunchReport ids
     rule: str | None = None
     snippet: str | None = None  # paste-ready
+    layers_us: float | None = None  # time of the whole layers (or linears) that saving_us is of; None: it is of the launches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,7 +459,7 @@ class Result:
         >>> result.to_triton_config().num_warps in (4, 8)
         True
         """
-        ids = [each.id for each in self.launches]
+        ids = [item.id for item in self.launches]
         if launch is not None and launch not in ids:
             raise ValueError(f"launch must be one of {', '.join(ids)} (got {launch!r})")
         chosen = self.launches[ids.index(launch) if launch is not None else 0] if ids else None

@@ -41,13 +41,13 @@ def is_layout(path: Path | str) -> bool:
 
 def _files(path: Path | str) -> Iterator[Path]:
     path = Path(path)
-    found = sorted(path.glob(PATTERN)) if path.is_dir() else [path] if path.match(PATTERN) else []
-    return (each for each in found if "batched" not in each.name)
+    paths = sorted(path.glob(PATTERN)) if path.is_dir() else [path] if path.match(PATTERN) else []
+    return (item for item in paths if "batched" not in item.name)
 
 
 def read(path: Path | str) -> list[TunedGemm]:
     """What the tables of a folder, or one table, say of bf16 and fp8 products; other types and GPUs are left out."""
-    found: dict[tuple[str, str, tuple[int, int] | None], list[tuple[float, float, float, float, bool]]] = {}
+    by_shape: dict[tuple[str, str, tuple[int, int] | None], list[tuple[float, float, float, float, bool]]] = {}
     for file in _files(path):
         text = read_text(file, file.name, "a CSV file", SIZE_LIMIT_BYTES, unpack=True)
         for row in csv.DictReader(io.StringIO(text)):
@@ -57,9 +57,9 @@ def read(path: Path | str) -> list[TunedGemm]:
             if gpu is None or kind is None or not 0 < us < float("inf"):
                 continue
             sizes = float(row["M"]), float(row["N"]), float(row["K"])
-            found.setdefault((gpu, *kind), []).append((*sizes, us, "triton" in (row.get("libtype") or "")))
+            by_shape.setdefault((gpu, *kind), []).append((*sizes, us, "triton" in (row.get("libtype") or "")))
     out = []
-    for (gpu, dtype, block_shape), rows in sorted(found.items(), key=str):
+    for (gpu, dtype, block_shape), rows in sorted(by_shape.items(), key=str):
         m, n, k, us, triton = np.array(rows).T
         out.append(
             TunedGemm(gpu=gpu, dtype=dtype, block_shape=block_shape, m=m, n=n, k=k, latency_us=us, triton=triton.astype(bool)),

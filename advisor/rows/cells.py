@@ -162,5 +162,5 @@ def failed(status: str) -> bool:
     first = re.match(r"[^a-z]*([a-z]+)", status.lower())
     if first is not None and first.group(1) in _SUCCESSES:
         return False
-    said = "".join(filter(str.isalpha, _NONE_OF.sub("", status))).lower()
-    return said in _FAILURE_WORDS or any(stem in said for stem in _FAILURE_STEMS)
+    letters = "".join(filter(str.isalpha, _NONE_OF.sub("", status))).lower()
+    return letters in _FAILURE_WORDS or any(stem in letters for stem in _FAILURE_STEMS)

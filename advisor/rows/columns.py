@@ -94,7 +94,7 @@ PUBLISHED_OPERATORS = frozenset(
         *("glm5_dsa_attn_module", "glm5_mqa_logits_module", "glm5_topk_module"),
     }
 )
-"""Their names (`op_name`) of operators that are read by their own columns alone (`steps.operator_rows`)."""
+"""Their names (`op_name`) of operators that are read by their own columns alone (`steps.batches_of_rows`)."""
 
 CONNECTIONS = {"pre": "mhc_pre", "post": "mhc_post"}
 """And of hyper-connections, known by their column `hc_mult`."""
@@ -111,9 +111,9 @@ def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
     """
     out: dict[str, Cells] = {}
     for ours, theirs in SAME.items() if MARKS & raw.keys() else ():
-        found = next((name for name in theirs if name in raw), None)
-        if ours not in raw and found is not None:
-            out[ours] = [_number(cell) for cell in raw[found]] if ours in ("H_kv", "window") else raw[found]
+        present = next((name for name in theirs if name in raw), None)
+        if ours not in raw and present is not None:
+            out[ours] = [_number(cell) for cell in raw[present]] if ours in ("H_kv", "window") else raw[present]
     if "num_key_value_heads" in raw and "H_kv" in out and "num_heads" in raw:  # 0: as many as query heads
         out["H_kv"] = [cell or heads for cell, heads in zip(out["H_kv"], raw["num_heads"], strict=True)]
     if "moe_dtype" in raw:
@@ -123,7 +123,7 @@ def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
             shares = raw.get("moe_tp_size", ["1"] * count)
             out["N"] = [_number(str(float(whole) // float(share or 1))) for whole, share in zip(raw["inter_size"], shares, strict=True)]
     if "op_name" in raw and "op" not in raw:
-        named = [CONNECTIONS.get(cell, cell) if "hc_mult" in raw else cell for cell in (each.strip() for each in raw["op_name"])]
+        named = [CONNECTIONS.get(cell, cell) if "hc_mult" in raw else cell for cell in (item.strip() for item in raw["op_name"])]
         if all(name in PUBLISHED_OPERATORS or name in CONNECTIONS.values() for name in named):
             out["op"] = named
     have = {**raw, **out}
@@ -133,9 +133,9 @@ def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
         decodes = [cell.strip() not in ("", "0") for cell in raw["step"]] if "step" in raw else [False] * count
         if "op_name" in raw:
             decodes = [cell.startswith("generation") for cell in raw["op_name"]]
-        out["op"] = ["decode" if each else "prefill" for each in decodes]
+        out["op"] = ["decode" if decode else "prefill" for decode in decodes]
         past = raw["step"] if "step" in raw else ["0"] * count
-        out["M"] = ["1" if each else cell for each, cell in zip(decodes, raw["isl"], strict=True)]
+        out["M"] = ["1" if decode else cell for decode, cell in zip(decodes, raw["isl"], strict=True)]
         out["N"] = [str(int(float(b)) + int(float(a))) for a, b in zip(raw["isl"], past, strict=True)]
         out["causal"] = ["1"] * count
     if "latency" in raw and "latency_us" not in raw and MARKS & raw.keys():
@@ -143,7 +143,7 @@ def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
     blocked = [cell.strip() == BLOCKED for cell in have.get("dtype", ())]
     if any(blocked):
         given = raw.get("block_shape", [""] * count)
-        out["block_shape"] = [BLOCK_SHAPE if each and not cell.strip() else cell for each, cell in zip(blocked, given, strict=True)]
+        out["block_shape"] = [BLOCK_SHAPE if item and not cell.strip() else cell for item, cell in zip(blocked, given, strict=True)]
     if {"stack", "implementation"} & {*raw, *out}:
         out |= _of_serving_stacks({**raw, **out}, count)
     return out
@@ -194,14 +194,14 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 
 def family_names(names: Iterable[str], family: str) -> dict[str, str]:
     """Kernel parameter -> the family's name of it (its own where there is none); no two map to the same name."""
-    own = list(names)
+    listed = list(names)
     aliases: Mapping[str, str] = _ALIASES.get(family, {})
     stands: dict[str, str] = {}
     for alias, target in aliases.items():  # the usual names first; a kernel that has the family's own name means that
-        if alias in own and target not in own:
+        if alias in listed and target not in listed:
             stands.setdefault(target, alias)
     chosen = {alias: target for target, alias in stands.items()}
-    return {name: chosen.get(name, name) for name in own}
+    return {name: chosen.get(name, name) for name in listed}
 
 
 def needed_parameters(family: str) -> tuple[str, ...]:

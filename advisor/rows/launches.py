@@ -98,7 +98,7 @@ def read_launches(path: str | Path) -> LaunchRecords:
         lines = list(as_record(lines[:MAX_LINES], json.dumps({"format": FORMAT})))
     if not lines or FORMAT not in lines[0][:4096]:
         raise InputError(f"{path}: is not a launch record", lines[0][:80] if lines else "an empty file", RECORD)
-    found: dict[str, dict[str, Any]] = {}
+    recorded: dict[str, dict[str, Any]] = {}
     counts: dict[tuple[str, Any], int] = {}
     times: dict[tuple[str, str], list[float]] = {}
     sources: dict[str, tuple[str, str]] = {}
@@ -114,7 +114,7 @@ def read_launches(path: str | Path) -> LaunchRecords:
         if not isinstance(value, dict):
             damage.append(f"line {number} is not an object")
         elif "launch" in value:
-            found.setdefault(str(value["launch"]), value)
+            recorded.setdefault(str(value["launch"]), value)
             if "process" in value:  # older records do not say
                 counts.setdefault((str(value["launch"]), str(value["process"])), 1)
         elif "source" in value:
@@ -140,7 +140,7 @@ def read_launches(path: str | Path) -> LaunchRecords:
     for (name, _), count in counts.items():
         often[name] = often.get(name, 0) + count
     paths = {digest: path for digest, (path, _) in sources.items()}
-    for name, value in found.items():
+    for name, value in recorded.items():
         try:
             taken = times.get(("times_us", name), []), times.get(("at_most_us", name), [])
             launches.append(recorded_launch(name, value, often.get(name) or 1, *taken, paths))

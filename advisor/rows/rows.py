@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from advisor.result.dtypes import SPELLINGS
+from advisor.result.problem import SPELLINGS
 from advisor.result.schema import FAMILIES
 from advisor.rows.cells import REMEDY as _REMEDY
 from advisor.rows.cells import failed, integers, latencies
@@ -96,7 +96,7 @@ RECORDED_OPERATOR = "recorded_"
 """What the operator of a recorded launch begins with that no KERNELS literal describes: no model knows what it computes."""
 
 PUBLISHED = "published"
-"""The family of rows with a published operator's own columns alone (`columns.PUBLISHED_OPERATORS`); `steps.operator_rows` reads them."""
+"""The family of rows with a published operator's own columns alone (`columns.PUBLISHED_OPERATORS`); `steps.batches_of_rows` reads them."""
 
 TILED_FAMILIES = ("gemm", "fused_moe")
 """Families whose configurations are tiles BLOCK_SIZE_M x BLOCK_SIZE_N x BLOCK_SIZE_K."""
@@ -116,6 +116,11 @@ REQUIRED_SIZES: dict[str, tuple[str, ...]] = {
 DTYPES = {name: dtype for name, dtype in SPELLINGS.items() if dtype != "fp64"} | {"fp8_block": "fp8", "w4a16_mxfp4": "bf16"}
 """Types of operands that rows may have, by how they are written; with what the publisher of whole layers calls theirs."""
 
+LAYER_FORMATS = {
+    "fp8_block": "give --dtype fp8 --block-shape 128,128, or rows of op layer to `advisor predict`",
+    "w4a16_mxfp4": "weights of four bits are predicted in rows of op layer (`advisor predict`)",
+}
+"""What of `DTYPES` says more than the type of the operands, and where it can be given."""
 
 UNMODELLED_DTYPES = ("nvfp4", "w4a16_nvfp4", "int8_wo", "int4_wo", "w4a8_mxfp4_mxfp8", "w4afp8", "mxfp4", "int4", "awq", "gptq")
 """Types that no model of single products knows; such rows are left out (`pipelines.from_rows`), but for whole layers."""
@@ -203,10 +208,10 @@ def parse_rows(
     family, op, dtype = _kinds(label, raw, columns, count)
     tiled = np.array([is_tiled(*kind) for kind in zip(family, op, strict=True)], dtype=bool)
     families = set(family)
-    read = {"gpu", "dtype", *(size for each in families for size in REQUIRED_SIZES[each])}
+    read = {"gpu", "dtype", *(size for item in families for size in REQUIRED_SIZES[item])}
     if not problems_only:
         check_block_names(label, raw, tiled)
-        read |= {"status", *CONFIG_COLUMNS, *(name for each in families for name in FAMILY_PARAMETERS.get(each, ()))}
+        read |= {"status", *CONFIG_COLUMNS, *(name for item in families for name in FAMILY_PARAMETERS.get(item, ()))}
         read |= set() if set(LATENCY_COLUMNS) & set(header) else set(LATENCY_COLUMNS)
     check_letters(label, tuple(raw), read)
     _check_sizes(label, columns, family)
@@ -373,8 +378,10 @@ def _kind(label: str, row: int, key: tuple[Any, ...], gemm_sizes: bool) -> tuple
             )
     mapped_family, mapped = OPERATORS.get(op, (family, op))
     if op and (mapped_family != family or (op not in OPERATORS and family != "elementwise")):
-        own = ", ".join(name for name, (of, _) in OPERATORS.items() if of == family)
-        raise InputError(f"{label}: row {row}: operator {op!r} is none of family {family}", op, f"one of {own}" if own else None, _REMEDY)
+        operators = ", ".join(name for name, (of, _) in OPERATORS.items() if of == family)
+        raise InputError(
+            f"{label}: row {row}: operator {op!r} is none of family {family}", op, f"one of {operators}" if operators else None, _REMEDY
+        )
     default_op = "decode" if family == "attention" and one_query else _DEFAULT_OPS[family]
     dtype_text = dtype_cell.strip().lower().removeprefix("torch.")
     if dtype_text in UNMODELLED_DTYPES:

@@ -179,7 +179,9 @@ def _constexprs(code: str) -> set[str]:
     """The parameters that are constants by their annotation."""
     given = _function(code).args
     parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-    return {each.arg for each in parameters if each.annotation is not None and "constexpr" in ast.unparse(each.annotation)}
+    return {
+        parameter.arg for parameter in parameters if parameter.annotation is not None and "constexpr" in ast.unparse(parameter.annotation)
+    }
 
 
 def _missing(text: str) -> list[str]:

@@ -51,8 +51,8 @@ def _dtype(cell: str, what: str) -> str | None:
 def _block(cell: str, what: str) -> tuple[int, int] | None:
     if not cell.strip():
         return None
-    found = _BLOCK.fullmatch(cell.strip().lower())
-    sizes = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = _BLOCK.fullmatch(cell.strip().lower())
+    sizes = (int(match[1]), int(match[2])) if match else (0, 0)
     if not all(0 < size <= BLOCK_LIMIT for size in sizes):
         raise InputError(what, cell, f"two integers from 1 to {BLOCK_LIMIT}, such as 128 128, or nothing", REMEDY)
     return sizes
@@ -105,14 +105,16 @@ def settle_dtypes(rows: Rows, name: str, gpu: str | None = None) -> str | None:
         rows.dtype[:] = dtype
         says = "the file's name says" if dtype == "fp8" else "in the published measurements of library operators"
         return f"no column dtype: {dtype} operands, as {says}"
-    told = np.array([bool(cell.strip()) for cell in rows.text["dtype"]], dtype=bool) if "dtype" in rows.text else np.zeros(len(rows), bool)
-    assumed = np.flatnonzero(~told & (rows.family != "fused_moe") & (rows.family != PUBLISHED))
+    specified = (
+        np.array([bool(cell.strip()) for cell in rows.text["dtype"]], dtype=bool) if "dtype" in rows.text else np.zeros(len(rows), bool)
+    )
+    assumed = np.flatnonzero(~specified & (rows.family != "fused_moe") & (rows.family != PUBLISHED))
     if not assumed.size:
         return None
     column = rows.text.get("gpu", ())
     names = {gpu} if gpu is not None else {column[i] for i in assumed.tolist()} if column else set()
-    found = [match_device_name(each) for each in names]
-    without = sorted({each.name for each in found if each is not None and not each.supports("bf16")})
+    gpus = [match_device_name(item) for item in names]
+    without = sorted({item.name for item in gpus if item is not None and not item.supports("bf16")})
     lacking = f", which {', '.join(without)} {'have' if len(without) > 1 else 'has'} no matrix units for" if without else ""
     return (
         f"bf16 operands are assumed for {assumed.size} row{'s' if assumed.size > 1 else ''} that name{'' if assumed.size > 1 else 's'} "
@@ -137,9 +139,9 @@ def simulated_rows(rows: Rows) -> np.ndarray:
     names = [name for name in ("origin", "timer", "fingerprint") if name in rows.text]
     if not names:
         return np.zeros(len(rows), dtype=bool)
-    told: dict[tuple[str, ...], bool] = {}
+    by_origin: dict[tuple[str, ...], bool] = {}
     cells = list(zip(*(rows.text[name] for name in names), strict=True))
     for cell in cells:
-        if cell not in told:
-            told[cell] = simulated(dict(zip(names, cell, strict=True)))
-    return np.array([told[each] for each in cells], dtype=bool)
+        if cell not in by_origin:
+            by_origin[cell] = simulated(dict(zip(names, cell, strict=True)))
+    return np.array([by_origin[item] for item in cells], dtype=bool)

@@ -80,7 +80,7 @@ class Verdict:
         at += f" ({self.clock_mhz:.0f} MHz)" if self.judged == "rested" and self.clock_mhz else ""
         if not self.measurements:
             return at.removeprefix(", ")
-        left = "" if self.told_apart else "; they were not told apart"
+        left = "" if self.told_apart else "; their latencies did not differ"
         return f"{len(self.us)} of them measured in rounds, {self.measurements} times more{at}{left}"
 
 

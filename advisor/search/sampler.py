@@ -26,8 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.search.precedents import Precedent
-from advisor.search.prior import Array, Prior, Shares, prior_of
+from advisor.search.prior import Array, Precedent, Prior, Shares, prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.surrogate import Observation, posterior, propose
 from advisor.system.errors import UsageError

@@ -16,11 +16,11 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor.pipelines.same_launch import repeats
+from advisor.pipelines.batch import repeats
 from advisor.result.schema import Configuration, SearchReport, SearchTrial
 from advisor.search.backend import Backend, Versus
 from advisor.search.contest import Reading, contest
-from advisor.search.precedents import HEARD
+from advisor.search.prior import HEARD
 from advisor.search.sampler import DIED, LOST, MAX_LOST, SKIPPED, SLOWER
 from advisor.search.study import CLOCK, FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner, measured_latencies
 

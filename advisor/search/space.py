@@ -1,18 +1,13 @@
-"""The space of a search: the configurations of a kernel, which of them can launch, and which cannot win any more.
-
-What the compiler made of fused-MoE configurations is looked up in the table that `tests/bench/resource_table.py` makes.
-"""
+"""The space of a search: the configurations of a kernel, which of them can launch, and which cannot win any more."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,44 +20,9 @@ from advisor.pipelines.occupancy import LIMITERS
 from advisor.pipelines.space import configuration_at, problem_space
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.system.errors import UsageError
-from advisor.system.resources import folder
 
 if TYPE_CHECKING:
     import optuna
-
-
-TABLE = "compiled/fused_moe.csv.gz"
-CONFIGURATION = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps", "num_stages")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledResources:
-    """Registers and spilled bytes per thread, shared memory in bytes per CTA, of the bundled bf16 kernel."""
-
-    registers: int
-    spill_bytes: int
-    shared_memory_bytes: int
-
-
-def target_of(gpu: GpuSpec) -> str:
-    """The table's name of what Triton compiles for: sm_90 for a Hopper GPU."""
-    return f"sm_{gpu.compute_capability.replace('.', '')}"
-
-
-@lru_cache(maxsize=8)
-def shipped_resources(target: str) -> Mapping[tuple[int, ...], CompiledResources]:
-    """Resources by configuration (values of `CONFIGURATION`); empty for targets the table lacks, or where no table is shipped."""
-    try:
-        path = folder("ceilings") / TABLE
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
-            rows = [row for row in csv.DictReader(stream) if row["target"] == target and row["registers"]]
-    except FileNotFoundError:
-        return {}
-    return {tuple(int(row[name]) for name in CONFIGURATION): _resources(row) for row in rows}
-
-
-def _resources(row: Mapping[str, str]) -> CompiledResources:
-    return CompiledResources(**{name: int(row[name]) for name in ("registers", "spill_bytes", "shared_memory_bytes")})
 
 
 MAX_CONFIGURATIONS = 200_000
@@ -229,38 +189,14 @@ class Feasibility:
     tail: bool  # less than two waves at the median configuration: the last wave matters
 
 
-MOST_SPILLED = 0.5
-"""Of the accumulators' bytes. No configuration within 1 % of the best of a published sweep spills more than 0.22 of them (21,557 rows on
-sm_80, 86, 89, 90): what spills half of them need not be measured."""
-
-
-def spilled(space: SearchSpace, problem: Problem, gpu: GpuSpec) -> NDArray[np.bool_]:
-    """Which configurations [c] spill more than `MOST_SPILLED` of their accumulators, as far as the shipped table knows."""
-    out = np.zeros(len(space), dtype=bool)
-    known = shipped_resources(target_of(gpu)) if gpu.vendor == "nvidia" and problem.family == "fused_moe" else {}
-    if not known or problem.dtype not in ("bf16", "fp16") or not set(CONFIGURATION) <= set(space.columns):
-        return out
-    for i, values in enumerate(zip(*(space.columns[name] for name in CONFIGURATION), strict=True)):
-        found = known.get(values)
-        if found is not None and found.spill_bytes:
-            block_m, block_n, _, warps, _ = values
-            out[i] = found.spill_bytes > MOST_SPILLED * block_m * block_n * 4 / (gpu.warp_size * warps)
-    return out
-
-
 def feasibility(space: SearchSpace, problem: Problem, gpu: GpuSpec) -> Feasibility:
-    """Shared memory (exact), registers, warps and slots through `pipelines.occupancy`; spills through the shipped table of compiled
-    resources; bounds through `pipelines.config_bound`."""
+    """Shared memory (exact), registers, warps and slots through `pipelines.occupancy`; bounds through `pipelines.config_bound`."""
     found = pipelines.analyse(problem_batch([problem]), space.batch, gpu)
     shape = (len(space),)
     resident = np.broadcast_to(found.schedule.resident, shape)
     launches = (resident > 0) & np.isfinite(np.broadcast_to(found.latency_us, shape))
     limiter = np.broadcast_to(found.schedule.limiter, shape)[~launches]
     stopped = {name: int((limiter == i).sum()) for i, name in enumerate(LIMITERS) if (limiter == i).any()}
-    spills = launches & spilled(space, problem, gpu)
-    if spills.any() and not spills[launches].all():
-        launches = launches & ~spills
-        stopped["spills"] = int(spills.sum())
     waves = np.broadcast_to(found.schedule.waves, shape)[launches]
     return Feasibility(
         launches=launches,

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned.analytical import normal_cdf
-from advisor.search.precedents import Precedent
-from advisor.search.prior import Array, Prior, Shares
+from advisor.search.prior import Array, Precedent, Prior, Shares
 
 Kind = Literal["measured", "slower", "running"]
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.system.errors import UsageError
+from advisor.system.resources import folder
 
 ENGINES = ("vllm", "sglang")
 """Engines with an all-reduce of their own, in a CUDA graph or `-eager`; they hand what is too large for it to NCCL. Others take NCCL."""
@@ -48,7 +53,7 @@ class Curves:
         curves = self.of[reference.name][name]
         if ranks > max(curves):
             raise UsageError(f"a collective over {ranks} GPUs", ranks, f"at most {max(curves)}, of one node", "give a smaller --tp")
-        of_ranks = min(each for each in curves if each >= ranks)
+        of_ranks = min(item for item in curves if item >= ranks)
         curve = curves[of_ranks]
         if reference is not gpu and gpu.fabric_bytes_per_s is None:
             moved = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks * message_bytes
@@ -60,11 +65,11 @@ class Curves:
     def _nearest(self, gpu: GpuSpec, name: str) -> GpuSpec:
         """The measured GPU with the same sort of links, of the same architecture if there is one (its switches do the same), whose rate is
         nearest."""
-        known = [load_gpu(each) for each in self.of if name in self.of[each]]
+        known = [load_gpu(item) for item in self.of if name in self.of[item]]
 
-        def distance(each: GpuSpec) -> tuple[bool, bool, float]:
-            sort = (each.fabric_bytes_per_s is None) != (gpu.fabric_bytes_per_s is None)
-            return sort, each.architecture != gpu.architecture, abs(math.log(link_rate(each) / link_rate(gpu)))
+        def distance(other: GpuSpec) -> tuple[bool, bool, float]:
+            sort = (other.fabric_bytes_per_s is None) != (gpu.fabric_bytes_per_s is None)
+            return sort, other.architecture != gpu.architecture, abs(math.log(link_rate(other) / link_rate(gpu)))
 
         return min(known, key=distance)
 
@@ -88,3 +93,54 @@ def link_rate(gpu: GpuSpec) -> float:
             "--tp 1",
         )
     return rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """What lies between the sum of an engine's kernels and its step: `kernel_us` per kernel, `launch_us` that the host takes per launch
+    without a CUDA graph, which shows where kernels end sooner, and `busy`, which the kernels' own time is multiplied by.
+
+    `kernel_us` is below 0 where kernels were timed alone: what a launch and its events take is in every such timing, and a queue hides it.
+    """
+
+    kernel_us: float
+    launch_us: float
+    busy: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """Everything about steps that was fitted, and the GPUs whose steps gaps and spread were fitted to.
+
+    `spread` widens the 80 % interval of a step, by its launcher (`step.Priced.launcher`); `served` is half an 80 % interval of the log that
+    steps under load add to it, by model, fitted to the other models ("": to all).
+    """
+
+    gpus: tuple[str, ...]
+    gaps: dict[str, Gaps]
+    spread: dict[str, float]
+    curves: Curves
+    served: dict[str, float]
+
+
+@cache
+def load_constants(path: Path | None = None) -> Constants:
+    """The constants shipped, or those of a file."""
+    return read_constants(json.loads((path or folder("ceilings") / "steps.json").read_text(encoding="utf-8")))
+
+
+def read_constants(values: dict[str, Any]) -> Constants:
+    """The constants as they are stored."""
+    return Constants(
+        gpus=tuple(values["gpus"]),
+        gaps={engine: Gaps(**value) for engine, value in values["gaps"].items()},
+        spread=values["spread"],
+        served=values["served"],
+        curves=read_curves(values["collectives"]),
+    )
+
+
+def read_curves(stored: dict[str, Any]) -> Curves:
+    """Those of collectives."""
+    of = {gpu: {op: {int(n): tuple(us) for n, us in by.items()} for op, by in ops.items()} for gpu, ops in stored["curves"].items()}
+    return Curves(log2_bytes=tuple(stored["log2_bytes"]), of=of)

@@ -3,30 +3,117 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
+from advisor.learned.analytical import written_by_hand
 from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.learned.layers import layer_model, tuned_tables
 from advisor.learned.layers.layer_time import layer_time
-from advisor.learned.layers.moe_layer import KINDS, Launched, Layers, version_number
+from advisor.learned.layers.moe_layer import KINDS, WEIGHT_BYTES, Launched, Layers, version_number
 from advisor.learned.library.chip import chip
 from advisor.learned.library.layer_reference import library_of_layers
 from advisor.learned.operators import model as operator_model
 from advisor.learned.operators.work import KIND_OF, columns_of, further_words
 from advisor.pipelines import routing, token_draws
 from advisor.pipelines.batch import ProblemBatch
+from advisor.pipelines.bound import LEAST_LAUNCH_US
+from advisor.pipelines.columns import Array
 from advisor.pipelines.power import least_sustained_us
+from advisor.pipelines.token_draws import LOW_SIGMAS
 from advisor.result.schema import PIPELINES, Latency
-from advisor.steps import latent_attention
 from advisor.steps.collectives import ENGINES
-from advisor.steps.layer_bound import layer_bound
 from advisor.steps.operators import Operator
 from advisor.system.errors import UsageError
+
+CONSTANTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
+    "decode": ((22.6, 0.67, 0.12, 0.147), (11.0, 0.85, 0.60, 0.51), (11.6, 0.65, 0.74, 0.14)),
+    "prefill": ((10.9, 0.41, 0.058, 0.84), (11.4, 0.29, 0.15, 0.357), (12.6, 0.41, 0.45, 0.431)),
+}
+"""Microseconds at least, shares of the memory's and the matrix units' rates, and microseconds per doubling of the keys; for GPUs of
+mma.sync (Triton's kernel), Hopper (FlashAttention 3) and Blackwell with tensor memory (TRT-LLM). Fitted to SGLang 0.5.14's rows of RTX PRO
+6000, H100 and H200, and B200, B300 and GB200 in the tables of ai-dynamo/aiconfigurator (Apache-2.0): 11 to 15 % of the latency off in
+decoding (Triton's 28), 13 to 21 in a prefill; vLLM's rows there are host time."""
+SPREAD = 0.22
+"""Half an 80 % interval of the log, by those errors."""
+LEAST_HEADS = 16
+"""Queries of fewer heads fill a tile of this many."""
+Estimate = tuple[float, float, float, float, str]
+
+
+def latency(op: str, sizes: Mapping[str, float], gpu: GpuSpec) -> Estimate:
+    """Latency, both ends of its interval and bound in microseconds, and what binds.
+
+    Args:
+        op: `decode` or `prefill`.
+        sizes: B sequences, H heads, M queries and N keys of each, `rank`, `rope`, `nope` and `value` as configurations name them.
+        gpu: With 16-bit operands.
+    """
+    s = sizes
+    key, pairs = s["rank"] + s["rope"], s["B"] * s["M"] * (s["N"] - (s["M"] - 1) / 2)
+    if op == "decode":
+        moved = 2 * s["B"] * (s["N"] * key + s["H"] * (key + s["rank"]))
+        flop = 2 * pairs * max(s["H"], LEAST_HEADS) * (key + s["rank"])
+    else:
+        moved = 4 * s["B"] * s["M"] * s["H"] * (s["nope"] + s["rope"] + s["value"])
+        flop = 2 * pairs * s["H"] * (s["nope"] + s["rope"] + s["value"])
+    kind = 1 if gpu.architecture == "hopper" else 2 if chip(gpu, "bf16").tensor_memory else 0
+    floor, memory_share, tensor_share, doubling = CONSTANTS[op][kind]
+    memory, tensor = moved / gpu.dram_bytes_per_s * 1e6, flop / gpu.peak_tensor_flop_per_s("bf16") * 1e6
+    us = floor + doubling * np.log2(max(s["N"], 1)) + np.cbrt((memory / memory_share) ** 3 + (tensor / tensor_share) ** 3)
+    bound = max(memory if op == "decode" else 0.0, tensor if s["H"] >= LEAST_HEADS else 0.0, LEAST_LAUNCH_US)
+    return float(us), float(us * np.exp(-SPREAD)), float(us * np.exp(SPREAD)), bound, "dram" if memory > tensor else "tensor"
+
+
+STORED_BYTES = 2
+"""Of what goes into a layer and comes out of it, in any kind."""
+
+_BINDING = tuple(PIPELINES.index(name) for name in ("tensor", "dram", "l2"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBound:
+    """Bounds in microseconds, of any configuration and of the one launched, and the places in `PIPELINES` of what binds, [n] each."""
+
+    us: Array
+    config_us: Array
+    binding: NDArray[np.int64]
+
+
+def layer_bound(launch: Launched, cold: NDArray[np.bool_]) -> LayerBound:
+    """The bounds of layers; `cold` [n]: nothing is in the L2 when they begin."""
+    layers, gpu, c = launch.layers, launch.gpu, launch.configuration
+    slots = launch.slots - np.where(layers.ranks > 1, LOW_SIGMAS * np.sqrt(launch.slots), 0)
+    # Where a power law gives fewer slots than there are experts, ties say which rank gets them: the fullest has its share at least.
+    share = layers.tokens * layers.topk / layers.ranks
+    few = (layers.ranks > 1) & (layers.routing > 0) & (share * layers.ranks <= layers.experts)
+    slots = np.maximum(np.where(few, np.minimum(slots, share), slots), 1.0)
+    used = np.where(few, np.minimum(launch.loads.least_used, np.maximum(share / layers.tokens, 1.0)), launch.loads.least_used)
+    rate = launch.flop_per_clock * gpu.num_sms * gpu.max_clock_mhz
+    tensor = 2 * slots * layers.hidden * (launch.width + layers.inner) / rate
+    weights = used * (launch.width + layers.inner) * layers.hidden * WEIGHT_BYTES[layers.kind]
+    read = weights + np.minimum(launch.kept, slots) * layers.hidden * STORED_BYTES
+    written = np.minimum(launch.kept, slots) * layers.hidden * STORED_BYTES
+    missed = np.where(cold, read + np.maximum(written - gpu.l2_bytes, 0), np.maximum(read + written - gpu.l2_bytes, 0))
+    dram = missed / (gpu.dram_bytes_per_s * gpu.dram_achievable_fraction) * 1e6
+    l2 = (read + written) / gpu.l2_bytes_per_s * 1e6
+    times = np.stack([tensor, dram, l2])
+    us = times.max(axis=0) + LEAST_LAUNCH_US
+    blocks = np.maximum(launch.blocks * used / launch.used, slots / c["BLOCK_SIZE_M"])
+    padded = [np.ceil(width / c["BLOCK_SIZE_N"]) * c["BLOCK_SIZE_N"] * depth for width, depth in _products(launch)]
+    activation_us = 2 * blocks * c["BLOCK_SIZE_M"] * sum(padded) / rate + LEAST_LAUNCH_US
+    return LayerBound(us=us, config_us=np.maximum(us, activation_us), binding=np.array(_BINDING)[times.argmax(axis=0)])
+
+
+def _products(launch: Launched) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Columns and depth of w13 and w2."""
+    layers = launch.layers
+    return (launch.width, layers.hidden), (layers.hidden, layers.inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +148,20 @@ def costs(
         UsageError: The GPU has no unit for a type.
     """
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for i, each in enumerate(operators):
-        groups[each.family, each.op, each.dtype, each.block_shape, each.cache, tuple(each.sizes), each.words].append(i)
-    found: dict[int, Cost] = {}
+    for i, operator in enumerate(operators):
+        groups[
+            operator.family, operator.op, operator.dtype, operator.block_shape, operator.cache, tuple(operator.sizes), operator.words
+        ].append(i)
+    by_operator: dict[int, Cost] = {}
     for members in groups.values():
         some = [operators[i] for i in members]
         ask = {"latent_attention": _latent, "published": _published}.get(some[0].family, _layers if some[0].op == "layer" else _group)
         priced = ask(some, gpu, predictor, engine, version)
         if references and ask is _group:
-            priced = [_with_library(cost, each, gpu, predictor) for cost, each in zip(priced, some, strict=True)]
+            priced = [_with_library(cost, item, gpu, predictor) for cost, item in zip(priced, some, strict=True)]
         for i, cost in zip(members, priced, strict=True):
-            found[i] = cost
-    return [found[i] for i in range(len(operators))]
+            by_operator[i] = cost
+    return [by_operator[i] for i in range(len(operators))]
 
 
 def _problem(operators: list[Operator], engine: str, gpu: GpuSpec, version: str = "") -> ProblemBatch:
@@ -90,9 +179,9 @@ def _problem(operators: list[Operator], engine: str, gpu: GpuSpec, version: str 
     stored = first.dtype == "mxfp4"  # weights alone
     rows = count = least = None
     if first.family == "fused_moe":
-        sizes = [tuple(float(each.sizes[name]) for name in ("M", "E", "topk")) for each in operators]
-        rows, count = routing.stack([token_draws.groups(*each, token_draws.RANDOM) for each in sizes])
-        least = np.array([token_draws.least_used(*each, token_draws.RANDOM) for each in sizes])
+        sizes = [tuple(float(operator.sizes[name]) for name in ("M", "E", "topk")) for operator in operators]
+        rows, count = routing.stack([token_draws.groups(*size, token_draws.RANDOM) for size in sizes])
+        least = np.array([token_draws.least_used(*size, token_draws.RANDOM) for size in sizes])
     return ProblemBatch(
         family=first.family,
         op=first.op,
@@ -102,7 +191,7 @@ def _problem(operators: list[Operator], engine: str, gpu: GpuSpec, version: str 
         cache=first.cache,
         stack=engine if engine in ENGINES else None,
         stack_version=version or None if engine in ENGINES else None,
-        sizes={name: np.array([float(each.sizes[name]) for each in operators]) for name in first.sizes},
+        sizes={name: np.array([float(operator.sizes[name]) for operator in operators]) for name in first.sizes},
         expert_rows=rows,
         expert_count=count,
         least_used=least,
@@ -122,7 +211,9 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
     work = pipelines.work(problem, gpu)
     bound = pipelines.bound(work, gpu, problem.cache)
     prediction = predictor.predict(problem, None, gpu)
-    us, low, high = (np.maximum(each, least_sustained_us(work, gpu)) for each in (prediction.us, prediction.low_us, prediction.high_us))
+    if gpu.vendor == "amd" and first.family == "fused_moe" and not prediction.learned.any():
+        prediction = written_by_hand(prediction)
+    us, low, high = (np.maximum(item, least_sustained_us(work, gpu)) for item in (prediction.us, prediction.low_us, prediction.high_us))
     tunable = first.family == "fused_moe" and first.op in ("w13", "w2")
     ceiling = tunable_ceiling(predictor.ceiling(problem, gpu), bound.us, us).us if tunable else us
     columns = np.broadcast_arrays(us, low, high, bound.us, ceiling)
@@ -134,12 +225,12 @@ def _group(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine
 
 
 def _latent(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, version: str = "") -> list[Cost]:
-    found = []
-    for each in operators:
-        us, low, high, bound, binding = latent_attention.latency(each.op, each.sizes, gpu)
+    costs_of = []
+    for operator in operators:
+        us, low, high, bound, binding = latency(operator.op, operator.sizes, gpu)
         least = min(bound, us)
-        found.append(Cost(us=us, low_us=low, high_us=high, bound_us=least, binding=binding, ceiling_us=us, tunable=False))
-    return found
+        costs_of.append(Cost(us=us, low_us=low, high_us=high, bound_us=least, binding=binding, ceiling_us=us, tunable=False))
+    return costs_of
 
 
 def _published(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, version: str = "") -> list[Cost]:
@@ -159,18 +250,18 @@ def _published(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, en
     if place is None:
         raise UsageError(f"{first.name} ({first.op}) was not measured on such GPUs", gpu.name, ", ".join(sorted(model.measured)), None)
     series = model.series[place]
-    told = words | {"op_name": first.op, "kernel_source": series.kernel} | dict(zip(further_words(kind), series.words, strict=True))
-    cells = {name: np.array([each.sizes[name] for each in operators]) for name in first.sizes}
-    cells |= {name: np.full(len(operators), text) for name, text in told.items()}
+    row_columns = words | {"op_name": first.op, "kernel_source": series.kernel} | dict(zip(further_words(kind), series.words, strict=True))
+    cells = {name: np.array([operator.sizes[name] for operator in operators]) for name in first.sizes}
+    cells |= {name: np.full(len(operators), text) for name, text in row_columns.items()}
     rows = columns_of(kind, cells, len(operators))
-    found = model.predict(rows, np.full(len(operators), place), gpu)
+    predicted = model.predict(rows, np.full(len(operators), place), gpu)
     least, binding = operator_model.bound(rows, gpu, cold=first.cache == "cold")
-    us = np.maximum(found.us, least)
-    low, high = np.clip(found.low_us, least, us), np.maximum(found.high_us, us)
+    us = np.maximum(predicted.us, least)
+    low, high = np.clip(predicted.low_us, least, us), np.maximum(predicted.high_us, us)
     columns = zip(us.tolist(), low.tolist(), high.tolist(), least.tolist(), binding.tolist(), strict=True)
     return [
-        Cost(us=each, low_us=down, high_us=up, bound_us=bound, binding=which, ceiling_us=each, tunable=False, source=series.title)
-        for each, down, up, bound, which in columns
+        Cost(us=column, low_us=down, high_us=up, bound_us=bound, binding=which, ceiling_us=column, tunable=False, source=series.title)
+        for column, down, up, bound, which in columns
     ]
 
 
@@ -178,8 +269,8 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     """Mixture-of-experts layers of random routing, as the newest measured version of the engine launches them."""
     model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
     if model is None or gpu.vendor != "nvidia":  # no layer was measured
-        return [_kernels_of(each, gpu, predictor, engine) for each in operators]
-    size = {name: np.array([float(each.sizes[name]) for each in operators]) for name in operators[0].sizes}
+        return [_kernels_of(operator, gpu, predictor, engine) for operator in operators]
+    size = {name: np.array([float(operator.sizes[name]) for operator in operators]) for name in operators[0].sizes}
     sglang = np.full(len(operators), engine == "sglang")
     layers = Layers(
         tokens=size["M"],
@@ -196,34 +287,34 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     )
     other = takes_other_kernels(operators[0], gpu)
     if other and operators[0].dtype == "fp8":
-        found = [replace(_kernels_of(each, gpu, predictor, engine), tunable=False) for each in operators]
+        priced = [replace(_kernels_of(operator, gpu, predictor, engine), tunable=False) for operator in operators]
     else:
-        found = costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model, cold=True)
+        priced = costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model, cold=True)
     if (layers.ranks > 1).any() or not (other or operators[0].dtype == "mxfp4"):
-        return found
+        return priced
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     libraries = library_of_layers(layers, loads, gpu, "sglang" if engine == "sglang" else "vllm", cold=True)
-    return [_of_library(cost, library, other) for cost, library in zip(found, libraries, strict=True)]
+    return [_of_library(cost, library, other) for cost, library in zip(priced, libraries, strict=True)]
 
 
 def _of_library(cost: Cost, library: Latency | None, always: bool) -> Cost:
     """The cost of a layer by a library's kernel, where there is one that is faster or `always` runs; else as it is."""
     if library is None or (library.us >= cost.us and not always):
         return cost
-    us, low, high = (max(each, cost.bound_us) for each in (library.us, library.low_us or library.us, library.high_us or library.us))
+    us, low, high = (max(item, cost.bound_us) for item in (library.us, library.low_us or library.us, library.high_us or library.us))
     return replace(cost, us=us, low_us=low, high_us=high, ceiling_us=us, tunable=False, source=library.source, parts=())
 
 
 def costs_of_layers(launch: Launched, model: layer_model.LayerModel, cold: bool) -> list[Cost]:
     """The cost of each layer; `cold`: the bound is that of layers of which nothing is in the L2 when they begin, as within a step."""
-    bound, found, time = (
+    bound, predicted, time = (
         layer_bound(launch, np.full(len(launch.layers), cold)),
         model.predict(launch),
         layer_time(launch, model.constants),
     )
     out = []
     for i in range(len(launch.layers)):
-        us, least = max(float(found.us[i]), float(bound.us[i])), float(bound.us[i])
+        us, least = max(float(predicted.us[i]), float(bound.us[i])), float(bound.us[i])
         pieces = {
             "w13": time.w13.total,
             "w2": time.w2.total,
@@ -232,16 +323,16 @@ def costs_of_layers(launch: Launched, model: layer_model.LayerModel, cold: bool)
             "quantisation": time.quantisation,
             "align and launches": time.align + time.floor,
         }
-        whole = sum(float(np.broadcast_to(each, found.us.shape)[i]) for each in pieces.values())
-        shares = tuple((name, us * float(np.broadcast_to(each, found.us.shape)[i]) / whole) for name, each in pieces.items())
+        whole = sum(float(np.broadcast_to(piece, predicted.us.shape)[i]) for piece in pieces.values())
+        shares = tuple((name, us * float(np.broadcast_to(piece, predicted.us.shape)[i]) / whole) for name, piece in pieces.items())
         out.append(
             Cost(
                 us=us,
-                low_us=min(max(float(found.low_us[i]), least), us),
-                high_us=max(float(found.high_us[i]), us),
+                low_us=min(max(float(predicted.low_us[i]), least), us),
+                high_us=max(float(predicted.high_us[i]), us),
                 bound_us=least,
                 binding=PIPELINES[int(bound.binding[i])],
-                ceiling_us=min(max(float(found.ceiling_us[i]), least), us),
+                ceiling_us=min(max(float(predicted.ceiling_us[i]), least), us),
                 tunable=True,
                 parts=tuple(pair for pair in shares if pair[1] > 0),
             )
@@ -275,6 +366,6 @@ def _kernels_of(operator: Operator, gpu: GpuSpec, predictor: Predictor, engine: 
         replace(operator, op=op, sizes={name: sizes[name] for name in ("M", "E", "topk", "H", "N")}, cache=cache)
         for op, cache in (("w13", "cold"), ("activation", "warm"), ("w2", "cold"), ("combine", "warm"))
     ]
-    found = [(each.op, _group([each], gpu, predictor, engine)[0]) for each in kernels]
-    total = {name: sum(getattr(cost, name) for _, cost in found) for name in ("us", "low_us", "high_us", "bound_us", "ceiling_us")}
-    return Cost(**total, binding=found[0][1].binding, tunable=True, parts=tuple((op, cost.us) for op, cost in found))
+    priced = [(kernel.op, _group([kernel], gpu, predictor, engine)[0]) for kernel in kernels]
+    total = {name: sum(getattr(cost, name) for _, cost in priced) for name in ("us", "low_us", "high_us", "bound_us", "ceiling_us")}
+    return Cost(**total, binding=priced[0][1].binding, tunable=True, parts=tuple((op, cost.us) for op, cost in priced))

@@ -24,9 +24,9 @@ LETTERS = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
 def as_pattern(values: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration of Nemotron-H whose `layers_block_type` names each layer, with the pattern of older ones; others as they are."""
     kinds = values.get("layers_block_type")
-    if values.get("model_type") != "nemotron_h" or not kinds or any(each not in LETTERS for each in kinds):
+    if values.get("model_type") != "nemotron_h" or not kinds or any(kind not in LETTERS for kind in kinds):
         return dict(values)
-    named = {"hybrid_override_pattern": "".join(LETTERS[each] for each in kinds), "num_hidden_layers": len(kinds)}
+    named = {"hybrid_override_pattern": "".join(LETTERS[kind] for kind in kinds), "num_hidden_layers": len(kinds)}
     return {**{key: value for key, value in values.items() if key != "layers_block_type"}, **named}
 
 
@@ -96,7 +96,7 @@ def recurrence(values: Mapping[str, Any], layers: int) -> Recurrence | None:
         kinds = values.get("layer_types")
         return Recurrence(
             kind="gdn",
-            layers=sum(each == "linear_attention" for each in kinds) if kinds else layers - layers // every,
+            layers=sum(kind == "linear_attention" for kind in kinds) if kinds else layers - layers // every,
             key_heads=int(values["linear_num_key_heads"]),
             key_dim=int(values["linear_key_head_dim"]),
             value_heads=int(values["linear_num_value_heads"]),
@@ -128,11 +128,11 @@ class SparseAttention:
 
 def sparse_attention(values: Mapping[str, Any], layers: int) -> SparseAttention | None:
     """The layers of a configuration whose attention is a sparse module; None where it has none."""
-    found = SPARSE.get(str(values.get("model_type")))
-    if found is None:
+    reader = SPARSE.get(str(values.get("model_type")))
+    if reader is None:
         return None
     pattern = (values.get("sparse_attention_config") or {}).get("sparse_attention_freq")
-    return SparseAttention(kind=found[0], architecture=found[1], layers=sum(map(bool, pattern)) if pattern else layers)
+    return SparseAttention(kind=reader[0], architecture=reader[1], layers=sum(map(bool, pattern)) if pattern else layers)
 
 
 def unpriced(values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -182,24 +182,24 @@ def load_architecture(name: str) -> Architecture:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             quantised = path.with_name("hf_quant_config.json")  # as ModelOpt writes it beside the configuration
-            told = json.loads(quantised.read_text(encoding="utf-8")) if quantised.is_file() else {}
+            quantisation = json.loads(quantised.read_text(encoding="utf-8")) if quantised.is_file() else {}
         except FileNotFoundError:
             raise UsageError(f"{name}: no such file", None, "a config.json or a bundled name", "check the path") from None
         except (ValueError, RecursionError) as error:
             raise InputError(f"{name}: no JSON ({shorten(str(error))})", None, "a Hugging Face config.json", None) from None
         if not isinstance(values, dict):
             raise InputError(f"{name}: a configuration", type(values).__name__, "a JSON object", None)
-        values.setdefault("quantization_config", told.get("quantization"))
+        values.setdefault("quantization_config", quantisation.get("quantization"))
         return architecture(values, path.parent.name if path.stem == "config" and path.parent.name else path.stem)
-    found = _find(name)
-    return architecture(bundled()[found], found)
+    source = _find(name)
+    return architecture(bundled()[source], source)
 
 
 @cache
 def bundled() -> dict[str, dict[str, Any]]:
     """The configurations that come with the advisor, by name: the keys of the published `config.json` that decide a step."""
-    found: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "models.json").read_text(encoding="utf-8"))
-    return found
+    models: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "models.json").read_text(encoding="utf-8"))
+    return models
 
 
 def _find(name: str) -> str:
@@ -208,9 +208,9 @@ def _find(name: str) -> str:
     def plain(text: str) -> str:
         return re.sub(r"[^a-z0-9]", "", text.rsplit("/", 1)[-1].lower())
 
-    known = {plain(each): each for each in bundled()}
+    known = {plain(item): item for item in bundled()}
     wanted = plain(name)
-    fits = [each for each in known if wanted == each or (len(each) >= 6 and wanted.startswith(each))]
+    fits = [item for item in known if wanted == item or (len(item) >= 6 and wanted.startswith(item))]
     if fits:
         return known[max(fits, key=len)]
     try:
@@ -298,15 +298,15 @@ def _refuse_unknown(values: Mapping[str, Any], name: str) -> None:
         return
     if all(values.get("attn_type_list") or ()):  # 1 is attention
         values = {**values, "attn_type_list": None}
-    found = next((operator for operator, keys in UNKNOWN.items() if kind in keys or any(values.get(key) for key in keys)), None)
+    unknown = next((operator for operator, keys in UNKNOWN.items() if kind in keys or any(values.get(key) for key in keys)), None)
     layer_types = values.get("layer_types") or values.get("layers_block_type") or ()
     layers = {*KNOWN_LAYERS, *(["linear_attention"] if values.get("linear_num_value_heads") else [])}
-    strange = sorted({str(each) for each in layer_types} - layers)
-    if found is None and strange:
-        found = f"a layer of type {strange[0]}"
-    if found is not None:
+    strange = sorted({str(item) for item in layer_types} - layers)
+    if unknown is None and strange:
+        unknown = f"a layer of type {strange[0]}"
+    if unknown is not None:
         raise InputError(
-            f"{name}: needs an operator that is not predicted: {found}", None, "attention, dense or mixture-of-experts MLPs", None
+            f"{name}: needs an operator that is not predicted: {unknown}", None, "attention, dense or mixture-of-experts MLPs", None
         )
 
 
@@ -314,7 +314,7 @@ def _windowed(values: Mapping[str, Any], layers: int) -> int:
     """Of how many layers the queries see a window alone."""
     kinds = values.get("layer_types")
     if kinds:
-        return sum(each in ("sliding_attention", "chunked_attention") for each in kinds)
+        return sum(kind in ("sliding_attention", "chunked_attention") for kind in kinds)
     if isinstance(values.get("hybrid_layer_pattern"), list):
         return sum(values["hybrid_layer_pattern"])
     pattern = values.get("sliding_window_pattern") or {"gemma2": 2, "gemma3": 6, "gemma3_text": 6}.get(str(values.get("model_type")))
@@ -359,14 +359,14 @@ def _experts(values: Mapping[str, Any], size: Any, layers: int, intermediate: in
     count = size("experts", 1)
     if count == 1:
         return None
-    each = size("expert_intermediate", intermediate)
+    expert_intermediate = size("expert_intermediate", intermediate)
     if values.get("model_type") in ("llama4_text", "llama4"):
-        each = int(values["intermediate_size"])
+        expert_intermediate = int(values["intermediate_size"])
     shared = size("shared_intermediate", 0) if any(values.get(key) for key in ALIASES["shared_intermediate"]) else 0
     if not shared:
-        shared = each * next((int(values[key]) for key in ALIASES["shared_experts"] if isinstance(values.get(key), int)), 0)
+        shared = expert_intermediate * next((int(values[key]) for key in ALIASES["shared_experts"] if isinstance(values.get(key), int)), 0)
     if not shared and values.get("model_type") in ("llama4_text", "llama4"):
-        shared = each
+        shared = expert_intermediate
     dense = next((int(values[key]) for key in ALIASES["dense_layers"] if isinstance(values.get(key), int)), 0)
     frequency = values.get("moe_layer_freq")
     step = values.get("interleave_moe_layer_step") or values.get("decoder_sparse_step") or values.get("expert_layer_period") or 1
@@ -379,7 +379,14 @@ def _experts(values: Mapping[str, Any], size: Any, layers: int, intermediate: in
     stored = _four_bits(values.get("quantization_config") or {})
     hidden = int(values.get("routed_expert_hidden_size") or values.get("moe_latent_size") or 0)
     return Experts(
-        count=count, top_k=size("top_k", 1), intermediate=each, layers=routed, shared=shared, gated=gated, mxfp4=stored, hidden=hidden
+        count=count,
+        top_k=size("top_k", 1),
+        intermediate=expert_intermediate,
+        layers=routed,
+        shared=shared,
+        gated=gated,
+        mxfp4=stored,
+        hidden=hidden,
     )
 
 

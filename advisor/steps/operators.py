@@ -40,23 +40,25 @@ def step_operators(model: Architecture, load: Load, split: Split, dtype: str | N
     """
     products = dtype or model.dtype
     rows = _Rows(model, load, split, products, model.block_shape if products == "fp8" else None)
-    found = [rows.stream("embedding", 1, load.tokens, model.hidden, "copy")]
+    operators = [rows.stream("embedding", 1, load.tokens, model.hidden, "copy")]
     if split.tensor > 1:
-        found.append(rows.all_reduce("embedding all-reduce", 1))
-    found += rows.attention_block()
-    found += rows.dense_block()
-    found += rows.expert_block()
-    found.append(rows.norm("final norm", 1, load.sequences, model.hidden))
-    found.append(rows.product("lm_head", 1, load.sequences, -(-model.vocabulary // split.tensor), model.hidden, quantised=False))
+        operators.append(rows.all_reduce("embedding all-reduce", 1))
+    operators += rows.attention_block()
+    operators += rows.dense_block()
+    operators += rows.expert_block()
+    operators.append(rows.norm("final norm", 1, load.sequences, model.hidden))
+    operators.append(rows.product("lm_head", 1, load.sequences, -(-model.vocabulary // split.tensor), model.hidden, quantised=False))
     if split.tensor > 1:
         logits = 2.0 * load.sequences * model.vocabulary
-        found.append(
+        operators.append(
             Operator(name="logits all-gather", kind="collective", count=1, op="all_gather", message_bytes=logits, ranks=split.tensor)
         )
     if split.pipeline > 1:
         hidden = 2.0 * 2 * load.tokens * model.hidden / split.tensor  # hidden states and residual, each rank its share
-        found.append(Operator(name="stage to stage", kind="collective", count=split.pipeline - 1, op="send", message_bytes=hidden, ranks=2))
-    return [each for each in found if each.count]
+        operators.append(
+            Operator(name="stage to stage", kind="collective", count=split.pipeline - 1, op="send", message_bytes=hidden, ranks=2)
+        )
+    return [operator for operator in operators if operator.count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +108,21 @@ class _Rows:
             return others + self.latent_block(model.latent, heads)
         kv_heads = max(model.kv_heads // self.split.tensor, 1)
         width = (heads * (2 if model.output_gate else 1) + 2 * kv_heads) * model.head_dim
-        found = [
+        operators = [
             self.norm("input norm", layers, tokens, model.hidden, added=True),
             self.product("qkv_proj", layers, tokens, width, model.hidden),
         ]
         if model.qk_norm:
-            found.append(self.norm("q norm", layers, tokens * heads, model.head_dim))
-            found.append(self.norm("k norm", layers, tokens * kv_heads, model.head_dim))
-        found.append(self.stream("rope", layers, tokens, (heads + kv_heads) * model.head_dim, "copy"))
+            operators.append(self.norm("q norm", layers, tokens * heads, model.head_dim))
+            operators.append(self.norm("k norm", layers, tokens * kv_heads, model.head_dim))
+        operators.append(self.stream("rope", layers, tokens, (heads + kv_heads) * model.head_dim, "copy"))
         for name, count, window in (("attention", layers - model.windowed, None), ("window attention", model.windowed, model.window)):
             if count:
-                found += self._attention(name, count, window, heads, kv_heads)
+                operators += self._attention(name, count, window, heads, kv_heads)
         if model.output_gate:
-            found.append(self.stream("attention gate", layers, tokens, heads * model.head_dim, "mul"))
-        found.append(self.product("o_proj", layers, tokens, model.hidden, heads * model.head_dim))
-        return others + found + self.reduced("o_proj all-reduce", layers)
+            operators.append(self.stream("attention gate", layers, tokens, heads * model.head_dim, "mul"))
+        operators.append(self.product("o_proj", layers, tokens, model.hidden, heads * model.head_dim))
+        return others + operators + self.reduced("o_proj all-reduce", layers)
 
     def recurrent_block(self) -> list[Operator]:
         """Layers with a state: projections, the short convolution, the rule that reads and writes the state, a gated norm."""
@@ -129,12 +131,12 @@ class _Rows:
             return []
         ranks = self.split.tensor
         heads, keys = max(rule.value_heads // ranks, 1), max(rule.key_heads // ranks, 1)
-        found = [self.norm("mixer input norm", rule.layers, tokens, model.hidden, added=True)]
+        operators = [self.norm("mixer input norm", rule.layers, tokens, model.hidden, added=True)]
         for name, (columns, depth) in rule.matrices(model.hidden).items():
             out = columns == model.hidden and name == "out_proj"
             n, k = (columns, depth // ranks) if out else (-(-columns // ranks), depth)
             if not out:
-                found.append(self.product(f"mixer {name}", rule.layers, tokens, n, k))
+                operators.append(self.product(f"mixer {name}", rule.layers, tokens, n, k))
         sizes = {"d_conv": rule.conv}
         if rule.kind == "mamba2":
             sizes |= {"nheads": heads, "head_dim": rule.value_dim, "n_groups": keys, "d_state": rule.key_dim, "chunk_size": rule.chunk}
@@ -144,21 +146,23 @@ class _Rows:
         if prompts:
             mean = sum(new for new, _ in prompts) / len(prompts)
             rows = {"batch_size": len(prompts), "seq_len": mean}
-            found.append(self._published("mixer convolution (prefill)", rule.layers, rule.kind, sizes | rows, "context", "conv1d"))
+            operators.append(self._published("mixer convolution (prefill)", rule.layers, rule.kind, sizes | rows, "context", "conv1d"))
             kernel = {"gdn": "chunk_gated", "kda": "kda", "mamba2": "chunk_scan"}[rule.kind]
-            found.append(self._published("mixer rule (prefill)", rule.layers, rule.kind, sizes | rows, "context", kernel))
+            operators.append(self._published("mixer rule (prefill)", rule.layers, rule.kind, sizes | rows, "context", kernel))
         if decodes:
             rows = {"batch_size": decodes, "seq_len": 1}
-            found.append(self._published("mixer convolution (decode)", rule.layers, rule.kind, sizes | rows, "generation", "conv1d"))
+            operators.append(self._published("mixer convolution (decode)", rule.layers, rule.kind, sizes | rows, "generation", "conv1d"))
             if rule.kind == "mamba2":  # twice: a copy of two bytes a value, of a state of four
-                found.append(self.stream("mixer rule (decode)", rule.layers, 2 * decodes, heads * rule.key_dim * rule.value_dim, "copy"))
+                operators.append(
+                    self.stream("mixer rule (decode)", rule.layers, 2 * decodes, heads * rule.key_dim * rule.value_dim, "copy")
+                )
             else:
                 kernel = {"gdn": "fused_recurrent", "kda": "kda"}[rule.kind]
-                found.append(self._published("mixer rule (decode)", rule.layers, rule.kind, sizes | rows, "generation", kernel))
-        found.append(self.norm("mixer gated norm", rule.layers, tokens * heads, rule.value_dim, added=True))
+                operators.append(self._published("mixer rule (decode)", rule.layers, rule.kind, sizes | rows, "generation", kernel))
+        operators.append(self.norm("mixer gated norm", rule.layers, tokens * heads, rule.value_dim, added=True))
         columns, depth = rule.matrices(model.hidden)["out_proj"]
-        found.append(self.product("mixer out_proj", rule.layers, tokens, columns, depth // ranks))
-        return found + self.reduced("mixer all-reduce", rule.layers)
+        operators.append(self.product("mixer out_proj", rule.layers, tokens, columns, depth // ranks))
+        return operators + self.reduced("mixer all-reduce", rule.layers)
 
     def _published(self, name: str, count: int, op: str, sizes: Mapping[str, float], phase: str, kernel: str) -> Operator:
         words = (("phase", phase), ("kernel_source", kernel))
@@ -182,7 +186,7 @@ class _Rows:
         form = self.dtype if self.dtype == "fp8" else "bf16"
         weights = {"bf16": "bfloat16", "fp8": "fp8_block"}[form]
         words = (("architecture", sparse.architecture), ("model", ""), ("gemm_type", weights), ("kv_cache_dtype", "bfloat16"))
-        found = [self.norm("input norm", sparse.layers, self.load.tokens, self.model.hidden, added=True)]
+        operators = [self.norm("input norm", sparse.layers, self.load.tokens, self.model.hidden, added=True)]
 
         def module(phase: str, sizes: dict[str, float]) -> Operator:
             return Operator(
@@ -198,12 +202,12 @@ class _Rows:
             )
 
         if self.load.prompts:
-            new, keys = (sum(each[i] for each in self.load.prompts) / len(self.load.prompts) for i in (0, 1))
-            found.append(module("context", {"batch_size": len(self.load.prompts), "isl": new, "step": keys - new}))
+            new, keys = (sum(prompt[i] for prompt in self.load.prompts) / len(self.load.prompts) for i in (0, 1))
+            operators.append(module("context", {"batch_size": len(self.load.prompts), "isl": new, "step": keys - new}))
         if self.load.contexts:
             mean = sum(self.load.contexts) / len(self.load.contexts)
-            found.append(module("generation", {"batch_size": len(self.load.contexts), "isl": 1, "step": mean - 1}))
-        return found + self.reduced("sparse attention all-reduce", sparse.layers)
+            operators.append(module("generation", {"batch_size": len(self.load.contexts), "isl": 1, "step": mean - 1}))
+        return operators + self.reduced("sparse attention all-reduce", sparse.layers)
 
     def _attention(self, name: str, count: int, window: int | None, heads: int, kv_heads: int) -> Iterator[Operator]:
         shared = {"H": heads, "H_kv": kv_heads, "D": self.model.head_dim}
@@ -238,12 +242,12 @@ class _Rows:
         with the key projection and results with the value projection, head by head, instead of the keys and values."""
         model, tokens, layers = self.model, self.load.tokens, self.model.attention_layers
         head, key = latent.nope + latent.rope, latent.kv_rank + latent.rope
-        new, old = sum(each for each, _ in self.load.prompts), len(self.load.contexts)
-        found = [self.norm("input norm", layers, tokens, model.hidden, added=True)]
-        found.append(self.product("qkv_a_proj", layers, tokens, latent.query_rank + key, model.hidden))
-        found.append(self.norm("q and kv norm", 2 * layers, tokens, max(latent.query_rank, latent.kv_rank)))
-        found.append(self.product("q_b_proj", layers, tokens, heads * head, latent.query_rank or model.hidden))
-        found.append(self.stream("rope and KV write", layers, tokens, heads * latent.rope + key, "copy"))
+        new, old = sum(prompt for prompt, _ in self.load.prompts), len(self.load.contexts)
+        operators = [self.norm("input norm", layers, tokens, model.hidden, added=True)]
+        operators.append(self.product("qkv_a_proj", layers, tokens, latent.query_rank + key, model.hidden))
+        operators.append(self.norm("q and kv norm", 2 * layers, tokens, max(latent.query_rank, latent.kv_rank)))
+        operators.append(self.product("q_b_proj", layers, tokens, heads * head, latent.query_rank or model.hidden))
+        operators.append(self.stream("rope and KV write", layers, tokens, heads * latent.rope + key, "copy"))
         shared = {"H": heads, "rank": latent.kv_rank, "rope": latent.rope, "nope": latent.nope, "value": latent.value}
 
         def attention(op: str, cache: str, sizes: dict[str, float]) -> Operator:
@@ -259,28 +263,28 @@ class _Rows:
             )
 
         if new:
-            found.append(self.product("kv_b_proj", layers, new, heads * (latent.nope + latent.value), latent.kv_rank))
-            found.append(attention("prefill", "warm", _even(self.load.prompts, None, model.causal)))
+            operators.append(self.product("kv_b_proj", layers, new, heads * (latent.nope + latent.value), latent.kv_rank))
+            operators.append(attention("prefill", "warm", _even(self.load.prompts, None, model.causal)))
         if old:
             mean = sum(self.load.contexts) / old
             for name, n, k in (("absorb keys", latent.kv_rank, latent.nope), ("absorb values", latent.value, latent.kv_rank)):
                 sizes = {"M": old, "N": n, "K": k, "B": heads}
-                found.append(
+                operators.append(
                     Operator(name=name, kind="gemm", count=layers, family="gemm", op="gemm", sizes=sizes, dtype=self.act, cache="cold")
                 )
-            found.append(attention("decode", "cold", {"B": old, "M": 1, "N": mean}))
+            operators.append(attention("decode", "cold", {"B": old, "M": 1, "N": mean}))
         if model.output_gate:
-            found.append(self.product("gate_proj", layers, tokens, heads * latent.value, model.hidden))
-            found.append(self.stream("attention gate", layers, tokens, heads * latent.value, "mul"))
-        found.append(self.product("o_proj", layers, tokens, model.hidden, heads * latent.value))
-        return found + self.reduced("o_proj all-reduce", layers)
+            operators.append(self.product("gate_proj", layers, tokens, heads * latent.value, model.hidden))
+            operators.append(self.stream("attention gate", layers, tokens, heads * latent.value, "mul"))
+        operators.append(self.product("o_proj", layers, tokens, model.hidden, heads * latent.value))
+        return operators + self.reduced("o_proj all-reduce", layers)
 
     def dense_block(self) -> list[Operator]:
         """The layers whose MLP is no mixture."""
         model, tokens = self.model, self.load.tokens
         count = model.dense_layers + (model.experts.layers if model.experts else 0) if model.mixers else model.norms - model.layers
-        found = [self.norm("post-attention norm", count, tokens, model.hidden, added=True)]
-        return found + self._mlp("", model.dense_layers, model.intermediate, model.gated)
+        operators = [self.norm("post-attention norm", count, tokens, model.hidden, added=True)]
+        return operators + self._mlp("", model.dense_layers, model.intermediate, model.gated)
 
     def _mlp(self, prefix: str, count: int, whole: int, gated: bool) -> list[Operator]:
         model, tokens, inner = self.model, self.load.tokens, whole // self.split.tensor
@@ -288,10 +292,10 @@ class _Rows:
             return []
         activation = f"{model.activation}_and_mul" if gated else model.activation
         up = f"{prefix}gate_up_proj" if gated else f"{prefix}up_proj"
-        found = [self.product(up, count, tokens, inner * (2 if gated else 1), model.hidden)]
-        found.append(self.stream(f"{prefix}{activation}", count, tokens, inner, activation))
-        found.append(self.product(f"{prefix}down_proj", count, tokens, model.hidden, inner))
-        return found + ([] if prefix else self.reduced("down_proj all-reduce", count))
+        operators = [self.product(up, count, tokens, inner * (2 if gated else 1), model.hidden)]
+        operators.append(self.stream(f"{prefix}{activation}", count, tokens, inner, activation))
+        operators.append(self.product(f"{prefix}down_proj", count, tokens, model.hidden, inner))
+        return operators + ([] if prefix else self.reduced("down_proj all-reduce", count))
 
     def expert_block(self) -> list[Operator]:
         """Router, and the experts. Those that every token passes are of the same launches (SGLang adds them to the routed ones, vLLM runs
@@ -303,14 +307,14 @@ class _Rows:
         inner = moe.intermediate if self.split.experts else moe.intermediate // self.split.tensor
         apart = self.split.experts or moe.hidden or moe.shared % moe.intermediate
         shared = 0 if apart else moe.shared // moe.intermediate
-        found = self._mlp("shared expert ", moe.layers if moe.shared and not shared else 0, moe.shared, moe.gated)
-        found.append(self.product("router", moe.layers, tokens, moe.count, model.hidden, quantised=False))
+        operators = self._mlp("shared expert ", moe.layers if moe.shared and not shared else 0, moe.shared, moe.gated)
+        operators.append(self.product("router", moe.layers, tokens, moe.count, model.hidden, quantised=False))
         if moe.hidden:
-            found.append(self.product("experts down to latent", moe.layers, tokens, moe.hidden, model.hidden))
-            found.append(self.product("experts up from latent", moe.layers, tokens, model.hidden, moe.hidden))
+            operators.append(self.product("experts down to latent", moe.layers, tokens, moe.hidden, model.hidden))
+            operators.append(self.product("experts up from latent", moe.layers, tokens, model.hidden, moe.hidden))
         sizes = {"M": tokens, "E": moe.count + shared, "topk": moe.top_k + shared, "H": moe.hidden or model.hidden, "N": inner}
         sizes |= {"ranks": ranks, "gated": int(moe.gated)}
-        found.append(
+        operators.append(
             Operator(
                 name="experts",
                 kind="moe",
@@ -323,7 +327,7 @@ class _Rows:
                 cache="cold",
             )
         )
-        return found + self.reduced("experts all-reduce", moe.layers)
+        return operators + self.reduced("experts all-reduce", moe.layers)
 
 
 def _even(prompts: tuple[tuple[int, int], ...], window: int | None, causal: bool) -> dict[str, float]:

@@ -12,13 +12,12 @@ from advisor.learned.base import Predictor
 from advisor.learned.layers import layer_model
 from advisor.result.step import StepOperator, StepResult, StepTime
 from advisor.steps import collectives
-from advisor.steps.constants import Constants, Gaps, load_constants
+from advisor.steps.collectives import Constants, Gaps, load_constants
 from advisor.steps.latency import Cost, costs, takes_other_kernels
-from advisor.steps.memory import memory
 from advisor.steps.model_config import Architecture
 from advisor.steps.operators import Operator, step_operators
 from advisor.steps.torch_operators import torch_operators
-from advisor.steps.workload import Load, Split
+from advisor.steps.workload import Load, Split, memory
 from advisor.system.errors import UsageError
 from advisor.system.phrases import phrase
 
@@ -57,12 +56,12 @@ class Priced:
     def on_gpu(self, fitted: Constants) -> tuple[Cost, ...]:
         """What a launch of each takes within a step: less than alone, where PyTorch's kernels were timed one by one."""
         gaps = fitted.gaps[self.engine]
-        return tuple(cost if each.kind == "collective" else _within(cost, gaps) for each, cost in self.kernels)
+        return tuple(cost if kernel.kind == "collective" else _within(cost, gaps) for kernel, cost in self.kernels)
 
     def gap_us(self, fitted: Constants) -> float:
         """What comes on top of them, microseconds: the GPU between two kernels, and where it waits for a host that launches more slowly."""
         gaps = fitted.gaps[self.engine]
-        within = sum(each.count * cost.us for (each, _), cost in zip(self.kernels, self.on_gpu(fitted), strict=True))
+        within = sum(kernel.count * cost.us for (kernel, _), cost in zip(self.kernels, self.on_gpu(fitted), strict=True))
         on_gpu = within + max(gaps.kernel_us, 0.0) * self.count
         least = gaps.launch_us * self.count if self.eager else 0.0
         return max(on_gpu, least) - self.busy_us
@@ -75,7 +74,7 @@ class Priced:
         for operator, cost in self.kernels:
             by_kind[operator.kind] += operator.count * cost.us * math.log(max(cost.high_us, cost.us) / min(cost.low_us, cost.us)) / 2
         by_kind["gaps"] = GAP_SPREAD * abs(gap)
-        half = fitted.spread[self.launcher] * math.sqrt(sum(each * each for each in by_kind.values())) / total
+        half = fitted.spread[self.launcher] * math.sqrt(sum(item * item for item in by_kind.values())) / total
         return StepTime(us=total, low_us=total * math.exp(-half), high_us=total * math.exp(half))
 
 
@@ -105,11 +104,11 @@ def price(
     Raises:
         UsageError: The GPU lacks a type or a link.
     """
-    local = [each for each in operators if each.kind != "collective"]
-    found = dict(zip(map(id, local), costs(local, gpu, predictor, engine, references=references, version=version), strict=True))
+    local = [operator for operator in operators if operator.kind != "collective"]
+    by_id = dict(zip(map(id, local), costs(local, gpu, predictor, engine, references=references, version=version), strict=True))
     library = f"{engine}-eager" if eager else engine
     return Priced(
-        kernels=tuple((each, found.get(id(each)) or _collective(each, gpu, fitted, library)) for each in operators),
+        kernels=tuple((operator, by_id.get(id(operator)) or _collective(operator, gpu, fitted, library)) for operator in operators),
         engine=engine,
         eager=eager,
     )
@@ -165,12 +164,12 @@ class StepRequest:
 
 
 def predict_step(
-    asked: StepRequest, gpu: GpuSpec, predictor: Predictor, command: str = "", constants: Constants | None = None
+    request: StepRequest, gpu: GpuSpec, predictor: Predictor, command: str = "", constants: Constants | None = None
 ) -> StepResult:
     """What a step of a model takes on a GPU, or on each of those that share it.
 
     Args:
-        asked: The step.
+        request: The step.
         gpu: Each of the GPUs.
         predictor: Of the operators.
         command: What the user typed, for the result.
@@ -181,32 +180,39 @@ def predict_step(
     """
     fitted = constants or load_constants()
     priced = price(
-        asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph, references=True, version=asked.version
+        request.operators(),
+        gpu,
+        predictor,
+        fitted,
+        engine=request.engine,
+        eager=request.without_graph,
+        references=True,
+        version=request.version,
     )
     step = priced.time(fitted)
     rows = [_row(operator, cost, step.us) for (operator, _), cost in zip(priced.kernels, priced.on_gpu(fitted), strict=True)]
-    rows.append(_gap_row(step.us - sum(row.total_us for row in rows), step.us, asked.without_graph))
-    at_once = asked.replicas * (1 if asked.training else asked.split.pipeline)  # stages that serve work on other batches meanwhile
+    rows.append(_gap_row(step.us - sum(row.total_us for row in rows), step.us, request.without_graph))
+    at_once = request.replicas * (1 if request.training else request.split.pipeline)  # stages that serve work on other batches meanwhile
     result = StepResult(
-        model=asked.model.name,
+        model=request.model.name,
         gpu=gpu.name,
-        load=describe(asked.load, asked.training),
-        split=_split(asked),
-        engine=asked.engine,
-        dtype=asked.dtype or asked.model.dtype,
+        load=describe(request.load, request.training),
+        split=_split(request),
+        engine=request.engine,
+        dtype=request.dtype or request.model.dtype,
         step=step,
-        tokens_per_s=asked.load.tokens * at_once / step.us * 1e6,
-        memory=memory(asked.model, asked.load, asked.split, gpu, asked.dtype, training=asked.training),
+        tokens_per_s=request.load.tokens * at_once / step.us * 1e6,
+        memory=memory(request.model, request.load, request.split, gpu, request.dtype, training=request.training),
         operators=tuple(sorted(rows, key=_gains)),
         command=command,
         predictor=predictor.name,
-        tokens=asked.load.tokens,
+        tokens=request.load.tokens,
         bound_us=priced.bound_us,
-        stack_version=asked.version or measured_version(asked.engine, gpu, predictor),
+        stack_version=request.version or measured_version(request.engine, gpu, predictor),
     )
     other = any(takes_other_kernels(operator, gpu) and not cost.source for operator, cost in priced.kernels)
-    missing = [f"not priced: {', '.join(asked.model.unpriced)}"] if asked.model.unpriced else []
-    caveats = (*overlaps(result, asked), *([OTHER_KERNELS] if other else []), *missing)
+    missing = [f"not priced: {', '.join(request.model.unpriced)}"] if request.model.unpriced else []
+    caveats = (*overlaps(result, request), *([OTHER_KERNELS] if other else []), *missing)
     return replace(result, advice=tuple(advice(result)), caveats=caveats)
 
 
@@ -225,9 +231,9 @@ OTHER_KERNELS = (
 )
 
 
-def overlaps(result: StepResult, asked: StepRequest) -> list[str]:
+def overlaps(result: StepResult, request: StepRequest) -> list[str]:
     """What a training step over several GPUs could do at the same time and is counted one after the other here, a line each."""
-    if not asked.training:
+    if not request.training:
         return []
     total = {row.name: row.total_us for row in result.operators}
     backward = sum(us for name, us in total.items() if " backward" in name)
@@ -239,7 +245,7 @@ def overlaps(result: StepResult, asked: StepRequest) -> list[str]:
         hidden = min(part * total.get(name, 0.0), backward)
         if hidden:
             lines.append(f"{name}: counted in sequence; behind {how}, the step takes up to {hidden / 1e3:.3g} ms less")
-    stages = asked.split.pipeline
+    stages = request.split.pipeline
     if stages > 1:
         lines.append(
             f"pipeline: one batch passes {stages} stages, which wait for it {(stages - 1) / stages:.0%} of the time; of m equal ones in "
@@ -248,27 +254,27 @@ def overlaps(result: StepResult, asked: StepRequest) -> list[str]:
     return lines
 
 
-def _split(asked: StepRequest) -> str:
-    split = asked.split
+def _split(request: StepRequest) -> str:
+    split = request.split
     parts = [
         f"tp {split.tensor}",
         f"pp {split.pipeline}",
         *(["ep"] if split.experts else []),
-        *([f"dp {asked.replicas}"] * (asked.replicas > 1)),
+        *([f"dp {request.replicas}"] * (request.replicas > 1)),
     ]
     return ", ".join(parts)
 
 
 def describe(load: Load, training: bool = False) -> str:
     """The load in words: `prefill of 8 prompts, 27,966 tokens`."""
-    said = []
+    lines = []
     if load.prompts:
-        new, what = sum(each for each, _ in load.prompts), "training step" if training else "prefill"
-        said.append(f"{what} of {len(load.prompts)} prompt{'s' if len(load.prompts) > 1 else ''}, {new:,} tokens")
+        new, what = sum(prompt for prompt, _ in load.prompts), "training step" if training else "prefill"
+        lines.append(f"{what} of {len(load.prompts)} prompt{'s' if len(load.prompts) > 1 else ''}, {new:,} tokens")
     if load.contexts:
         mean = sum(load.contexts) / len(load.contexts)
-        said.append(f"decode of {len(load.contexts)} sequence{'s' if len(load.contexts) > 1 else ''}, context {mean:,.0f}")
-    return " and ".join(said)
+        lines.append(f"decode of {len(load.contexts)} sequence{'s' if len(load.contexts) > 1 else ''}, context {mean:,.0f}")
+    return " and ".join(lines)
 
 
 def _collective(operator: Operator, gpu: GpuSpec, fitted: Constants, engine: str) -> Cost:
@@ -363,7 +369,7 @@ def advice(result: StepResult) -> list[str]:
 
     One line for a kernel: tuning it, the best library for it, or else what a new kernel could win.
     """
-    found: dict[str, tuple[float, str]] = {}
+    advised: dict[str, tuple[float, str]] = {}
     for row in result.operators:
         now = row.us if row.measured_us is None else row.measured_us
         near = now > 0 and NEAR_BOUND < row.bound_us / now <= 1.0
@@ -376,6 +382,6 @@ def advice(result: StepResult) -> list[str]:
             key = "step.hide" if row.kind == "collective" else "step.replace"
             gain, line = row.gain_at_bound, phrase(key, name=row.name)
         least = LEAST_GAIN if gain != row.gain_at_bound else 2 * LEAST_GAIN
-        if gain >= least and gain > found.get(row.name, (0.0, ""))[0]:
-            found[row.name] = gain, phrase("step.gain", what=line, gain=f"{gain:.1%}", share=f"{row.share:.0%}")
-    return [f"{line[:1].upper()}{line[1:]}" for _, line in sorted(found.values(), reverse=True)[:MOST_ADVICE]]
+        if gain >= least and gain > advised.get(row.name, (0.0, ""))[0]:
+            advised[row.name] = gain, phrase("step.gain", what=line, gain=f"{gain:.1%}", share=f"{row.share:.0%}")
+    return [f"{line[:1].upper()}{line[1:]}" for _, line in sorted(advised.values(), reverse=True)[:MOST_ADVICE]]

@@ -76,12 +76,12 @@ def torch_operators(
         compiled=compiled,
         dtype=dtype or model.dtype,
     )
-    found = [*step.embeddings(), *step.layers(), *step.head(), *step.communication(split, replicas)]
+    operators = [*step.embeddings(), *step.layers(), *step.head(), *step.communication(split, replicas)]
     alike: dict[tuple[object, ...], list[Operator]] = defaultdict(list)
-    for each in found:
-        alike[each.name, each.op, tuple(each.sizes.items())].append(each)
-    merged = [replace(some[0], count=sum(each.count for each in some)) for some in alike.values()]
-    return [each for each in merged if each.count]
+    for operator in operators:
+        alike[operator.name, operator.op, tuple(operator.sizes.items())].append(operator)
+    merged = [replace(some[0], count=sum(item.count for item in some)) for some in alike.values()]
+    return [item for item in merged if item.count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +129,8 @@ class _Step:
         """An operator and, in training, the kernels of its derivative."""
         yield self.kernel(FORWARD.get(op, op), name, count, rows, length)
         if self.training:
-            for each in BACKWARD[op]:
-                yield self.kernel(each, f"{name} backward", count, rows, length)
+            for item in BACKWARD[op]:
+                yield self.kernel(item, f"{name} backward", count, rows, length)
 
     def fused(self, name: str, count: int, elements: float, forward: float, backward: float) -> Iterator[Operator]:
         """A kernel of `torch.compile` by the tensors that cross its border, forward and backward."""
@@ -184,13 +184,13 @@ class _Step:
 
     def scores(self, count: int, pairs: float, heads: int) -> Iterator[Operator]:
         """Products of queries and keys, scaled, masked, normalised, and applied to the values."""
-        sequence, each, batch = self.sequence, self.model.head_dim, self.batch * heads
-        yield self.product("scores", count, sequence, sequence, each, batch)
-        yield self.product("attended values", count, sequence, each, sequence, batch)
+        sequence, head_dim, batch = self.sequence, self.model.head_dim, self.batch * heads
+        yield self.product("scores", count, sequence, sequence, head_dim, batch)
+        yield self.product("attended values", count, sequence, head_dim, sequence, batch)
         if self.training:
-            yield self.product("scores backward", 2 * count, sequence, each, sequence, batch)
-            yield self.product("attended values backward, scores", count, sequence, sequence, each, batch)
-            yield self.product("attended values backward, values", count, sequence, each, sequence, batch)
+            yield self.product("scores backward", 2 * count, sequence, head_dim, sequence, batch)
+            yield self.product("attended values backward, scores", count, sequence, sequence, head_dim, batch)
+            yield self.product("attended values backward, values", count, sequence, head_dim, sequence, batch)
         if self.compiled:
             yield from self.fused("scale, mask and softmax", count, pairs * sequence, 2.0, 3.0)
             if self.training:
@@ -250,7 +250,7 @@ class _Step:
             count = (split.pipeline - 1) * passes
             yield Operator(name="stage to stage", kind="collective", count=count, op="send", message_bytes=activations, ranks=2)
         if replicas > 1 and self.training:
-            from advisor.steps.memory import parameters
+            from advisor.steps.workload import parameters
 
             weights = parameters(self.model) + self.model.vocabulary * self.model.hidden
             size = float(element * weights / (split.tensor * split.pipeline))

@@ -1,9 +1,12 @@
-"""What one step is asked to do, and over how many GPUs it is split."""
+"""What one step is asked to do, over how many GPUs it is split, and whether it fits their memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from advisor.gpus.hardware import GpuSpec
+from advisor.pipelines.batch import ELEMENT_BYTES
+from advisor.result.step import Memory
 from advisor.steps.model_config import Architecture
 from advisor.system.errors import UsageError
 
@@ -63,3 +66,68 @@ class Split:
             )
         if self.pipeline > model.layers:
             raise UsageError(f"--pp is more than the layers of {model.name}", self.pipeline, f"at most {model.layers}", "another --pp")
+
+
+MXFP4_BYTES = 0.53125
+"""Half a byte, and a byte of scale per 32."""
+
+
+def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: str | None = None, *, training: bool = False) -> Memory:
+    """Bytes on the fullest rank: weights, KV cache and the states of layers that have one; `training`: weights, their gradients and the
+    activations that backward needs, without those of unfused operators. Workspaces, CUDA graphs and an optimiser are not counted."""
+    stages = -(-model.layers // split.pipeline) / model.layers
+    width = ELEMENT_BYTES[dtype or model.dtype]
+    plain = ELEMENT_BYTES["fp32"] if (dtype or model.dtype) == "fp32" else 2
+    experts = expert_parameters(model)
+    weight_bytes = MXFP4_BYTES if model.experts and model.experts.mxfp4 else width
+    layers = ((parameters(model) - experts) * width + experts * weight_bytes) / split.tensor * stages
+    embeddings = model.vocabulary * model.hidden * plain / split.tensor * (1 if model.tied or split.pipeline > 1 else 2)
+    heads = max(model.kv_heads // split.tensor, 1) / model.kv_heads if model.latent is None else 1.0
+    if training:
+        kept = model.layers * stages * _kept_bytes(model, load, split.tensor, plain)
+        return Memory(weights_bytes=2 * (layers + embeddings), kv_bytes=0.0, gpu_bytes=float(gpu.dram_bytes), activations_bytes=kept)
+    return Memory(
+        weights_bytes=layers + embeddings,
+        kv_bytes=load.keys * model.kv_bytes_per_token * plain / 2 * heads * stages,
+        state_bytes=load.sequences * model.recurrence.state_bytes / split.tensor * stages if model.recurrence else 0.0,
+        gpu_bytes=float(gpu.dram_bytes),
+    )
+
+
+def _kept_bytes(model: Architecture, load: Load, ranks: int, width: float) -> float:
+    """Activations that a layer keeps for backward, by Korthikanti et al. (arXiv 2205.05198, equation 2), whose values have two bytes and
+    whose dropout masks one: 10 of their 34 bytes a token and hidden value are not split among ranks."""
+    longest = max(new for new, _ in load.prompts)
+    tokens = len(load.prompts) * longest
+    values = tokens * model.hidden * (width * (4 + 12 / ranks) + 2)
+    return values + tokens * longest * model.heads / ranks * (2 * width + 1)
+
+
+def parameters(model: Architecture) -> float:
+    """Weights of all layers, without the embeddings."""
+    if model.latent is not None:
+        latent = model.latent
+        query = model.heads * (latent.nope + latent.rope)
+        queries = latent.query_rank * (model.hidden + query) if latent.query_rank else model.hidden * query
+        attention = queries + model.hidden * (latent.kv_rank + latent.rope) + model.heads * latent.kv_rank * (latent.nope + latent.value)
+        attention += model.heads * latent.value * model.hidden
+    else:
+        attention = model.hidden * model.head_dim * 2 * (model.heads + model.kv_heads)
+    matrices = 3 if model.gated else 2
+    attending = model.attention_layers + (model.sparse.layers if model.sparse else 0)
+    if model.output_gate:
+        attention += model.hidden * model.heads * (model.latent.value if model.latent else model.head_dim)
+    total = attending * attention + model.dense_layers * matrices * model.hidden * model.intermediate
+    if model.experts:
+        total += model.experts.layers * matrices * model.hidden * model.experts.shared
+        total += model.experts.layers * 2 * model.hidden * model.experts.hidden
+    if model.recurrence:
+        per_layer = sum(columns * depth for columns, depth in model.recurrence.matrices(model.hidden).values())
+        total += model.recurrence.layers * per_layer
+    return float(total) + expert_parameters(model)
+
+
+def expert_parameters(model: Architecture) -> float:
+    """Those of the routed experts."""
+    moe = model.experts
+    return float(moe.layers * moe.count * (moe.hidden or model.hidden) * (3 if moe.gated else 2) * moe.intermediate) if moe else 0.0

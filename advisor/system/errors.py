@@ -73,7 +73,7 @@ class NoGpuError(AdvisorError):
     exit_code = 4
 
 
-class NoRoomError(AdvisorError):
+class NoSandboxError(AdvisorError):
     """A stranger's code is to be held, and this machine cannot (exit code 4)."""
 
     exit_code = 4

@@ -25,10 +25,10 @@ def phrase(key: str, **values: Any) -> str:
     >>> phrase("note.not_measured")
     'No launch was measured: all times are predictions. Add --measured ROWS.csv to compare.'
     """
-    found = phrases()[key]
-    if isinstance(found, dict):
-        found = found["one" if values["count"] == 1 else "many"]
-    return found.format(**values)
+    template = phrases()[key]
+    if isinstance(template, dict):
+        template = template["one" if values["count"] == 1 else "many"]
+    return template.format(**values)
 
 
 def glossary() -> dict[str, str]:

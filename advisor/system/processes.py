@@ -6,13 +6,14 @@ import contextlib
 import multiprocessing
 import multiprocessing.resource_tracker
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from advisor.system.errors import UsageError
@@ -87,12 +88,12 @@ def undisturbed() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only there are they raised
         yield
         return
-    before = {each: signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {item: signal.signal(item, signal.SIG_IGN) for item in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for entry, handler in before.items():
+            signal.signal(entry, handler)
 
 
 @contextlib.contextmanager
@@ -183,3 +184,40 @@ def run_with(command: Sequence[str], variables: Mapping[str, str], interrupted: 
         process.wait()
         raise KeyboardInterrupt(interrupted) from None
     return code if code >= 0 else 128 - code
+
+
+def owner_name() -> str:
+    """Name of this process: unique among processes, also of those whose id is used again."""
+    pid = os.getpid()
+    return f"{_among()}|{pid}|{started(pid) or ''}"
+
+
+def is_alive(owner: str) -> bool | None:
+    """Whether the process of that name lives; None where it cannot be told from here."""
+    namespace, _, rest = owner.partition("|")
+    pid, _, started = rest.partition("|")
+    if namespace != _among() or not pid.isdigit():
+        return None
+    return is_running(int(pid), started)
+
+
+def _among() -> str:
+    """The scope within which process numbers are unique, as far as the system says: without /proc (macOS), the machine."""
+    return namespace() or platform.node()
+
+
+@contextlib.contextmanager
+def repeating(action: Callable[[], object], every_s: float) -> Iterator[None]:
+    """Calls `action` every so many seconds, in a thread, as long as the block runs. What it raises is not heard: the next may succeed."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(every_s):
+            with contextlib.suppress(Exception):
+                action()
+
+    threading.Thread(target=run, name="advisor-lives", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()

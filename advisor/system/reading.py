@@ -190,7 +190,7 @@ def decode_text(data: bytes | bytearray, label: str, what: str, encoding: str = 
     try:
         return data.decode(encoding)
     except UnicodeDecodeError:
-        form, remedy = next((said for mark, said in _FORMS.items() if data.startswith(mark)), (None, "is this the file you mean?"))
+        form, remedy = next((marked for mark, marked in _FORMS.items() if data.startswith(mark)), (None, "is this the file you mean?"))
         raise InputError(f"{label}: not UTF-8 text", form, what, remedy) from None
 
 
@@ -231,7 +231,7 @@ def files_below(folder: Path, suffix: str) -> list[Path]:
         InputError: The folder may not be read, or holds more than `ENTRY_LIMIT` files and folders.
     """
     seen = 0
-    found: list[Path] = []
+    files: list[Path] = []
 
     def failed(error: OSError) -> None:
         # Others' folders below it (lost+found, a cache that several people share) are passed over.
@@ -247,5 +247,5 @@ def files_below(folder: Path, suffix: str) -> list[Path]:
                 f"at most {ENTRY_LIMIT:,}",
                 "name the folder that holds the tables",
             )
-        found += [Path(where) / name for name in names if name.endswith(suffix)]
-    return sorted(found)
+        files += [Path(where) / name for name in names if name.endswith(suffix)]
+    return sorted(files)

@@ -101,12 +101,12 @@ def check_compile_limit(text: str, where: str) -> tuple[float, float]:
         UsageError: It is something else.
     """
     try:
-        found = [float(part) for part in text.split(",")]
+        limits = [float(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if not 1 <= len(found) <= 2 or not all(seconds > 0 for seconds in found):
+        limits = []
+    if not 1 <= len(limits) <= 2 or not all(seconds > 0 for seconds in limits):
         raise UsageError(f"{where}: no limits in seconds", text, "of one compilation, or of one and of all together, as in 60,600")
-    return found[0], found[1] if len(found) > 1 else math.inf
+    return limits[0], limits[1] if len(limits) > 1 else math.inf
 
 
 def check_mode(mode: str, where: str) -> Mode:

@@ -30,8 +30,8 @@ def named() -> str | None:
 
 def interpreter() -> str:
     """The Python that has triton, an absolute path where it is found: the one that is named, or this one."""
-    said = named()
-    return str(Path(shutil.which(said) or said).absolute()) if said is not None else sys.executable
+    specified = named()
+    return str(Path(shutil.which(specified) or specified).absolute()) if specified is not None else sys.executable
 
 
 def version() -> str | None:
@@ -41,8 +41,8 @@ def version() -> str | None:
 
 def folder() -> Path | None:
     """The folder of the triton that compiles; None where there is none, or its Python is too old."""
-    found = _installed(interpreter()).get("folder")
-    return Path(found) if found is not None else None
+    location = _installed(interpreter()).get("folder")
+    return Path(location) if location is not None else None
 
 
 def too_old() -> str | None:
@@ -56,14 +56,14 @@ def _installed(python: str) -> dict[str, str]:
         return _here()
     try:  # isolated, as the compiler is started: no triton of the working folder or of PYTHONPATH
         done = subprocess.run([python, "-I", __file__], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        found: Any = json.loads(done.stdout)
+        facts: Any = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(facts, dict):
         return {}
-    if tuple(found.pop("python", OLDEST_PYTHON)) < OLDEST_PYTHON:
-        return {"too_old": str(found.get("too_old"))}
-    return {name: text for name, text in found.items() if name != "too_old"}
+    if tuple(facts.pop("python", OLDEST_PYTHON)) < OLDEST_PYTHON:
+        return {"too_old": str(facts.get("too_old"))}
+    return {name: text for name, text in facts.items() if name != "too_old"}
 
 
 def _here() -> dict[str, Any]:
@@ -72,23 +72,23 @@ def _here() -> dict[str, Any]:
     What is installed comes first, then the absolute folders of PYTHONPATH. The working folder, and what is relative to it, may be a
     stranger's, and is not looked at.
     """
-    said = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-    apart = {Path.cwd(), *(Path(each).absolute() for each in said)}
-    installed = [each for each in sys.path if os.path.isabs(each) and Path(each) not in apart]  # noqa: PTH117
-    places = [*installed, *(each for each in said if os.path.isabs(each))]  # noqa: PTH117
-    found: dict[str, Any] = {}
+    folders = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    apart = {Path.cwd(), *(Path(item).absolute() for item in folders)}
+    installed = [item for item in sys.path if os.path.isabs(item) and Path(item) not in apart]  # noqa: PTH117
+    places = [*installed, *(item for item in folders if os.path.isabs(item))]  # noqa: PTH117
+    facts: dict[str, Any] = {}
     for name in DISTRIBUTIONS:
-        for each in metadata.distributions(name=name, path=places):
-            found.setdefault("version", each.version)
+        for distribution in metadata.distributions(name=name, path=places):
+            facts.setdefault("version", distribution.version)
     spec = machinery.PathFinder.find_spec("triton", places)
     if spec is None:  # an editable installation has a finder of its own
         with contextlib.suppress(ValueError):  # a module without a place stands in for it
             spec = util.find_spec("triton")  # which does not import it
     if spec is not None and spec.submodule_search_locations:
         place = next(iter(spec.submodule_search_locations))
-        if os.path.isabs(place) and Path(place).parent not in (apart - {Path(each) for each in said}):  # noqa: PTH117
-            found["folder"] = place
-    return found
+        if os.path.isabs(place) and Path(place).parent not in (apart - {Path(item) for item in folders}):  # noqa: PTH117
+            facts["folder"] = place
+    return facts
 
 
 if __name__ == "__main__":

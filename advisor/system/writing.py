@@ -116,8 +116,8 @@ def _remove_abandoned(place: Path) -> None:
         return
     with contextlib.suppress(OSError):
         for path in place.iterdir():
-            found = _OWNED.fullmatch(path.name)
-            if found is None or found["among"] != _among() or processes.is_running(int(found["pid"]), found["started"]):
+            match = _OWNED.fullmatch(path.name)
+            if match is None or match["among"] != _among() or processes.is_running(int(match["pid"]), match["started"]):
                 continue
             with contextlib.suppress(OSError):
                 if not path.is_symlink() and path.stat().st_uid == os.getuid():

@@ -28,8 +28,7 @@ from advisor.tables.launchability import (
     shared_memory_bytes,
     swaps_operands,
 )
-from advisor.tables.names import TableName, parse_table_name, vendor_of
-from advisor.tables.reachability import device_twins, unreachable_reasons
+from advisor.tables.names import TableName, device_twins, parse_table_name, unreachable_reasons, vendor_of
 from advisor.tables.tables import Table, clamp, inspect_table, is_of_another_kernel, is_own_result
 
 CHECKS: dict[str, str] = {
@@ -40,7 +39,7 @@ CHECKS: dict[str, str] = {
     "device-alias": "a device name that only some drivers report",
     "duplicate-key": "a key that occurs twice",
     "unknown-gpu": "a GPU without a description",
-    "unknown-dtype": "a dtype that is not known: nothing is predicted",
+    "unknown-dtype": "an unknown dtype: there is no prediction",
     "refused-dtype": "operands of a type that no kernel takes on the GPU",
     "does-not-fit": "an entry that needs more shared memory than the GPU has",
     "num-warps": "an entry whose warps no GPU can launch",
@@ -113,7 +112,7 @@ def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
         InputError: A path does not exist, or is a folder of far too many files.
         NothingMatchedError: There is no JSON file.
     """
-    found: dict[Path, None] = {}
+    tables: dict[Path, None] = {}
     for given in paths:
         path = Path(given)
         try:
@@ -123,14 +122,14 @@ def find_tables(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
         except (OSError, ValueError):  # too long for a path, or with a null byte
             is_folder = is_there = False
         if is_folder:
-            found.update(dict.fromkeys(each for each in files_below(path, ".json") if not is_own_result(each)))
+            tables.update(dict.fromkeys(item for item in files_below(path, ".json") if not is_own_result(item)))
         elif is_there:
-            found[path] = None
+            tables[path] = None
         else:
             raise InputError(f"{os.fspath(given)}: no such file or folder", None, "a table or a folder", "check the path")
-    if not found:
+    if not tables:
         raise NothingMatchedError("no table found", ", ".join(map(str, paths)), "JSON files", "name a folder that holds tables")
-    return tuple(found)
+    return tuple(tables)
 
 
 def audit(paths: Iterable[str | os.PathLike[str]]) -> Audit:
@@ -148,8 +147,8 @@ def audit(paths: Iterable[str | os.PathLike[str]]) -> Audit:
     tables: list[Table] = []
     issues: list[AuditIssue] = []
     for path in files:
-        table, found = audit_table(path)
-        issues.extend(found)
+        table, issues_of_table = audit_table(path)
+        issues.extend(issues_of_table)
         if table is not None:
             tables.append(table)
             issues.extend(_device_alias(table, names))
@@ -228,7 +227,7 @@ def _name(path: str, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssu
 
 def _entry(path: str, key: str, configuration: Configuration, name: TableName, gpu: GpuSpec | None) -> Iterator[AuditIssue]:
     launched, operands = clamp(configuration, name), _operands(name)
-    written_k, launched_k = (int(each.parameters["BLOCK_SIZE_K"]) for each in (configuration, launched))
+    written_k, launched_k = (int(item.parameters["BLOCK_SIZE_K"]) for item in (configuration, launched))
     if launched_k > written_k:
         message = f"BLOCK_SIZE_K {written_k} is below the quantization block {_block(name)}: SGLang's loader raises it to {launched_k}"
         yield _issue(path, key, "raised-block-k", "warning", f"{message}, so this is not the configuration that was tuned")

@@ -170,12 +170,12 @@ def released_defaults(stack: str, version: int, M: Any, E: Any, **options: Any) 
     if options.get("block_shape") is None:
         old = version < VLLM_NEW_HEURISTIC
         return default_fields("sglang" if old else "vllm", M, E, **(options | {"dtype": None} if old else options))
-    found = default_fields("sglang", M, E, **options)
+    defaults = default_fields("sglang", M, E, **options)
     if version >= VLLM_FEW_ROWS_OF_BLOCKS:
-        tokens = np.broadcast_to(np.asarray(M), found["BLOCK_SIZE_M"].shape)
-        found["BLOCK_SIZE_M"] = np.where(tokens <= 64, 16, 64)
-        found["GROUP_SIZE_M"] = np.where(tokens <= 16, 1, 32)
-    return found
+        tokens = np.broadcast_to(np.asarray(M), defaults["BLOCK_SIZE_M"].shape)
+        defaults["BLOCK_SIZE_M"] = np.where(tokens <= 64, 16, 64)
+        defaults["GROUP_SIZE_M"] = np.where(tokens <= 16, 1, 32)
+    return defaults
 
 
 def _vllm(m: np.ndarray, e: np.ndarray, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool) -> tuple[Any, ...]:

@@ -77,9 +77,9 @@ def kernel_keys(
         return _TILE_KEYS | {"SPLIT_K", "SWAP_AB", "USE_TMA"}
     if table.kind == "fused_moe":
         return _TILE_KEYS | {"vllm": {"SPLIT_K"}, "sglang": {"USE_TMA"}}.get(table.stack, {"SPLIT_K", "USE_TMA"})
-    asked = bool(parameters.get("SWAP_AB")) or parameters.get("SPLIT_K", 1) != 1
+    swaps_or_splits = bool(parameters.get("SWAP_AB")) or parameters.get("SPLIT_K", 1) != 1
     hopper = table.stack != "vllm" and table.dtype == "fp8_w8a8" and compute_capability in (None, "9.0")
-    return _TILE_KEYS | {"SPLIT_K", "SWAP_AB"} if hopper and asked else _TILE_KEYS
+    return _TILE_KEYS | {"SPLIT_K", "SWAP_AB"} if hopper and swaps_or_splits else _TILE_KEYS
 
 
 _COMMON_OPTIONS = (

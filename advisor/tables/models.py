@@ -239,7 +239,7 @@ def candidates(E: int, N: int, choice: ModelChoice = ModelChoice()) -> tuple[Can
         N: Intermediate size of one rank.
         choice: Only splits over the ranks that it says.
     """
-    found: list[tuple[tuple[int, ...], Candidate]] = []
+    ranked: list[tuple[tuple[int, ...], Candidate]] = []
     for rank, model in enumerate(MODELS):
         for candidate in candidates_of(model, E, N):
             tensor, expert = candidate.tensor_parallel, candidate.expert_parallel
@@ -249,13 +249,13 @@ def candidates(E: int, N: int, choice: ModelChoice = ModelChoice()) -> tuple[Can
                 continue
             hybrid = tensor > 1 and expert > 1
             odd = tensor & (tensor - 1) != 0 or expert & (expert - 1) != 0
-            found.append(((int(hybrid), int(odd), int(expert > 1), tensor * expert, rank), candidate))
-    found.sort(key=lambda pair: pair[0])
-    if found:
+            ranked.append(((int(hybrid), int(odd), int(expert > 1), tensor * expert, rank), candidate))
+    ranked.sort(key=lambda pair: pair[0])
+    if ranked:
         # Odd or two-way splits are guesses beside a plain one.
-        best = found[0][0][:2]
-        found = [pair for pair in found if pair[0][:2] == best]
-    return tuple(candidate for _, candidate in found)
+        best = ranked[0][0][:2]
+        ranked = [pair for pair in ranked if pair[0][:2] == best]
+    return tuple(candidate for _, candidate in ranked)
 
 
 def resolve(name: TableName, choice: ModelChoice, *, assume: bool = False) -> Resolution:
@@ -277,18 +277,18 @@ def resolve(name: TableName, choice: ModelChoice, *, assume: bool = False) -> Re
         return _of_model(name, find_model(choice.model), choice)
     if choice.hidden_size is not None and choice.top_k is not None:
         return Resolution(H=choice.hidden_size, top_k=choice.top_k, model=None, tensor_parallel=choice.tensor_parallel)
-    found = [
+    matching = [
         candidate
         for candidate in candidates(name.E, name.N, choice)
         if choice.hidden_size in (None, candidate.H) and choice.top_k in (None, candidate.top_k)
     ]
-    if len({(candidate.H, candidate.top_k, candidate.model.gated) for candidate in found}) == 1:
-        return _resolution(found)
+    if len({(candidate.H, candidate.top_k, candidate.model.gated) for candidate in matching}) == 1:
+        return _resolution(matching)
     if assume:
-        return _commonest(name, found) if found else _usual(name, choice)
-    if found:
-        listed = "; ".join(f"{candidate.label} (H={candidate.H}, top-k={candidate.top_k})" for candidate in found[:8]) + (
-            "; …" if len(found) > 8 else ""
+        return _commonest(name, matching) if matching else _usual(name, choice)
+    if matching:
+        listed = "; ".join(f"{candidate.label} (H={candidate.H}, top-k={candidate.top_k})" for candidate in matching[:8]) + (
+            "; …" if len(matching) > 8 else ""
         )
         raise UsageError(f"{name.file_name()} fits several models: {listed}", None, None, HOW_TO_SAY)
     raise UsageError(
@@ -303,14 +303,14 @@ OTHERS_NAMED = 3
 """Models of other shapes that an assumption names."""
 
 
-def _commonest(name: TableName, found: Iterable[Candidate]) -> Resolution:
+def _commonest(name: TableName, matching: Iterable[Candidate]) -> Resolution:
     """The commonest of several candidates that differ."""
     # `MODELS` stands in the order of how common they are; a split over experts is rarer than any of them.
     order = {model.name: rank for rank, model in enumerate(MODELS)}
-    first, *_ = ranked = sorted(found, key=lambda candidate: (candidate.expert_parallel > 1, order[candidate.model.name]))
+    first, *_ = ranked = sorted(matching, key=lambda candidate: (candidate.expert_parallel > 1, order[candidate.model.name]))
     shapes: dict[tuple[int, int], str] = {}
-    for each in ranked:
-        shapes.setdefault((each.H, each.top_k), each.label)
+    for item in ranked:
+        shapes.setdefault((item.H, item.top_k), item.label)
     _, *others = shapes.values()
     listed = "; ".join(others[:OTHERS_NAMED]) + ("; …" if len(others) > OTHERS_NAMED else "")
     return replace(
@@ -333,8 +333,8 @@ def _usual(name: TableName, choice: ModelChoice) -> Resolution:
     )
 
 
-def _resolution(found: Iterable[Candidate]) -> Resolution:
-    agreeing = list(found)
+def _resolution(matching: Iterable[Candidate]) -> Resolution:
+    agreeing = list(matching)
     first = agreeing[0]
     labels = list(dict.fromkeys(candidate.label for candidate in agreeing))
     same_split = len({(c.tensor_parallel, c.expert_parallel) for c in agreeing}) == 1
@@ -370,10 +370,10 @@ def _no_table_of(name: TableName, model: Model, splits: tuple[Candidate, ...], c
     if splits:
         right = splits[0]
         given = (("tensor", choice.tensor_parallel), ("expert", choice.expert_parallel))
-        said = [f"--{kind}-parallel {size}" for kind, size in given if size is not None]
+        options = [f"--{kind}-parallel {size}" for kind, size in given if size is not None]
         return UsageError(
             f"{name.file_name()}: with {holds}, {model.name} (E={model.E}, N={model.N} in all) is split otherwise",
-            " ".join(said),
+            " ".join(options),
             f"--tensor-parallel {right.tensor_parallel} --expert-parallel {right.expert_parallel}",
             "pass these, or leave both out: the table settles them",
         )
@@ -390,10 +390,10 @@ def _no_table_of(name: TableName, model: Model, splits: tuple[Candidate, ...], c
 def candidates_of(model: Model, E: int, N: int) -> tuple[Candidate, ...]:
     """The splits of one model that give (E, N), without weighing them against other models'."""
     tensor, remainder = divmod(model.N, N)
-    found = []
+    matching = []
     if not remainder and tensor:
         for fused in sorted({0, model.shared_experts, tensor if model.shared_experts == 1 else 0}):
             expert, rest = divmod(model.E + fused, E)
             if not rest and expert and not (fused and expert > 1):
-                found.append(Candidate(model=model, tensor_parallel=tensor, expert_parallel=expert, fused_shared=fused))
-    return tuple(found)
+                matching.append(Candidate(model=model, tensor_parallel=tensor, expert_parallel=expert, fused_shared=fused))
+    return tuple(matching)

@@ -51,8 +51,8 @@ class Routing:
             return cls()
         if name == "random":
             return cls(distribution=name)
-        if (found := _POWER_LAW.fullmatch(name)) and 0 < float(found[1]) < 10:
-            return cls(distribution=f"power_law:{found[1]}")
+        if (match := _POWER_LAW.fullmatch(name)) and 0 < float(match[1]) < 10:
+            return cls(distribution=f"power_law:{match[1]}")
         if name[:1].isalpha() or not name:
             raise InputError(where, text, "random, balanced, or power_law:A with A from 0 to 10; or token slots per expert", "correct it")
         return cls(slots=check_routing(_text_values(name.strip("[]")), experts, where, "correct the cell"))

@@ -26,7 +26,7 @@ from advisor.tables.names import SIZE_LIMIT, TableName, is_table_name, parse_tab
 
 FILE_SIZE_LIMIT_BYTES = 16 * 1024 * 1024
 ENTRY_LIMIT = 10_000
-REMOVE_DUPLICATES = "remove all of them but the one that is meant"
+REMOVE_DUPLICATES = "remove all duplicates"
 _KEY = re.compile(r"[1-9][0-9]{0,17}")
 
 
@@ -359,8 +359,8 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
 
 def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:
     """A table that was not read from a file."""
-    said = triton_version is not None and takes_triton_version(name)
-    head: tuple[tuple[str, Any], ...] = (("triton_version", triton_version),) if said else ()
+    names_version = triton_version is not None and takes_triton_version(name)
+    head: tuple[tuple[str, Any], ...] = (("triton_version", triton_version),) if names_version else ()
     empty = Table(name=name, path=path or name.file_name(), entries=(), triton_version=triton_version, document=head)
     return merge(empty, entries)
 

@@ -50,16 +50,16 @@ def restated(table: Table, winners: Mapping[int, Configuration], gpu: GpuSpec, t
         return {}
     old, won = sorted(table.keys), merge(table, winners)
     lost = {tokens for tokens in tuned if tokens not in winners and running(won, tokens) != running(table, tokens)}
-    found: set[int] = set()
+    keys: set[int] = set()
     for low, high in pairwise((0, *old, SIZE_LIMIT)):
         if any(low < tokens < high for tokens in (*winners, *lost)):
             between = {tokens for tokens in (*STANDARD_TOKENS, *lost) if low < tokens < high and tokens not in winners}
             change = (low + high) // 2 if low in old and high in old else 0
-            edges = {each for each in (change, change + 1) if low < each < high}
-            found |= between
-            if any(nearest_key((*old, *winners, *between), each) not in winners for each in edges):
-                found |= edges - winners.keys()  # both: one alone would reach across the change
-    entries = {tokens: running(table, tokens) for tokens in found}
+            edges = {item for item in (change, change + 1) if low < item < high}
+            keys |= between
+            if any(nearest_key((*old, *winners, *between), edge) not in winners for edge in edges):
+                keys |= edges - winners.keys()  # both: one alone would reach across the change
+    entries = {tokens: running(table, tokens) for tokens in keys}
     return {tokens: entry for tokens, entry in entries.items() if entry is not None and not entry_errors(entry, table.name, gpu)}
 
 
@@ -108,7 +108,7 @@ class TunedTable:
     def beside(self) -> str:
         """What is in the table beside what won that was in none before, in a sentence; empty: nothing."""
         name = self.before.name.file_name()
-        added = [each for each in self.before.keys if each not in self.winners] if self.new else sorted(self.restated)
+        added = [key for key in self.before.keys if key not in self.winners] if self.new else sorted(self.restated)
         kept = ", ".join(map(str, added))
         if self.new:
             return (
@@ -162,13 +162,13 @@ def default_table(name: TableName, problem: Problem, gpu: GpuSpec, tokens: Colle
     experts, kind = problem.sizes["E"], default_options(problem, gpu)
     fields = np.stack([*default_fields(name.stack, np.arange(1, MOST_TOKENS + 1), experts, **kind).values()])
     last = 1 + np.flatnonzero((fields[:, 1:] != fields[:, :-1]).any(axis=0))
-    changes = [int(each) for end in last for each in (end, end + 1)]
+    changes = [int(item) for end in last for item in (end, end + 1)]
     keys = {*STANDARD_TOKENS, *tokens, *changes}
     between = STANDARD_TOKENS[-1]
     while (between := 2 * between) < max(changes, default=0):  # no hole, as audit calls it, before the last of them
         keys.add(between)
-    entries = {each: default_configuration(name.stack, each, experts, **kind) for each in keys}
-    return new_table(name, {each: entry for each, entry in entries.items() if not entry_errors(entry, name, gpu)}, name.triton_version)
+    entries = {key: default_configuration(name.stack, key, experts, **kind) for key in keys}
+    return new_table(name, {item: entry for item, entry in entries.items() if not entry_errors(entry, name, gpu)}, name.triton_version)
 
 
 def default_options(problem: Problem, gpu: GpuSpec) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def _least_of_sweeps(problems: Sequence[list[tuple[Measured, int]]], source: str
     if tried and len(swept) < len(problems):
         out.notes.add(
             f"{source}: {len(problems) - len(swept)} of {len(problems)} problems are no sweep, for less than {100 * SWEPT:.0f} % of the "
-            "configurations that can launch were measured: the best of them is not known"
+            "configurations that can launch were measured: the best of them is unknown"
         )
     return swept
 

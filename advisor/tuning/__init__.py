@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.advising.measured.file import holds_simulated
+from advisor.advising.measured.row_matching import holds_simulated
 from advisor.gpus.hardware import match_device_name
 from advisor.measurement import find_device
 from advisor.search.stopping import StoppingRule

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from advisor.advising.measured.file import holds_simulated
+from advisor.advising.measured.row_matching import holds_simulated
 from advisor.measurement import (
     Batch,
     DeviceSpec,

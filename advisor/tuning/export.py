@@ -19,8 +19,8 @@ from advisor.tables.audit import AuditIssue, entry_errors
 from advisor.tables.names import TableName
 from advisor.tables.tables import Table, read_table, render_table
 from advisor.tables.tuned_table import TunedTable, default_table
+from advisor.tuning.order import table_name
 from advisor.tuning.plan import Plan
-from advisor.tuning.table_kernels import table_name
 
 ANOTHER = "choose another --export"
 
@@ -72,7 +72,7 @@ def cells(row: Row) -> tuple[str, ...]:
     """A row as text."""
 
     def us(value: float | None) -> str:
-        return "not known" if value is None else microseconds(value)
+        return "unknown" if value is None else microseconds(value)
 
     def label(configuration: Configuration | None) -> str:
         return "-" if configuration is None else configuration.label()
@@ -111,7 +111,7 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
     name = table_name(plan.target)
     if name is None:
         return None, ()
-    launches = {launch.share: launch for launch in plan.target.launches}
+    launches = {launch.decision_id: launch for launch in plan.target.launches}
     updates: dict[int, Configuration] = {}
     tuned = tuple(plan.tokens.values())
     warnings = []

@@ -27,8 +27,19 @@ from advisor.tables.audit import entry_errors
 from advisor.tables.tables import Table, clamp, read_table, select
 from advisor.tables.tuned_table import replacement
 from advisor.tuning.backends import Subject, holds_only_best
-from advisor.tuning.order import Order, kernel_space, may_be_tried, of_own_table, restricted, target_of, with_fixed
-from advisor.tuning.table_kernels import check_exported, kernel_of, table_name, with_tables_types
+from advisor.tuning.order import (
+    Order,
+    check_exported,
+    kernel_of,
+    kernel_space,
+    may_be_tried,
+    of_own_table,
+    restricted,
+    table_name,
+    target_of,
+    with_fixed,
+    with_tables_types,
+)
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor
@@ -100,7 +111,7 @@ def make_plan(order: Order) -> Plan:
     target = replace(target, warnings=tuple(warnings))
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
-        shares[launch.share].append(launch)
+        shares[launch.decision_id].append(launch)
     if recording is None:
         space, valid = space_of(target, kernel, shares, measuring=True)
     else:
@@ -112,7 +123,7 @@ def make_plan(order: Order) -> Plan:
         prior = prior_of([launch.problem for launch in group], space, target.gpu, predictor)
         if share in valid:
             prior = restricted(prior, valid[share], "not recorded" if recording is not None else "refused by the kernel's file")
-        prior = restricted(prior, may_be_tried(space, group[0]), f"another {', '.join(group[0].fixed)} than w13 and w2 share")
+        prior = restricted(prior, may_be_tried(space, group[0]), f"another {', '.join(group[0].frozen_parameters)} than w13 and w2 share")
         today = group[0].configuration
         identity = "; ".join(
             f"{launch.problem.op} {sorted(launch.problem.sizes.items())} {launch.problem.dtype} {launch.problem.cache} "
@@ -150,7 +161,11 @@ def make_plan(order: Order) -> Plan:
 def _unjudged(whole: Target, group: Sequence[PlannedLaunch]) -> tuple[str, ...]:
     """The operators that run with a decision's table entry as well, and that nothing is measured of."""
     measured = {launch.id for launch in group}
-    others = (launch for launch in whole.launches if launch.share == group[0].share and launch.id not in measured and launch.table is None)
+    others = (
+        launch
+        for launch in whole.launches
+        if launch.decision_id == group[0].decision_id and launch.id not in measured and launch.table is None
+    )
     return tuple(dict.fromkeys(other.problem.op for other in others))
 
 
@@ -172,7 +187,7 @@ def _sources(
         gpu = device.options.get("gpu")
         recording, how = read_recording(device.path, None if gpu is None else str(gpu)), "on the recorded device"
     else:
-        how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones not known"
+        how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones are unknown"
     found = {}
     for share, group in shares.items():
         rows = [sorted(repr((key, us)) for key, (us, _) in recording.rows(launch.problem).items()) for launch in group]

@@ -82,12 +82,12 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
     result = advise_target(_as_it_runs(plan, winners), plan.predictor, command=command, measured=measured)
     exhausted = {decision.task.id: us for decision in plan.decisions if (us := _best_of_all(tuner, decision)) is not None}
     launches = tuple(
-        _searched(plan, launch, each, winners[launch.share], exhausted.get(launch.share), backend.name, origin)
+        _searched(plan, launch, each, winners[launch.decision_id], exhausted.get(launch.decision_id), backend.name, origin)
         for launch, each in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
     unknowns = tuple(each for each in result.verdict.unknowns if not (any_measured and each == phrase("note.not_measured")))
-    settled = {launch.id for launch in plan.target.launches if winners[launch.share].best is not None}
+    settled = {launch.id for launch in plan.target.launches if winners[launch.decision_id].best is not None}
     result = replace(
         result,
         launches=launches,
@@ -141,7 +141,7 @@ def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:
     """The target over the space that was searched; where nothing ran before, with what was found."""
     launches = []
     for launch in plan.target.launches:
-        found = winners[launch.share].configuration
+        found = winners[launch.decision_id].configuration
         if launch.configuration is None and found is not None:
             launch = replace(launch, configuration=found, source="found by the search")
         launches.append(launch)
@@ -291,7 +291,7 @@ def _first_choices(
     new = [
         report
         for report, launch in zip(launches, planned, strict=True)
-        if launch.configuration is None and winners[launch.share].changed and report.configuration is not None
+        if launch.configuration is None and winners[launch.decision_id].changed and report.configuration is not None
     ]
     if not new:
         return ()

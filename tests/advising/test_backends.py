@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.advising.backends import with_backend
+from advisor.advising.layers import with_backend
 from advisor.rendering.page import to_html
 from advisor.rendering.terminal import to_text
 from advisor.result.result_json import from_json, to_json

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
@@ -219,7 +219,7 @@ def test_work_is_what_is_counted_by_hand(name: str) -> None:
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_each_gets_advice_from_what_was_tried(name: str) -> None:
     launch = LAUNCHES[name]
-    result = advise_compiled(f"{FILE}::{launch.kernel}", H100, cache="cold", command="", asked=launch.asked(), try_s=12.0)
+    result = advise_compiled(f"{FILE}::{launch.kernel}", H100, cache="cold", command="", launch_options=launch.asked(), try_s=12.0)
     (report,), (search,) = result.launches, result.searches
     assert len(search.trials) >= 2
     nothing = any("none is predicted to be faster" in text for text in result.verdict.unknowns)

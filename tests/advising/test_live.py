@@ -43,7 +43,7 @@ def test_a_notebook_in_three_cells():
     x, y = tensors()
     result = advisor.advise(tuned, grid=lambda meta: (triton.cdiv(N, meta["BLOCK"]),), args=(x, y, N), gpu="H100")
     page = result._repr_html_()
-    assert page.startswith("<iframe srcdoc=") and "Launch-bound: the work is shorter than the launch itself." in page
+    assert page.startswith("<iframe srcdoc=") and "Bound by the start of its programs: each does too little." in page
     config = result.best.to_triton()
     assert isinstance(config, triton.Config) and config.kwargs["BLOCK"] == 1024 and config.num_warps == 4
 

@@ -10,7 +10,7 @@ import pytest
 
 from advisor import advise
 from advisor.advising import live
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.launches import written_values
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
@@ -51,11 +51,11 @@ def test_what_is_lacking_is_asked_for_in_one_round(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     path = tmp_path / "k.py"
     path.write_text(GATHER)
-    first = advise_compiled(f"{path}::rows", H100, cache="cold", command="advisor advise", asked=LaunchOptions(), try_s=0.0)
+    first = advise_compiled(f"{path}::rows", H100, cache="cold", command="advisor advise", launch_options=LaunchOptions(), try_s=0.0)
     asked = re.findall(r"(--(?:arg|constexpr)) (\w+)=…", first.actions[0].snippet or "")
     assert {name for _, name in asked} >= {"n_rows", "n_cols", "stride_x", "stride_y"}
     given = shlex.split(" ".join(f"{option} {name}={512 if name != 'n_rows' else 4096}" for option, name in asked))
-    second = advise_compiled(f"{path}::rows", H100, cache="cold", command="advisor advise", asked=options(given), try_s=0.0)
+    second = advise_compiled(f"{path}::rows", H100, cache="cold", command="advisor advise", launch_options=options(given), try_s=0.0)
     assert second.launches[0].predicted is not None
     assert not re.findall(r"--(?:arg|constexpr) \w+=…", " ".join(f"{each.title} {each.snippet or ''}" for each in second.actions))
 
@@ -66,7 +66,7 @@ def test_a_stride_is_that_of_which_all_accesses_agree(tmp_path: Path) -> None:
     path = tmp_path / "k.py"
     path.write_text(GATHER.replace("def run", "def unused").replace("    rows[", "    launcher["))
     asked = LaunchOptions(arguments={"n_cols": 512}, constexprs={"HALF": 512}, grid="4096")
-    result = advise_compiled(f"{path}::rows", H100, cache="cold", command="", asked=asked, try_s=0.0)
+    result = advise_compiled(f"{path}::rows", H100, cache="cold", command="", launch_options=asked, try_s=0.0)
     assert any("stride_x = 1,024" in text for text in result.verdict.unknowns)
 
 

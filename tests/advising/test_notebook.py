@@ -35,7 +35,7 @@ def test_three_cells_lead_to_a_better_configuration(apart: bool) -> None:
     assert len(CELLS) == 3 and gap
     *_, result, config = shown_by([imports, kernel, *CELLS[1:]] if apart else CELLS)
     page = result._repr_html_()  # type: ignore[attr-defined]
-    assert page.startswith("<iframe srcdoc=") and "Launch-bound: the work is shorter than the launch itself." in page
+    assert page.startswith("<iframe srcdoc=") and "Bound by the start of its programs: each does too little." in page
     (launch,) = result.launches  # type: ignore[attr-defined]
     assert launch.configuration.parameters == {"BLOCK": 128} and launch.headroom > 1
     assert isinstance(config, triton.Config) and config.kwargs["BLOCK"] > 128

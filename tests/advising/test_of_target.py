@@ -71,7 +71,7 @@ def test_w2_runs_with_the_entry_of_its_own_table(tmp_path):
     assert w13.configuration is not None and w13.configuration.parameters["BLOCK_SIZE_N"] == 64
     assert w2.configuration is not None and w2.configuration.num_stages == 3
     assert [w2.configuration.parameters[f"BLOCK_SIZE_{axis}"] for axis in "MN"] == [64, 128]  # the rows are w13's
-    assert w2.share != w13.share and any(DOWN in unknown for unknown in target.unknowns)
+    assert w2.decision_id != w13.decision_id and any(DOWN in unknown for unknown in target.unknowns)
     [alone] = [each for each in table_target(up.with_name(DOWN), LAYER).launches if each.tokens == 1024]
     assert alone.configuration == w2.configuration
 
@@ -140,7 +140,7 @@ def test_what_the_launch_refuses_cannot_launch_and_has_no_speed(tmp_path):
         assert launch.predicted is None and launch.occupancy.resident_ctas_per_sm > 0 and figures.stuck(launch)
         assert "FOO" not in launch.recommendation.configuration.parameters
         [finding] = [finding for finding in launch.findings if finding.rule == "cannot-launch"]
-        assert finding.title == "The launch refuses FOO" and "KeyError" in finding.evidence
+        assert finding.title == "The launcher rejects FOO" and "KeyError" in finding.evidence
     assert "0.00" not in to_markdown(result).partition("| launch |")[0]
     page = to_html(result)
     assert "against the bound of this configuration" in page and ">of now<" not in page and '<i class="now"' not in page
@@ -210,7 +210,7 @@ def test_what_is_not_likely_to_win_is_not_recommended(gpu):
 )
 def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_files_own_is_taken(sizes, expected):
     target = resolve_target("softmax", Request(gpu="H20", sizes=sizes))
-    assert target.launches[0].untuned is not None and target.launches[0].untuned.parameters == expected
+    assert target.launches[0].default_configuration is not None and target.launches[0].default_configuration.parameters == expected
     (report,) = advise_target(target, load_predictor(), command="").launches
     assert report.recommendation.configuration.parameters == expected
     near, kept = (
@@ -218,7 +218,7 @@ def test_of_configurations_that_cannot_be_told_apart_the_one_nearest_to_the_file
         "no other is known to be faster" in report.recommendation.reason,
     )
     assert near or kept
-    bare = replace(target, launches=tuple(replace(each, untuned=None) for each in target.launches))
+    bare = replace(target, launches=tuple(replace(each, default_configuration=None) for each in target.launches))
     (other,) = advise_target(bare, load_predictor(), command="").launches
     assert other.recommendation.configuration != report.recommendation.configuration
     assert other.recommendation.latency.us <= report.recommendation.latency.us

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.advising.trials import DOUBT
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
+from advisor.rendering.figures import of_one_program
 from advisor.result.schema import Configuration, Result
 
 H100 = load_gpu("H100")
@@ -34,7 +35,7 @@ def advised(folder: Path, kernel: str, grid: str, seconds: float = 60.0, **const
     path = folder / "scale.py"
     path.write_text(SCALE)
     asked = LaunchOptions(constexprs=constants, arguments={"n": N} if kernel == "scale" else {}, grid=grid)
-    return advise_compiled(f"{path}::{kernel}", H100, cache="cold", command="", asked=asked, try_s=seconds)
+    return advise_compiled(f"{path}::{kernel}", H100, cache="cold", command="", launch_options=asked, try_s=seconds)
 
 
 def said(result: Result, words: str) -> str:
@@ -60,6 +61,26 @@ def test_the_grid_follows_the_block(tmp_path: Path) -> None:
     config = launch.recommendation.triton_config
     assert config.startswith('triton.Config({"BLOCK": ') and config == result.actions[0].snippet
     assert str(len(search.trials)) in said(result, "configurations were evaluated")
+
+
+def test_nothing_is_credited_against_a_block_that_nobody_named(tmp_path: Path) -> None:
+    """What runs is not known, so the time is that of the best, and no sentence takes the guess for a launch."""
+    (launch,) = (result := advised(tmp_path, "scale", "cdiv(n, BLOCK)")).launches
+    assert launch.configuration is None and "configuration is not set" in result.verdict.sentence
+    assert launch.predicted is not None and launch.ceiling is not None and launch.predicted.us == launch.ceiling.us
+    assert "which of its" in said(result, "runs is unknown") and "BLOCK" not in said(result, "assumed")
+
+
+def test_a_launch_of_tiny_programs_is_not_called_shorter_than_a_launch(tmp_path: Path) -> None:
+    assert "start of its programs" in advised(tmp_path, "scale", "cdiv(n, BLOCK)", 0.0, BLOCK=32).verdict.sentence
+
+
+def test_without_a_grid_no_time_is_shown_whatever_the_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "scale.py"
+    path.write_text(SCALE)
+    asked = LaunchOptions(arguments={"n": N})
+    (launch,) = (result := advise_compiled(f"{path}::scale", H100, cache="cold", command="", launch_options=asked, try_s=0.0)).launches
+    assert result.verdict.current_us == 0 and of_one_program(launch, result)
 
 
 def test_what_changes_the_work_is_left_alone(tmp_path: Path) -> None:

@@ -138,13 +138,13 @@ def test_work_that_is_not_certain_makes_the_share_approximate() -> None:
 
 def test_assumed_values_are_named_beside_the_share_of_peak() -> None:
     tuned, other = factory.result((64, 256), ("w13",)).launches
-    guess = "what table holds"
+    guess = "the contents of table"
     found = verdict((tuned,), (), guessed={tuned.id: guess})
-    assert " about " in found.sentence and found.notes == ("Assumed: what table holds. The share of peak depends on it.",)
+    assert " about " in found.sentence and found.notes == ("Assumed: the contents of table. The share of peak depends on it.",)
     assert verdict((tuned,), (), guessed={"another": guess}).notes == ()
     some = verdict((tuned, other), (), guessed={tuned.id: guess})
-    assert some.notes == ("Assumed in 1 of 2 launches: what table holds. The share of peak depends on it.",)
-    several = verdict((tuned, other), (), guessed={tuned.id: guess, other.id: "what lengths holds"})
+    assert some.notes == ("Assumed in 1 of 2 launches: the contents of table. The share of peak depends on it.",)
+    several = verdict((tuned, other), (), guessed={tuned.id: guess, other.id: "the contents of lengths"})
     assert several.notes == ("Assumed: data that were not specified. The share of peak depends on it.",)
 
 

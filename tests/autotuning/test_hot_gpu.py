@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from advisor.measurement.devices.power_limit import PowerLimit
+from advisor.measurement.devices.fake import PowerLimit
 
 from .fakes import Bench, FakeKernel, Tensor
 from .kernels import configs, scale

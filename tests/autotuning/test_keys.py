@@ -7,10 +7,9 @@ import sys
 
 import pytest
 
-from advisor.autotuning import triton_configs
-from advisor.autotuning.decisions import keys
+from advisor.autotuning import keys, triton_configs
+from advisor.autotuning.keys import code_hash, passed_constants, source_hash
 from advisor.autotuning.recognise import evaluate, problem_of_call, recognise
-from advisor.autotuning.source import code_hash, passed_constants, source_hash
 from advisor.result.schema import Problem
 from advisor.system.errors import UsageError
 
@@ -86,7 +85,7 @@ def hash_of(tmp_path, **changes):
     values = {"above": "", "limit": "tl.constexpr(3)", "amount": 1, **changes}
     path = tmp_path / "source_kernel.py"
     path.write_text(SOURCE.format(**values))
-    code = "import source_kernel; from advisor.autotuning.source import source_hash; print(source_hash(source_kernel.kernel))"
+    code = "import source_kernel; from advisor.autotuning.keys import source_hash; print(source_hash(source_kernel.kernel))"
     done = subprocess.run(
         [sys.executable, "-B", "-c", code],
         capture_output=True,
@@ -134,7 +133,7 @@ hook = functools.partial(make({outer}), {given})
 def test_the_hash_of_a_function_is_of_what_it_does(tmp_path):
     def hash_of(above="", **changes):
         (tmp_path / "hooks.py").write_text(above + HOOKS.format(**{"size": 1, "helped": 2, "default": 3, "outer": 4, "given": 5} | changes))
-        code = "import hooks; from advisor.autotuning.source import code_hash; print(code_hash(hooks.hook), code_hash(hooks.hook))"
+        code = "import hooks; from advisor.autotuning.keys import code_hash; print(code_hash(hooks.hook), code_hash(hooks.hook))"
         done = subprocess.run(
             [sys.executable, "-B", "-c", code],
             capture_output=True,

@@ -60,7 +60,7 @@ def test_eight_processes_some_killed(tmp_path):
 def test_claims_of_the_dead_are_taken_over(fresh_cache):
     from advisor.autotuning.decisions import cache as leases
     from advisor.autotuning.decisions.cache import Cache
-    from advisor.system import owners
+    from advisor.system import processes
 
     cache = Cache(fresh_cache)
     assert bool(cache.claim_some("p", ["c"], 1))
@@ -68,7 +68,7 @@ def test_claims_of_the_dead_are_taken_over(fresh_cache):
     assert not bool(other.claim_some("p", ["c"], 1))  # this process lives
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    namespace = owners.owner_name().split("|")[0]
+    namespace = processes.owner_name().split("|")[0]
     for attempt in range(leases.ATTEMPTS):
         cache._do(lambda connection: connection.execute("UPDATE timings SET owner = ?", (f"{namespace}|{dead.pid}|1",)))
         assert bool(other.claim_some("p", ["c"], 1)) == (attempt < leases.ATTEMPTS - 1)
@@ -77,7 +77,7 @@ def test_claims_of_the_dead_are_taken_over(fresh_cache):
 
 def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
     from advisor.autotuning.decisions import cache as module
-    from advisor.system import owners
+    from advisor.system import processes
 
     cache = module.Cache(fresh_cache)
     monkeypatch.setattr(module, "LEASE_S", 0.05)
@@ -85,7 +85,7 @@ def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
     monkeypatch.setattr(module.time, "time", lambda: now[0])
     assert bool(cache.claim_some("p", ["c"], 1))
     extended = threading.Event()
-    with owners.repeating(lambda: (cache.extend("p"), extended.set()), 0.01):
+    with processes.repeating(lambda: (cache.extend("p"), extended.set()), 0.01):
         for _ in range(6):
             now[0] += 0.02
             for _ in range(2):  # the first may have begun before the clock moved
@@ -100,23 +100,23 @@ def test_leases_run_out_and_are_extended(fresh_cache, monkeypatch):
 
 def test_another_machine_is_believed_until_its_lease_ends():
     from advisor.autotuning.decisions import cache as leases
-    from advisor.system import owners
+    from advisor.system import processes
 
-    assert owners.is_alive("elsewhere|1|1") is None
+    assert processes.is_alive("elsewhere|1|1") is None
     assert not leases.may_take_over("elsewhere|1|1", 10.0, 5.0)
     assert leases.may_take_over("elsewhere|1|1", 10.0, 11.0)
-    assert owners.is_alive(owners.owner_name()) is True
+    assert processes.is_alive(processes.owner_name()) is True
 
 
 def test_the_dead_are_told_without_proc(monkeypatch):
     from advisor.autotuning.decisions import cache as leases
-    from advisor.system import owners, processes
+    from advisor.system import processes
 
     monkeypatch.setattr(processes, "namespace", lambda: None)
     monkeypatch.setattr(processes, "_stat", lambda pid: None)
-    own = owners.owner_name()
+    own = processes.owner_name()
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     machine, _, started = own.split("|")
-    assert owners.is_alive(own) is True
+    assert processes.is_alive(own) is True
     assert leases.may_take_over(f"{machine}|{child.pid}|{started}", 10.0, 5.0)

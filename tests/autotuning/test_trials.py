@@ -43,6 +43,13 @@ def test_a_further_key_begins_with_what_is_compiled():
     assert trials((10.0, 10.5, 12.0, 13.0, 14.0, 15.0), compiled={1, 4}).next({}, 4) == [1, 4]
 
 
+def test_a_further_key_leaves_measurements_for_what_is_not_compiled():
+    """Four are compiled and four may be measured: what is predicted to be a third faster is one of them all the same."""
+    some = trials((10.0, 14.0, 14.1, 14.2, 14.3, 15.0), compiled={1, 2, 3, 4})
+    assert some.next({}, 4) == [1, 2]
+    assert 0 in some.next({1: 14.0, 2: 14.1}, 4)
+
+
 def test_each_further_compilation_must_promise_more(monkeypatch):
     """What is predicted to be a fifth faster is worth one; another, only where it costs less."""
     some = trials((10.0, 10.1, 10.2, 12.0, 12.1, 12.2), compiled={3, 4}, most=6)

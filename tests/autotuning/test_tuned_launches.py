@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.autotuning import tuned_launches
+from advisor.autotuning import tuned_result as tuned_launches
 from advisor.autotuning.decisions.cache import Cache, Row
 
 from . import kernels

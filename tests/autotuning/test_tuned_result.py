@@ -38,7 +38,7 @@ def test_every_form_of_target_gives_the_same(form, produced, tmp_path, monkeypat
         assert launch.ceiling.us <= launch.measured.us and launch.configuration == problem.configuration
         assert launch.predicted is not None and problem.prediction_error > 0
     out = capsys.readouterr().out
-    assert "tuned scale (1024, 'torch.bfloat16')" in out and "its family was not known" in out
+    assert "tuned scale (1024, 'torch.bfloat16')" in out and "its family was unknown" in out
 
 
 def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):
@@ -50,8 +50,8 @@ def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):
     measured = [timing for timing in small.timings if timing.us is not None]
     assert [timing.us for timing in measured] == sorted(timing.us for timing in measured)
     tied = [timing for timing in measured if timing.us <= (1 + Options().noise) * measured[0].us]  # of those the first of the model's order
-    best = min(tied, key=lambda timing: timing.predicted_us)
-    assert (small.configuration, small.latency_us) == (best.configuration, best.us)
+    (chosen,) = (timing for timing in tied if timing.configuration == small.configuration)
+    assert small.latency_us == chosen.us and chosen.predicted_us <= 1.02 * min(timing.predicted_us for timing in tied)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "does not fit the GPU" in page and "Tuned in production" in page
     assert "offline: nothing was run for this report; what is measured was given to it" in page

@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from advisor.comparison.kernels.time_verdict import TIME_VERDICTS  # noqa: E402
 
-GUESSES = ("guessed", "not known")
+GUESSES = ("guessed", "unknown")
 
 
 def verdicts(comparison: dict[str, Any]) -> Iterator[tuple[str, float, bool]]:

@@ -39,7 +39,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 from advisor.learned import load_predictor  # noqa: E402
 from advisor.learned.weights import load  # noqa: E402
 from advisor.pipelines.space import family_space  # noqa: E402
-from advisor.search.precedents import Precedent  # noqa: E402
+from advisor.search.prior import Precedent  # noqa: E402
 from advisor.search.space import SearchSpace  # noqa: E402
 from advisor.search.stopping import StoppingRule  # noqa: E402
 from advisor.search.surrogate import Observation, nearest, posterior, propose  # noqa: E402

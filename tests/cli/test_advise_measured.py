@@ -14,7 +14,7 @@ from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.measurement import KernelRef, Launch
-from advisor.measurement.importers.record import launched_ctas
+from advisor.measurement.importers import launched_ctas
 from advisor.system.errors import NothingMatchedError
 from tests.cli.command_line import EXAMPLE, ROOT, advise
 
@@ -62,7 +62,7 @@ def test_measurements_come_through_a_pipe(tmp_path, capsys, rows):
 
     threading.Thread(target=write, daemon=True).start()
     assert main(["advise", *FUSED_MOE, "--measured", f"/dev/fd/{reading}", "--output", str(tmp_path / "out")]) == (0 if rows else 5)
-    assert ("1 of 2 launches has a measurement" if rows else "12288 CTAs, the launches asked for have") in capsys.readouterr().err
+    assert ("1 of 2 launches has a measurement" if rows else "12288 CTAs, the launches to measure have") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_configurations_are_one_launch_where_the_grid_is_known(tmp_path, capsys)
     assert [trial["configuration"]["parameters"] for trial in search["trials"]] == [{"BLOCK": 64}, {"BLOCK": 1024}]
     times = [trial["predicted_us"] for trial in search["trials"]]
     assert launch["ceiling"]["us"] == launch["predicted"]["us"] == min(times) < max(times)
-    assert launch["configuration"] is None, "which of them runs is not known, and none is at 100 % of anything"
+    assert launch["configuration"] is None, "which of them runs is unknown, and none is at 100 % of anything"
     assert launch["recommendation"]["configuration"]["parameters"] == {"BLOCK": 1024}
     assert "best of 2 configurations" in launch["ceiling"]["source"]
     assert result["verdict"]["sentence"].endswith("The configuration is not set: the time is of the best one.")
@@ -349,7 +349,7 @@ def test_what_is_no_option_of_all_kernels_of_a_file_is_refused(tmp_path, capsys,
 def test_the_only_kernel_of_a_file_needs_no_name(tmp_path, capsys):
     file = tmp_path / "kernels.py"
     file.write_text(SCALE)
-    assert main(["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out"), "--arg", "n=4096"]) == 0
+    assert main(["advise", str(file), "--gpu", "H200", "--output", str(tmp_path / "out"), "--arg", "n=4096", "--grid", "32"]) == 0
     assert "scale_kernel" in capsys.readouterr().out
     described = str(ROOT / "triton_kernels" / "softmax.py")
     assert main(["advise", described, "--gpu", "H200", "--sizes", "B=64,H=512", "--output", str(tmp_path / "out")]) == 0

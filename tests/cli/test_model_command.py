@@ -10,7 +10,7 @@ import pytest
 from advisor.cli import main
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.rendering.steps.text import step_page, steps_text
+from advisor.rendering.step_text import step_page, steps_text
 from advisor.steps.model_config import load_architecture
 from advisor.steps.step import StepRequest, predict_step
 from advisor.steps.workload import Load

@@ -85,3 +85,10 @@ def test_every_option_that_takes_a_file_or_folder_is_known_as_one():
     shown = {action.metavar for parser in commands for action in parser._actions if action.option_strings}
     told = {each for each in shown if isinstance(each, str) and ("." in each or each in ("DIR", "FILE", "WEIGHTS", "PATH", "FOLDER"))}
     assert told == set(PLACES)
+
+
+def test_a_format_of_layers_is_no_type_of_operands(capsys: pytest.CaptureFixture[str]) -> None:
+    """fp8 without its blocks is another layer: it has another default configuration."""
+    with pytest.raises(SystemExit):
+        main(["advise", "fused_moe", "--gpu", "RTX 5090", "--sizes", "E=256,topk=8,H=2048,N=256", "--dtype", "fp8_block"])
+    assert "--dtype fp8 --block-shape 128,128" in capsys.readouterr().err

@@ -80,4 +80,4 @@ def test_a_library_format_below_its_baseline_is_not_answered(tmp_path: Path, cap
     (tmp_path / "rows.csv").write_text("gpu,op,M,E,topk,H,N,dtype\nB200,layer,64,128,4,2880,2880,w4a8_mxfp4_mxfp8\n")
     assert main(["predict", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]) == 2
     said = capsys.readouterr().err
-    assert "w4a8_mxfp4_mxfp8" in said and "not known well enough" in said
+    assert "w4a8_mxfp4_mxfp8" in said and "too poorly" in said

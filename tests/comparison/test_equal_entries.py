@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from advisor.advising import of_target
+from advisor.advising import table_report
 from advisor.advising.targets import Request
 from advisor.comparison import tables
 from advisor.comparison.tables import table_subject
@@ -51,7 +51,7 @@ def test_no_causes_are_looked_for_of_what_did_not_change(predictor, monkeypatch)
         asked[context.M] += 1
         return diagnose(context)
 
-    monkeypatch.setattr(of_target, "diagnose", counted)
+    monkeypatch.setattr(table_report, "diagnose", counted)
     compared(predictor, TABLE)
     assert asked == {64: 4, 128: 4, 256: 4}  # of w13 and w2 of both sides; no launch of the other entries
 

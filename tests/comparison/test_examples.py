@@ -28,7 +28,7 @@ def test_the_edit_of_the_kernels_example_applies(tmp_path):
 def test_the_examples_are_what_their_commands_print():
     script = (EXAMPLES / "render").read_text()
     kernel, table = ((EXAMPLES / f"{name}-pull-request" / "comment.md").read_text() for name in ("kernel", "table"))
-    assert "advisor compare bundled edited-copy --output advisor-compare" in kernel and "compare bundled edited-copy" in script
+    assert "advisor compare bundled edited-copy\n" in kernel and "compare bundled edited-copy" in script
     assert "`bundled` → `edited-copy`" in kernel and "edited copy" in script
     (name,) = set(re.findall(r"triton_3_3_1/(E=\d[^`']*?\.json)", table))
     assert name in script

@@ -11,9 +11,7 @@ import pytest
 from advisor.cli.compare_command import exit_code
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, FolderTree
-from advisor.rendering.comparison_markdown import to_comment
-from advisor.rendering.comparison_page import to_page
-from advisor.rendering.comparison_sarif import to_sarif
+from advisor.rendering.comparison_files import to_comment, to_page, to_sarif
 from advisor.rendering.comparison_words import reasoned, to_text
 from advisor.rendering.markdown import escape
 

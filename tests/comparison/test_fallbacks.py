@@ -7,7 +7,7 @@ import pytest
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.tables import fallback_entry, version_folders
 from advisor.comparison.trees.trees import Entry, FolderTree
-from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_files import to_comment
 
 from .conftest import TABLE, entry, table
 from .repository import compared

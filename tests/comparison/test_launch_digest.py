@@ -260,7 +260,7 @@ def test_constants_that_were_guessed_are_named(repository, predictor):
     )
     (row,) = found.subjects[0].resources
     assert row.label == "num_warps=4 → 16, BLOCK=1024 (typical)"
-    assert found.headline.endswith("; the time cannot be told of scale without n and BLOCK"), "at typical sizes the GPU is all but idle"
+    assert found.headline.endswith("; no time can be predicted for scale without n and BLOCK"), "at typical sizes the GPU is all but idle"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ import pytest
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.kernels import importers
 from advisor.comparison.trees.trees import FolderTree
-from advisor.rendering.comparison_markdown import to_comment
-from advisor.rendering.comparison_page import to_page
+from advisor.rendering.comparison_files import to_comment, to_page
 from advisor.rendering.comparison_words import to_text
 
 from .repository import compared_files
@@ -77,24 +76,6 @@ def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, pr
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
     for surface in (to_text(found), to_comment(found), to_page(found)):
         assert "launch in pkg/ops.py changed" in surface.replace("\\", "")
-
-
-@pytest.mark.parametrize(
-    ("statement", "kernel"),
-    [
-        ("from .kernels import scale", "scale"),
-        ("from . import kernels", "kernels.scale"),
-        ("import pkg.kernels as k", "k.scale"),
-        ("try:\n        from .kernels import scale as k\n    except ImportError:\n        raise", "k"),
-        ("from .kernels import scale\n    k = scale if n else None", "k"),
-    ],
-)
-def test_what_a_function_imports_is_followed(repository, predictor, statement, kernel):
-    base = files("", kernel)
-    base["pkg/ops.py"] = base["pkg/ops.py"].replace("    block = 1024\n", f"    block = 1024\n    {statement}\n")
-    (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
-    assert subject.title == "pkg/kernels.py::scale"
-    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
 
 
 def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repository, predictor):

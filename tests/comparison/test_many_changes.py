@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison import compare
-from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_files import to_comment
 
 from .conftest import KERNEL, TABLE, entry, table
 from .repository import compared
@@ -16,7 +16,7 @@ def test_what_is_past_the_limit_is_said_to_be_left_out(repository, predictor, mo
     base = repository.commit({f"{name}/{TABLE}": table(M64=entry(32)) for name in "abyz"})
     found = compared(repository, base, repository.commit({f"{name}/{TABLE}": table(M64=entry()) for name in "abyz"}), predictor)
     assert len(found.subjects) == 2 and not found.gate.failed
-    assert "2 more files were not judged." in found.gate.sentence and "of 2 more files nothing is said" in found.warnings[0]
+    assert "2 more files were not judged." in found.gate.sentence and "of 2 more files are not compared" in found.warnings[0]
 
 
 @pytest.mark.parametrize("count", [2, 3])

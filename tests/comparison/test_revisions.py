@@ -12,9 +12,7 @@ import pytest
 from advisor.cli import main
 from advisor.comparison.trees import git
 from advisor.rendering import figures
-from advisor.rendering.comparison_markdown import MARKER, to_comment
-from advisor.rendering.comparison_page import to_page
-from advisor.rendering.comparison_sarif import to_sarif
+from advisor.rendering.comparison_files import MARKER, to_comment, to_page, to_sarif
 from advisor.rendering.comparison_words import to_text
 from advisor.system.errors import InputError
 
@@ -342,6 +340,16 @@ def test_revisions_and_merge_base_from_the_command_line(history, capsys):
     assert main(["compare", "--upload-pack=touch x", "HEAD"]) == 2
     assert main(["compare", "main", "HEAD", "--fail-on", "unheard-of"]) == 2
     assert "one of regressed" in capsys.readouterr().err
+
+
+def test_two_runs_give_one_comment_wherever_they_write_it(history, capsys, monkeypatch, tmp_path):
+    comments = []
+    for given in (["-o", "one"], [f"--output={tmp_path}/another"]):
+        command = ["compare", "main", "HEAD", "--no-compile", *given]
+        monkeypatch.setattr("sys.argv", ["advisor", *command])
+        assert main(command) == 0
+        comments.append(Path(given[-1].removeprefix("--output="), "comment.md").read_text())
+    assert comments[0] == comments[1] and "advisor compare main HEAD --no-compile\n" in comments[0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from advisor.cli import main
 from advisor.comparison import Options, assemble
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import judge, static_row
-from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_files import to_comment
 from advisor.rendering.markdown import escape
 from advisor.result.comparison_schema import Compared, StaticSide, Subject
 from advisor.result.schema import Configuration, Latency, LaunchReport

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from advisor.comparison.kernels.time_verdict import TIME_VERDICTS
 from advisor.comparison.settings import read_settings
 from advisor.learned.analytical import AnalyticalPredictor
-from advisor.rendering.comparison_markdown import to_comment
+from advisor.rendering.comparison_files import to_comment
 
 from .repository import Repository, compared_files
 
@@ -66,7 +66,7 @@ def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository):
     (row,), (compiled,) = subject.static, subject.resources
     assert (row.verdict, row.reason, row.change, row.base, row.head) == ("cannot-tell", "without parts", None, None, None)
     assert compiled.base != compiled.head and compiled.guessed == ()
-    assert "the time cannot be told of copy without parts" in found.headline and "%" not in found.headline
+    assert "no time can be predicted for copy without parts" in found.headline and "%" not in found.headline
     said = told_in(subject.hint)
     assert set(said.args) == {"n", "parts", "rows"} and "Cannot tell the time of k.py::copy without parts." in to_comment(found).replace(
         "\\", ""
@@ -99,7 +99,7 @@ def run(y, requests, n, tail):
 def test_a_grid_that_is_not_known_is_one_grid_and_no_verdict(repository):
     _, subject = one(repository, FILL, FILL_TAIL)
     (row,), (compiled,) = subject.static, subject.resources
-    assert row.verdict == "cannot-tell" and row.label.startswith("grid not known") and "requests" in row.reason
+    assert row.verdict == "cannot-tell" and row.label.startswith("grid unknown") and "requests" in row.reason
     assert compiled.work == 1.0
     said = told_in(subject.hint)
     assert {"requests", "TAIL"} <= set(said.args)
@@ -446,7 +446,9 @@ def test_two_launches_that_do_not_do_the_same_work_are_not_compared(repository, 
     _, subject = one(repository, PRODUCT, head)
     (row,) = subject.static
     if reason:
-        assert row.verdict == "not comparable" and row.change is None and "do not do the same work: " in row.reason and reason in row.reason
+        assert (
+            row.verdict == "not comparable" and row.change is None and "compute different things: " in row.reason and reason in row.reason
+        )
     else:
         assert row.verdict in ("predicted-improved", "within-doubt") and row.change is not None and row.change < 0
 

@@ -10,8 +10,7 @@ from advisor.comparison import Options, assemble
 from advisor.comparison.assembling import counts, headline
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import judge
-from advisor.rendering.comparison_markdown import to_comment
-from advisor.rendering.comparison_sarif import to_annotations, to_sarif
+from advisor.rendering.comparison_files import to_annotations, to_comment, to_sarif
 from advisor.result.comparison_schema import Compared, Failure, ResourceRow, Resources, StaticSide, Subject
 from advisor.result.schema import Latency
 

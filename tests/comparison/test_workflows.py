@@ -134,7 +134,7 @@ def test_what_a_project_copies_is_three_lines():
 
 def test_what_the_comparison_reads_starts_it():
     text = (WORKFLOWS / "performance.yml").read_text(encoding="utf-8")
-    assert all(f'"{path}"' in text for path in ("**.py", "**.json", "**.jsonl", "advisor.toml"))
+    assert all(f'"{path}"' in text for path in ("**.py", "**.json", "**.jsonl", "advisor.toml", "**.gitattributes"))
 
 
 def test_the_cache_of_the_action_is_renewed():
@@ -163,7 +163,9 @@ def compared(folder: Path, output: str = "advisor-compare", base: str = "main", 
         "OUTPUT": output,
     }
     (folder / "summary").touch()
-    done = subprocess.run(["bash", "-e", "-c", script("Compare", ACTION)], env=environment, cwd=folder / "checkout", capture_output=True)
+    with (folder / "log").open("wb") as log:
+        step = ["bash", "-e", "-c", script("Compare", ACTION)]
+        done = subprocess.run(step, env=environment, cwd=folder / "checkout", check=False, stdout=log, stderr=subprocess.STDOUT)
     return done.returncode, temporary
 
 
@@ -237,3 +239,24 @@ def test_the_commits_of_the_action_are_no_options(tmp_path):
     Repository(tmp_path / "checkout").commit({TABLE: table(M64=entry())})
     assert compared(tmp_path, head=f"--output={tmp_path / 'elsewhere'}")[0] == 2
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_names_of_files_are_no_commands_to_the_runner(tmp_path):
+    """It takes a line that begins with :: for one, and ##[ wherever it stands in a line."""
+    repository = Repository(tmp_path / "checkout")
+    kernel = "import triton\n@triton.jit\ndef k(x):\n    pass\n"
+    names = ("::error::x.py", "a ##[error]x.py")
+    repository.commit(dict.fromkeys(names, kernel))
+    repository.git("checkout", "--quiet", "-b", "change")
+    repository.commit(dict.fromkeys(names, kernel + "def (\n"))
+    compared(tmp_path)
+    heard, word = [], ""
+    for line in (tmp_path / "log").read_text().splitlines():
+        if line.strip() == f"::{word}::":
+            word = ""
+        elif not word and line.startswith("::stop-commands::"):
+            word = line.removeprefix("::stop-commands::")
+        elif not word and (line.strip().startswith("::") or "##[" in line):
+            heard.append(line)
+    assert not word and len(heard) == 2
+    assert all(line.startswith("::error file=") and "can no longer be read" in line for line in heard), heard

@@ -61,7 +61,7 @@ def findings(inspection: Inspection, analysis: KernelAnalysis) -> Mapping[str, F
 def test_indices_that_are_not_known_are_distinct(data: dict[str, Any], inspect: Inspect) -> None:
     found = inspect("gather_sum.py::k", constexprs={"D": 4096}, grid="65536", toml=data)
     analysis = analysed(found)
-    assert float(analysis.asked.dram_bytes[0]) == pytest.approx(65536 * 4096 * 2, rel=0.01)
+    assert float(analysis.demand.dram_bytes[0]) == pytest.approx(65536 * 4096 * 2, rel=0.01)
     assert analysis.predicted is not None and analysis.predicted.low_us is not None and analysis.predicted.high_us is not None
     assert analysis.predicted.low_us < 174 < analysis.predicted.high_us
     assert any("[sizes] and [shapes]" in each for each in found.assumptions)
@@ -74,10 +74,10 @@ def test_indices_that_are_not_known_are_distinct(data: dict[str, Any], inspect: 
 def test_strides_that_are_not_given_are_of_contiguous_rows(target: str, constants: dict[str, int], stride: str, inspect: Inspect) -> None:
     found = inspect(target, constexprs=constants, grid="16384")
     analysis = analysed(found)
-    assert float(analysis.asked.dram_bytes[0]) == pytest.approx(2 * 16384 * 4096 * 2, rel=0.01)
+    assert float(analysis.demand.dram_bytes[0]) == pytest.approx(2 * 16384 * 4096 * 2, rel=0.01)
     assert analysis.predicted is not None and analysis.predicted.us == pytest.approx(94.5, rel=0.05)
     assert missing_options(found) == (f"--arg {stride}=…",)
-    assert any(f"assumes contiguous rows, {stride} = 4,096" in each for each in found.assumptions)
+    assert any(f"contiguous rows with {stride} = 4,096" in each for each in found.assumptions)
 
 
 @pytest.mark.parametrize(("n", "rows", "l2_passes", "dram_passes"), [(1024, 65536, 2.12, 2), (16384, 132, 2.12, 2), (131072, 8192, 3, 3)])
@@ -86,7 +86,7 @@ def test_a_second_pass_comes_from_where_its_row_is_still_held(
 ) -> None:
     """Of the L1, all but an eighth, where rows are little more than a quarter of it; of DRAM where those in flight exceed the L2."""
     found = inspect("second_pass.py::two_pass", constexprs={"BLOCK": 1024}, arguments={"n": n}, element="fp32", grid=str(rows))
-    asked = analysed(found).asked
+    asked = analysed(found).demand
     assert float(asked.l2_bytes[0]) / (4 * n * rows) == pytest.approx(l2_passes, rel=0.01)
     assert float(asked.dram_bytes[0]) / (4 * n * rows) == pytest.approx(dram_passes, rel=0.01)
 
@@ -147,7 +147,7 @@ def test_guesses_compile_do_work_and_are_said(file: str, right: Callable[[Any, A
 @pytest.mark.parametrize("given", [{}, {"signature": "strides=(i32,i32)", "arguments": {"strides": (4096, 1)}}])
 def test_arguments_may_be_tuples(given: dict[str, Any], inspect: Inspect) -> None:
     found = inspect("tuple_arg.py::k", constexprs={"BLOCK": 4096}, grid="8192", **given)
-    assert float(analysed(found).asked.dram_bytes[0]) == pytest.approx((8192 * 4096 + 4096) * 2, rel=0.01)
+    assert float(analysed(found).demand.dram_bytes[0]) == pytest.approx((8192 * 4096 + 4096) * 2, rel=0.01)
     assert missing_options(found) == (() if given else ("--arg strides=…",))
 
 
@@ -207,5 +207,5 @@ def test_doubles_take_the_time_of_the_fp64_rate_and_are_named(inspect: Inspect) 
 def test_rows_in_flight_that_fit_the_l2_are_read_from_dram_once_whatever_vectors_all_rows_share(target: str, inspect: Inspect) -> None:
     found = inspect(target, A100, arguments={"N": 8192, "stride": 8192}, constexprs={"BLOCK": 8192}, grid="4096", element="fp16")
     analysis = kernel_analysis(found, A100, "cold")
-    assert float(analysis.asked.dram_bytes[0]) == pytest.approx(2 * 4096 * 8192 * 2, rel=0.035)
+    assert float(analysis.demand.dram_bytes[0]) == pytest.approx(2 * 4096 * 8192 * 2, rel=0.035)
     assert analysis.predicted is not None and analysis.predicted.us == pytest.approx(92, rel=0.06)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.launches.launch import Inspection, inspect_launch
@@ -203,7 +203,7 @@ ANYWHERE = """
 )
 def test_what_the_bound_counts_at_unknown_addresses_is_said(last: str, line: int, counted: str, tmp_path: Path) -> None:
     demand = demand_of(f"{ANYWHERE}        {last}\n", tmp_path)
-    assert f"line {line}: the bound counts {counted}," in demand.unknown["which bytes of x are touched"]
+    assert f"line {line}: the bound counts {counted}," in demand.unknown["the addresses of accesses to x"]
     assert bool(demand.footprint_bytes["x"]) == bool(last)
 
 
@@ -242,6 +242,6 @@ def test_the_verdict_does_not_take_assumed_work_for_distance_to_the_bound(tmp_pa
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(RAGGED))
     asked = LaunchOptions(constexprs={"BLOCK": BLOCK}, grid=str(MANY))
-    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", asked=asked)
+    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", launch_options=asked)
     assert any("certain work only" in note for note in result.verdict.notes)
     assert any("--content data=VALUE" in text for text in result.verdict.unknowns)

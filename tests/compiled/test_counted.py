@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.compiled.demand import counted as module
-from advisor.compiled.demand.counted import Counted
-from advisor.compiled.demand.demand import read_demand
+from advisor.compiled.demand import demand as module
+from advisor.compiled.demand.demand import Counted, read_demand
 from advisor.compiled.ir.execution import Inputs
 from advisor.compiled.launch_report import Unreadable, analyse_targets, targets_from
 from advisor.compiled.launches.launch_options import LaunchOptions

@@ -248,7 +248,7 @@ def test_a_default_outside_the_space_is_said_to_lie_there(tmp_path: Path, blocks
     text = (FOLDER / "softmax.py").read_text(encoding="utf-8")
     path.write_text(re.sub(r'"BLOCK_SIZE": \[.*\]', f'"BLOCK_SIZE": {blocks}', text, count=1))
     said = "; ".join(launches(read_source(path), "softmax_kernel", LaunchOptions(), H200)[0].launch.assumed)
-    outside = " (it lies outside the file's own space, by BLOCK_SIZE=4096, and counts as one of it)"
+    outside = " (it is outside the file's space, by BLOCK_SIZE=4096, and counts as one of it)"
     assert f"the configuration that the file gives untuned{outside if '4096' not in blocks else ''}: BLOCK_SIZE=4096" in said
 
 

@@ -71,7 +71,7 @@ def test_rows_that_labels_choose_are_likely_others_and_certainly_one(sizes: dict
     demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
     assert demand.read_footprints["x_ptr"] == 1024 * 2 and demand.unlocated == {"x_ptr"}
     assert demand.likely_read_footprints["x_ptr"] == 1024 * 2 * ROWS
-    assert "assumes another place for each index; what label_ptr holds decides" in demand.unknown["which bytes of x_ptr are touched"]
+    assert "assumes different rows for each index (from the contents of label_ptr)" in demand.unknown["the addresses of accesses to x_ptr"]
 
 
 LOOKED_UP = """
@@ -106,7 +106,7 @@ def test_rows_whose_strides_are_not_given_follow_one_another(tmp_path: Path) -> 
     assert found.demand.read_footprints["x_ptr"] == 128 * 2
     assert found.likely is not None
     assert (found.likely.scalars["x_stride_t"], found.likely.scalars["x_stride_h"]) == (128, 50 * 128)
-    said = found.demand.unknown["which bytes of x_ptr are touched"]
+    said = found.demand.unknown["the addresses of accesses to x_ptr"]
     assert "assumes contiguous rows" in said and "x_stride_h = 6,400" in said
     analysis = kernel_analysis(found, load_gpu("H100"), "cold")
     assert analysis.predicted is not None and analysis.doubt_us is not None
@@ -323,8 +323,8 @@ def test_what_is_assumed_behind_a_loaded_pointer_is_said(tmp_path: Path) -> None
     launch = make_launch(read_source(path), "k", constexprs={"BLOCK": 1024}, grid=(ROWS,))
     demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
     behind = next(a for a in demand.accesses if a.argument is None)
-    said = demand.unknown[f"which bytes of which tensor line {behind.line} touches"]
-    assert "assumes another place for each index; what pointers holds decides" in said
+    said = demand.unknown[f"the tensor and addresses of line {behind.line}"]
+    assert "assumes different rows for each index (from the contents of pointers)" in said
     assert max(demand.likely_read_footprints.values()) == ROWS * 1024 * 2  # each program has a tensor of its own
 
 

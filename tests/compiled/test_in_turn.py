@@ -46,8 +46,8 @@ def analysed(inside: bool, folder: Path) -> KernelAnalysis:
 
 def test_products_wait_for_exponentials_between_them_alone(tmp_path: Path) -> None:
     between, after = (analysed(inside, tmp_path) for inside in (True, False))
-    assert between.asked.in_turn and not after.asked.in_turn
+    assert between.demand.in_turn and not after.demand.in_turn
     assert between.predicted is not None and after.predicted is not None
-    together = replace(between.asked, in_turn=False)
+    together = replace(between.demand, in_turn=False)
     assert between.predicted.us > 1.2 * float(latency_us(together, between.gpu)[0])
     assert between.bound.us < after.predicted.us

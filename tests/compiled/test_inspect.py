@@ -193,7 +193,7 @@ def test_lanes_that_share_an_address_are_not_scattered(body: str, scattered: boo
     assert ("uncoalesced-access" in {f.rule for f in check_compiled(inspection, facts, gpu, analysis)}) is scattered
     demand = inspection.demand
     rest = demand.requested_load_bytes + demand.requested_store_bytes
-    assert (float(analysis.asked.l2_bytes[0]) > 2 * rest) is scattered
+    assert (float(analysis.demand.l2_bytes[0]) > 2 * rest) is scattered
 
 
 def savings(source: SourceFile, pool: Pool, size: int = 2048, **changes: object) -> tuple[dict[str, float | None], KernelAnalysis]:
@@ -271,7 +271,7 @@ def test_scattered_accesses_cost_their_sectors(pool: Pool) -> None:
         found[step] = (analysis, check_compiled(inspection, analysis.facts, gpu, analysis))
     slow, findings = found[4096]
     asked = 2 * 4096 * 4096  # fp16
-    assert float(slow.asked.l2_bytes[0]) == pytest.approx(asked * 16 + asked)  # a sector of 32 bytes for every 2 loaded
+    assert float(slow.demand.l2_bytes[0]) == pytest.approx(asked * 16 + asked)  # a sector of 32 bytes for every 2 loaded
     saving = next(f.saving_us for f in findings if f.rule == "uncoalesced-access")
     assert slow.predicted is not None and saving is not None and 0.5 * slow.predicted.us < saving < slow.predicted.us
     assert not [f for f in found[1][1] if f.rule == "uncoalesced-access"]
@@ -545,7 +545,7 @@ def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PAC
     assert problem_of(inspection).dtype == {"e2m1": "fp4", "e4m3": "fp8"}.get(left, left)
     assert (analysis.work.tensor_dtype, float(analysis.work.fma_flop[0])) == (runs_in, 0)
     assert float(analysis.work.tensor_flop[0]) == 2 * 4 * 128 * 128 * 1024
-    assert float(analysis.asked.tensor_rate[0]) == share  # of the rate: Triton unpacks to bf16 where the GPU cannot scale blocks
+    assert float(analysis.demand.tensor_rate[0]) == share  # of the rate: Triton unpacks to bf16 where the GPU cannot scale blocks
 
 
 def test_a_plain_product_takes_the_rate_without_block_scales(source: SourceFile, pool: Pool) -> None:
@@ -554,7 +554,7 @@ def test_a_plain_product_takes_the_rate_without_block_scales(source: SourceFile,
     launch = make_launch(source, "gemm", types=types, constexprs=constants, grid=(64, 1, 1))
     gpu = load_gpu("RTX 5090")
     analysis = kernel_analysis(inspect_launch(launch, Target.of(gpu), pool), gpu)
-    assert (analysis.work.tensor_dtype, float(analysis.asked.tensor_rate[0])) == ("fp8", 0.5)
+    assert (analysis.work.tensor_dtype, float(analysis.demand.tensor_rate[0])) == ("fp8", 0.5)
 
 
 @pytest.mark.parametrize("num_ctas", [1, 2])
@@ -572,8 +572,8 @@ def test_the_ctas_of_a_cluster_share_a_program(num_ctas: int, source: SourceFile
     got = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), pool), load_gpu("H200"))
     assert got.occupancy.ctas == 256 * num_ctas
     assert got.occupancy.waves == pytest.approx(256 * num_ctas / (132 * got.occupancy.resident_ctas_per_sm))
-    assert float(got.asked.per_cta["tensor"][0]) * num_ctas == 2 * 128 * 128 * 256
-    assert got.asked.totals()["tensor"][0] == 2 * 2048 * 2048 * 256
+    assert float(got.demand.per_cta["tensor"][0]) * num_ctas == 2 * 128 * 128 * 256
+    assert got.demand.totals()["tensor"][0] == 2 * 2048 * 2048 * 256
 
 
 def test_atomics_are_shown_where_most_lanes_update(pool: Pool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import SourceFile, parse_source
@@ -66,7 +66,7 @@ def test_reports_say_it(grid: str | None, tmp_path) -> None:
     pytest.importorskip("triton")
     path = tmp_path / "k.py"
     path.write_text(tuned("make()").text)
-    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", asked=LaunchOptions(grid=grid))
+    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", launch_options=LaunchOptions(grid=grid))
     assert any("k: the list of @triton.autotune cannot be read (a call of make" in text for text in result.verdict.unknowns)
 
 
@@ -74,7 +74,7 @@ def test_configurations_of_amd_are_told_apart(tmp_path) -> None:
     pytest.importorskip("triton")
     path = tmp_path / "k.py"
     path.write_text(tuned(AMD).text)
-    result = advise_compiled(f"{path}::k", load_gpu("MI300X"), cache="warm", command="", asked=LaunchOptions(grid="64"))
+    result = advise_compiled(f"{path}::k", load_gpu("MI300X"), cache="warm", command="", launch_options=LaunchOptions(grid="64"))
     assert any("which of its 3 configurations runs is unknown" in text for text in result.verdict.unknowns)
     assert {trial.configuration.parameters["waves_per_eu"] for trial in result.searches[0].trials} == {0, 1, 4}
 
@@ -83,7 +83,7 @@ def test_what_counts_as_not_set_is_said(tmp_path) -> None:
     pytest.importorskip("triton")
     path = tmp_path / "k.py"
     path.write_text(f"import os\n{HEAD}FACTOR = tl.constexpr(1 if os.environ.get('FAST') else 2)\n{BODY.replace('2 *', 'FACTOR *')}")
-    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", asked=LaunchOptions(grid="64"))
+    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", launch_options=LaunchOptions(grid="64"))
     assert "k: what the file asks of the environment counts as not set: FAST." in result.verdict.unknowns
 
 

@@ -109,7 +109,7 @@ def test_the_bound_leaves_padding_out_and_the_configuration_keeps_it(tmp_path: P
     small, large = analyses
     assert large.bound.us == pytest.approx(small.bound.us)
     assert large.work.tensor_flop[0] == pytest.approx(2 * 4096 * 4096)
-    assert large.asked.totals()["tensor"][0] == 2 * 256 * 4096 * 4096
+    assert large.demand.totals()["tensor"][0] == 2 * 256 * 4096 * 4096
     assert large.config_bound.us > small.config_bound.us and large.binding_pipeline != "tensor"
     assert next(part.us for part in large.gap_parts if part.cause == "padding") > 0
     text = as_text(large.inspection, large.facts, large, ())
@@ -139,7 +139,7 @@ def unpacked(tmp_path: Path, m: int, right: str) -> KernelAnalysis:
 
 
 def test_what_is_done_to_weights_is_no_padding(tmp_path: Path) -> None:
-    asked = unpacked(tmp_path, 4, right="tl.exp(y.to(tl.float32))").asked
+    asked = unpacked(tmp_path, 4, right="tl.exp(y.to(tl.float32))").demand
     assert asked.useful_share("xu")[0] == 1.0
     assert asked.useful_share("tensor")[0] == pytest.approx(4 / 64)
     assert asked.useful_share("smem")[0] > 0.4, "half of what is staged are weights, of which none is padding"

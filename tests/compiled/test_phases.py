@@ -14,7 +14,7 @@ from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.phases import Chain, shipped
 from advisor.compiled.source_lines import source_lines
 from advisor.gpus.hardware import load_gpu
-from advisor.pipelines.cache import second_pass_fraction
+from advisor.pipelines.memory import second_pass_fraction
 from advisor.python_source.source import read_source
 
 from .shared_pool import POOL
@@ -57,7 +57,7 @@ def analysed(folder: Path, n: int, rows: int) -> KernelAnalysis:
 def test_a_second_pass_is_free_where_rows_in_flight_fit_the_l2_and_comes_from_dram_where_they_do_not(tmp_path: Path) -> None:
     short, long = analysed(tmp_path, 1024, 65536), analysed(tmp_path, 65536, 1024)
     for found, passes in ((short, 2), (long, 3)):  # in and out, and in again
-        assert found.asked.dram_bytes[0] == pytest.approx(passes / 2 * found.asked.compulsory_bytes[0], rel=0.02)
+        assert found.demand.dram_bytes[0] == pytest.approx(passes / 2 * found.demand.compulsory_bytes[0], rel=0.02)
         assert found.predicted is not None and found.predicted.low_us is not None and found.predicted.high_us is not None
         assert found.bound.us < found.predicted.low_us < found.predicted.us < found.predicted.high_us
     assert short.chain.rounds == 2 and long.chain.rounds == 128
@@ -78,7 +78,7 @@ def test_what_a_program_loads_again_soon_comes_from_the_l1(gpu: str, target: str
     path.write_text(NEIGHBOURS)
     launch = make_launch(read_source(path), "k", types={"x_ptr": "*fp32", "y_ptr": "*fp32"}, constexprs={"BLOCK": 1024}, grid=(2**9,))
     found = kernel_analysis(inspect_launch(launch, compile_target(target), POOL, sass=False), load_gpu(gpu), "cold")
-    assert found.asked.l2_bytes[0] == pytest.approx(times * 4 * 2**19, rel=0.05)
+    assert found.demand.l2_bytes[0] == pytest.approx(times * 4 * 2**19, rel=0.05)
 
 
 @pytest.mark.parametrize(("gpu", "kept", "lost"), [("A100", 14.2e6, 28.3e6), ("RTX 3090", 4e6, 8.1e6)])

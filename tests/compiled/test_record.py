@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from advisor.advising.of_compiled import advise_compiled
+from advisor.advising.kernel_report import advise_compiled
 from advisor.cli import main
-from advisor.compiled.demand.passing import certain_passing
+from advisor.compiled.demand.footprints import certain_footprint
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets, is_compiled_target, launch_report, targets_from
 from advisor.compiled.launches.records import MOST_SHOWN, heaviest, record_target
 from advisor.gpus.hardware import load_gpu
@@ -323,7 +323,7 @@ def test_a_tensor_that_is_passed_twice_is_there_once(
     assert {name: said["same_as"] for name, said in launch.tensors.items() if "same_as" in said} == same
     ((_, analysis),) = analyse_targets(targets_from(str(path)), load_gpu("H200"))
     assert not isinstance(analysis, Unreadable), analysis
-    found = certain_passing(analysis.inspection.demand)
+    found = certain_footprint(analysis.inspection.demand)
     assert (found.read, found.written, found.in_place) == passing
 
 

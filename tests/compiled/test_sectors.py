@@ -41,8 +41,8 @@ def analysed(load: str, pool: Pool, step: int = 1) -> KernelAnalysis:
 @pytest.mark.parametrize(("step", "ratio"), [(1, 1), (2, 2), (3, 3), (4, 4), (16, 16), (64, 16)])
 def test_a_stride_costs_what_lies_between(step: int, ratio: int, pool: Pool) -> None:
     found = analysed("tl.store(y + o, tl.load(x + o * S))", pool, step)
-    assert float(found.asked.l2_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
-    assert float(found.asked.dram_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
+    assert float(found.demand.l2_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
+    assert float(found.demand.dram_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
     times = {each.pipeline: each for each in found.pipelines}
     assert times["dram"].problem_demand == BYTES  # of the bound: what is read, in whatever layout
     named = [each for each in check_compiled(found.inspection, found.facts, found.gpu, found) if each.rule == "uncoalesced-access"]
@@ -63,7 +63,7 @@ def test_a_stride_costs_what_lies_between(step: int, ratio: int, pool: Pool) -> 
 def test_what_others_use_of_a_sector_is_not_lost(load: str, dram: float, pool: Pool) -> None:
     found = analysed(load, pool, 2)
     assert all(scattered(each) for each in found.inspection.demand.accesses)
-    assert float(found.asked.dram_bytes[0]) == pytest.approx(dram * BYTES, rel=0.01)
+    assert float(found.demand.dram_bytes[0]) == pytest.approx(dram * BYTES, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_others_use_of_a_sector_is_not_lost(load: str, dram: float, pool: P
 )
 def test_loads_that_follow_one_another_share_their_sectors(body: str, ratio: int, pool: Pool) -> None:
     found = analysed(body.replace("N", str(2 * N)), pool, 2)
-    assert float(found.asked.l2_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
+    assert float(found.demand.l2_bytes[0]) == pytest.approx((ratio + 1) * BYTES, rel=0.01)
     named = [each for each in check_compiled(found.inspection, found.facts, found.gpu, found) if each.rule == "uncoalesced-access"]
     assert bool(named) == (ratio > 2)
 
@@ -96,7 +96,7 @@ def test_neighbours_in_any_order_use_their_sectors(load: str, pool: Pool) -> Non
     found = analysed(load, pool, 0)
     demand = found.inspection.demand
     assert not any(scattered(each) for each in demand.accesses)
-    assert float(found.asked.l2_bytes[0]) == demand.requested_load_bytes + demand.requested_store_bytes
+    assert float(found.demand.l2_bytes[0]) == demand.requested_load_bytes + demand.requested_store_bytes
 
 
 def test_widened_bytes_are_those_of_sectors() -> None:

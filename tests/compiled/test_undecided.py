@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from advisor.advising.kernel_report import advise_compiled
 from advisor.advising.missing_options import say_contents
-from advisor.advising.of_compiled import advise_compiled
 from advisor.compiled.demand.likely_places import NOT_TOLD, in_words
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
@@ -46,20 +46,20 @@ def paged(folder: Path, contents: dict[str, object], sizes: dict[str, int] | Non
         signature="*bf16,*bf16,*bf16,*i32,*i32,i32,constexpr,constexpr",
         toml={"contents": contents, "sizes": sizes or {}},
     )
-    return advise_compiled(f"{path}::decode", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
+    return advise_compiled(f"{path}::decode", load_gpu("H100"), cache="cold", command="advisor advise", launch_options=asked)
 
 
 def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path) -> None:
     result = paged(tmp_path, {"lengths_ptr": TOKENS})
     assert " about " in result.verdict.sentence
-    assert "Assumed: what block_tables_ptr holds. The share of peak depends on it." in result.verdict.notes
-    first = next(action for action in result.actions if action.title == "Specify what block_tables_ptr holds")
+    assert "Assumed: the contents of block_tables_ptr. The share of peak depends on it." in result.verdict.notes
+    first = next(action for action in result.actions if action.title == "Specify the contents of block_tables_ptr")
     assert first.launches == (result.launches[0].id,)
     assert "[contents] of a --toml FILE" in first.detail and "`advisor record --contents block_tables_ptr`" in first.detail
     assert first.snippet == "[contents]\nblock_tables_ptr = […]"
     notes = " ".join(result.verdict.unknowns)
-    assert "assumes another place for each index; what block_tables_ptr holds decides" in notes
-    assert "which bytes are touched follows from what block_tables_ptr holds" in notes
+    assert "assumes different rows for each index (from the contents of block_tables_ptr)" in notes
+    assert "addresses depend on the contents of block_tables_ptr" in notes
     assert "--content block_tables_ptr" not in notes, "one number for all of it would send every program to one block"
 
 
@@ -73,8 +73,8 @@ def test_a_table_that_is_given_is_asked_for_no_more(tmp_path: Path) -> None:
 
 def test_trips_that_are_guessed_are_no_ground_for_a_distance(tmp_path: Path) -> None:
     result = paged(tmp_path, {"block_tables_ptr": list(range(SEQUENCES * TOKENS // BLOCK))})
-    assert any("what lengths_ptr holds (loops that depend on it are counted once)." in note for note in result.verdict.notes)
-    assert "Specify what lengths_ptr holds" in [action.title for action in result.actions]
+    assert any("the contents of lengths_ptr (loops that depend on it are counted once)." in note for note in result.verdict.notes)
+    assert "Specify the contents of lengths_ptr" in [action.title for action in result.actions]
 
 
 GATHER = """import triton
@@ -95,7 +95,7 @@ def test_one_element_that_a_label_chooses_changes_no_distance(tmp_path: Path) ->
     path = tmp_path / "k.py"
     path.write_text(GATHER)
     asked = LaunchOptions(constexprs={"BLOCK": 1024}, arguments={"cols": 4096}, grid="512")
-    result = advise_compiled(f"{path}::k", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
+    result = advise_compiled(f"{path}::k", load_gpu("H100"), cache="cold", command="advisor advise", launch_options=asked)
     assert " about " not in result.verdict.sentence and not result.verdict.notes
     assert not [action for action in result.actions if action.title.startswith("Specify what")]
 
@@ -125,14 +125,14 @@ def grouped(folder: Path, contents: dict[str, object]) -> Result:
     asked = LaunchOptions(
         arguments={"groups": 2}, grid="132", toml={"contents": contents}, signature="a_ptrs=*i64,c_ptrs=*i64,rows_ptr=*i32,groups=i32"
     )
-    return advise_compiled(f"{path}::grouped", load_gpu("H100"), cache="cold", command="advisor advise", asked=asked)
+    return advise_compiled(f"{path}::grouped", load_gpu("H100"), cache="cold", command="advisor advise", launch_options=asked)
 
 
 def test_the_best_of_several_configurations_is_no_ground_either(tmp_path: Path) -> None:
     result = grouped(tmp_path, {})
     assert result.verdict.sentence.endswith("the time is of the best one.") and " about " in result.verdict.sentence
-    assert any("what a_ptrs, c_ptrs and rows_ptr hold" in note for note in result.verdict.notes)
-    assert "Specify what a_ptrs, c_ptrs and rows_ptr hold" in [action.title for action in result.actions]
+    assert any("the contents of a_ptrs, c_ptrs and rows_ptr" in note for note in result.verdict.notes)
+    assert "Specify the contents of a_ptrs, c_ptrs and rows_ptr" in [action.title for action in result.actions]
 
 
 def test_addresses_that_are_given_tell_where_loads_through_them_go(tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_addresses_that_are_given_tell_where_loads_through_them_go(tmp_path: Pat
 
 
 def test_what_a_guess_stands_for_is_put_in_words() -> None:
-    assert in_words({"values loaded from b", "values loaded from a"}) == "what a and b hold"
-    assert in_words({"argument n", "values loaded from a"}) == "what a holds, and the value of n"
+    assert in_words({"values loaded from b", "values loaded from a"}) == "the contents of a and b"
+    assert in_words({"argument n", "values loaded from a"}) == "the contents of a, and the value of n"
     assert in_words({"the result of a loop"}) == NOT_TOLD
 
 
@@ -158,13 +158,13 @@ def test_data_that_likely_work_hangs_on_are_asked_for_too(tmp_path: Path) -> Non
     sizes = {"cache_ptr": SEQUENCES * TOKENS * HEADS * HEAD}
     result = paged(tmp_path, {"lengths_ptr": TOKENS}, sizes)
     assert "The bound covers certain work only. The rest depends on data that were not specified." in result.verdict.notes
-    assert "Specify what block_tables_ptr holds" in [action.title for action in result.actions]
+    assert "Specify the contents of block_tables_ptr" in [action.title for action in result.actions]
 
 
 def test_what_a_record_lacks_is_recorded_again() -> None:
     reasons = {"first": frozenset({"values loaded from table"}), "second": frozenset({"the result of a loop"})}
     (action,) = say_contents({"k": {"k-1": reasons["first"]}, "other": {"other-1": reasons["second"]}}, recorded=True, alone=False)
-    assert action.title == "Specify what table holds in k" and action.launches == ("k-1",)
+    assert action.title == "Specify the contents of table in k" and action.launches == ("k-1",)
     assert action.detail.endswith("Record the launch again with the command below.")
     assert action.snippet == "advisor record --contents table -o launches.jsonl -- python …"
     assert say_contents({"other": {"other-1": reasons["second"]}}, recorded=True, alone=True) == ()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.compiled.demand import loops
-from advisor.compiled.demand.loops import Effort, Environment, Walk, bounds
+from advisor.compiled.demand.loops import Environment, EvalBudget, Walk, bounds
 from advisor.compiled.ir import values
 from advisor.compiled.ir.execution import Execution, Remembered, Running
 from advisor.compiled.ir.ir import parse
@@ -57,9 +57,9 @@ def walked(trips: list[int], found: Execution | None = None) -> tuple[Body, Any,
         pace=np.full(1, 3),
         environment=body.environment,
         running=Running(np.ones(len(TRIPS), bool), np.ones(len(TRIPS))),
-        found=found,
+        execution=found,
         body=body,
-        effort=Effort(0.0),
+        budget=EvalBudget(0.0),
         remembered=Remembered(),
     )
     state, sampled = walk.all(np.array(trips, float), {"%s": values.number(100)})

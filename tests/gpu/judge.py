@@ -18,8 +18,7 @@ from advisor.learned import load_predictor
 from advisor.measurement import find_kernels, read_measured
 from advisor.measurement.launch import problem_key
 from advisor.measurement.measured_rows import MeasuredRow, bound_us
-from advisor.measurement.ordering import foremost, predicted_latency_us
-from advisor.measurement.plan import campaign_space
+from advisor.measurement.plan import campaign_space, foremost, predicted_latency_us
 from advisor.result.schema import Configuration, Problem
 
 TRIED = (1, 4, 8)

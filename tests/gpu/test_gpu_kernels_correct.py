@@ -10,7 +10,7 @@ import pytest
 from kernel_harness import check_inputs, compare, load, poison
 
 from advisor.measurement.kernel_file import block_shape_of, bundled_files, find_kernels, load_module, tolerance_of
-from advisor.measurement.worker import compile_launch, use_offline_target
+from advisor.measurement.scheduler import compile_launch, use_offline_target
 from advisor.result.schema import Configuration, Problem
 
 pytestmark = pytest.mark.gpu

@@ -14,7 +14,7 @@ from advisor.learned.moe import diversity
 from advisor.learned.moe.diversity import PICKS, Wins
 from advisor.learned.moe.launch import as_configuration, moe_launch
 from advisor.learned.moe.ranker import _moved_first
-from advisor.pipelines import same_launch
+from advisor.pipelines import batch
 from advisor.pipelines.space import family_space
 from tests.learned import samples
 
@@ -82,11 +82,11 @@ def test_what_makes_the_same_launch_is_picked_once(launch):
     alike = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3], [16, 64, 64, 1, 4, 3], [16, 64, 64, 128, 8, 3]], tokens=2)
     assert alike.row_tiles[0] < 64
     where = diversity.configuration_coordinates(alike)
-    assert same_launch.repeats(where).tolist() == [False, True, False, False]
-    assert same_launch.repeats(where[::-1]).tolist() == [False, False, False, True]
+    assert batch.repeats(where).tolist() == [False, True, False, False]
+    assert batch.repeats(where[::-1]).tolist() == [False, False, False, True]
     assert alone(wins(alike, [(0, 3)]), [0.5, 1.0, 0.0, -1.0], alike) == [1, 2, 3]
     many = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3]], tokens=4096)
-    assert not same_launch.repeats(diversity.configuration_coordinates(many)).any()
+    assert not batch.repeats(diversity.configuration_coordinates(many)).any()
 
 
 def test_on_unknown_gpus_what_resembles_a_pick_moves_down(launch):

@@ -7,7 +7,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned.layers import layer_time
 from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, Layers, launched, version_number
 from advisor.pipelines.token_draws import RANDOM
-from advisor.steps.layer_bound import layer_bound
+from advisor.steps.latency import layer_bound
 
 
 def layers(tokens, gpu="H100", kind=BF16, sglang=True, version=514, inner=768.0, ranks=1.0, routing=RANDOM):

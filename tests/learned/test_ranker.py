@@ -15,7 +15,7 @@ from advisor.learned.moe.diversity import PICKS, configuration_coordinates
 from advisor.learned.moe.features import EXACT
 from advisor.learned.moe.launch import as_configuration, as_rows, fits, moe_launch
 from advisor.learned.moe.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn
-from advisor.pipelines.same_launch import repeats
+from advisor.pipelines.batch import repeats
 from advisor.pipelines.space import family_space
 from tests.learned import samples
 from tests.learned.samples import FIELDS

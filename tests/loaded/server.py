@@ -29,9 +29,9 @@ LOADED = (
     *(
         "advisor.autotuning",
         "advisor.cli.advise_command",
-        "advisor.advising.of_compiled",
+        "advisor.advising.kernel_report",
         "advisor.comparison",
-        "advisor.advising.of_target",
+        "advisor.advising.table_report",
         "advisor.rendering.terminal",
     ),
 )

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from advisor.measurement import Scheduler, compare_launches, parse_device
-from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.fake import FakeDevice
 from advisor.measurement.launch import Batch
+from advisor.measurement.rounds import run_batch
 from advisor.measurement.statistics import Side, verdict
 from advisor.system.errors import MeasurementError
 

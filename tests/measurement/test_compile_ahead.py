@@ -15,7 +15,7 @@ import pytest
 
 from advisor.measurement import Batch, Scheduler, find_kernels, parse_device
 from advisor.measurement.launch import Launch
-from advisor.measurement.worker import compile_ahead
+from advisor.measurement.scheduler import compile_ahead
 from advisor.result.schema import Configuration, Problem
 from advisor.system.jobs import Worker
 
@@ -26,7 +26,7 @@ import os, sys
 sys.path[:0] = [sys.argv[1]]
 from advisor.python_source.described import kernel_problem
 from advisor.measurement import KernelRef, find_kernels
-from advisor.measurement.worker import compile_launch, use_offline_target
+from advisor.measurement.scheduler import compile_launch, use_offline_target
 from advisor.measurement.kernel_file import configurations, function_of
 from advisor.result.schema import Problem
 import torch

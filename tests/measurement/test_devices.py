@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from advisor.measurement import Batch, Launch, NotRecordedError, find_kernels, measure, open_device, parse_device, read_recording
-from advisor.measurement.batch_run import run_batch
 from advisor.measurement.devices.fake import FakeDevice, normal, unit
-from advisor.measurement.rounds import Timing
+from advisor.measurement.launch import Timing
+from advisor.measurement.rounds import run_batch
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
@@ -39,7 +39,6 @@ def test_protocol(device):
         kept_up.latency_us > min(first.samples_us) and kept_up.seconds == 2 and kept_up.power_w and kept_up.sm_clock_mhz
     )
     bench.close()
-    assert all(value > 0 for value in device.measure_ceilings().values())
 
 
 def test_one_outcome_per_launch_in_order(device):

@@ -12,8 +12,7 @@ import time
 import pytest
 
 from advisor.measurement import measure, read_measured
-from advisor.measurement.journal import Journal
-from advisor.measurement.measured_rows import HEADER
+from advisor.measurement.measured_rows import HEADER, Journal
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
 from .conftest import launches
@@ -156,7 +155,7 @@ def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch):
         return 10
 
     with monkeypatch.context() as patch:
-        patch.setattr("advisor.measurement.journal.os.write", write)
+        patch.setattr("advisor.measurement.measured_rows.os.write", write)
         with pytest.raises(UsageError, match="No space"):
             journal.append([dict.fromkeys(HEADER, "x")])
     assert (tmp_path / "rows.csv").read_bytes() == before

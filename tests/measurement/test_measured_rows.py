@@ -9,7 +9,7 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.measurement import FAILURE_KINDS, KernelRef, Launch, Outcome, measure, read_measured
-from advisor.measurement import worker as jobs
+from advisor.measurement import scheduler as jobs
 from advisor.measurement.launch import Batch, Failure
 from advisor.measurement.measured_rows import HEADER, bound_us, line_of, row_key, row_of
 from advisor.result.schema import Configuration, Fingerprint, Problem, Round

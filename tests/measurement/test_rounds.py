@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.measurement.rounds import Timing, measure_rounds
+from advisor.measurement.launch import Timing
+from advisor.measurement.rounds import measure_rounds
 
 
 def steady(side, number):

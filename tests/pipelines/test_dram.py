@@ -9,7 +9,7 @@ import pytest
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
-from advisor.pipelines import ProblemBatch, column, dram
+from advisor.pipelines import ProblemBatch, column, memory
 
 COPIED_TB_PER_S = {
     # Triad of BabelStream (Azure, AI-benchmarking-guide), and of github.com/te42kyfo/gpu-benches: two reads for one write
@@ -42,6 +42,6 @@ def test_what_is_sustained_is_no_part_of_a_bound() -> None:
 
 def test_reads_and_writes_that_take_turns_cost_most_where_there_are_as_many_of_both() -> None:
     gpu = load_gpu("H100")
-    us = [float(dram.sustained_us(column(1e9), share, gpu)[0]) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    us = [float(memory.sustained_us(column(1e9), share, gpu)[0]) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
     assert us[0] == us[4] < us[1] == us[3] < us[2]
     assert us[0] == pytest.approx(1e9 / (0.94 * 3.352e6), rel=0.001)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from advisor.pipelines.same_launch import launch_numbers, repeats
+from advisor.pipelines.batch import launch_numbers, repeats
 from advisor.result.schema import Problem
 
 RANGES = {"BLOCK_SIZE_M": [16, 64], "BLOCK_SIZE_N": [64], "GROUP_SIZE_M": [1, 2, 3, 4, 8, 16, 64], "num_warps": [4, 8]}

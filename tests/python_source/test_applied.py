@@ -23,4 +23,4 @@ def run(x):
 def test_a_function_that_is_made_a_kernel_below_it_is_one():
     source = parse_source(TEXT, "k.py")
     assert list(source.definitions) == ["fill"] and set(source.kernel("fill").heuristics) == {"ZERO"}
-    assert [name for name, _ in source.launches] == ["fill"] and source.kernel("fill").line == 5
+    assert [name for name, _ in source.module_names.launches] == ["fill"] and source.kernel("fill").line == 5

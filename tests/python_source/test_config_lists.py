@@ -64,7 +64,7 @@ def test_a_number_has_no_second_name() -> None:
         ("del configs[1]", "changed in line 6"),
         ("import random\nrandom.shuffle(configs)", "changed in line 7"),
         ("for c in configs:\n    c.num_warps = 8", "changed in line 6"),
-        ("if os.listdir():\n    configs = configs[:1]", "line 7 under a condition that is not known"),
+        ("if os.listdir():\n    configs = configs[:1]", "line 7 under a condition that is unknown"),
         ("try:\n    import fast\nexcept ImportError:\n    configs = []", "line 9 under a condition"),
     ],
 )
@@ -104,7 +104,7 @@ def test_branches_for_a_vendor_are_decided_where_the_target_is_known(condition: 
     text += f"if {condition}:\n    configs = {CONFIGS}\nelse:\n    configs = [triton.Config({{'BLOCK': 32}})]\n{KERNEL}"
     assert blocks(text, "cuda") == [128, 256]
     assert blocks(text, "hip") == [32]
-    with pytest.raises(NotLiteralError, match=r"configs is defined in 2 branches \(lines 7, 9\); which one runs is not known"):
+    with pytest.raises(NotLiteralError, match=r"configs is defined in 2 branches \(lines 7, 9\); which one runs is unknown"):
         blocks(text)
 
 
@@ -210,7 +210,7 @@ def test_a_kernel_of_two_branches_is_the_one_of_the_target() -> None:
     source = parse_source(HEAD + TWICE, "k.py")
     assert len(source.on("cuda").kernel("k").parameters) == 1
     assert len(source.on("hip").kernel("k").parameters) == 2
-    with pytest.raises(UsageError, match=r"defined in 2 branches \(lines 7, 11\); which one runs is not known.*--gpu"):
+    with pytest.raises(UsageError, match=r"defined in 2 branches \(lines 7, 11\); which one runs is unknown.*--gpu"):
         source.kernel("k")
     with pytest.raises(NotLiteralError, match="2 branches"):
         source.constant("k")

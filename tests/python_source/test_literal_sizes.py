@@ -43,8 +43,6 @@ def test_items_within_counts_each_as_often_as_it_occurs() -> None:
     assert items_within(inner) == MAX_ITEMS_WITHIN + 1
 
 
-def test_sums_of_numbers_are_read() -> None:
-    source = parse_source(
-        "import math\nimport itertools\nA = sum([1, 2, 3.5])\nB = math.prod((2, 3))\nC = list(itertools.product((1, 2), (3,)))\n", "k.py"
-    )
-    assert [source.constant(name) for name in "ABC"] == [6.5, 6, [(1, 3), (2, 3)]]
+def test_products_of_lists_are_read() -> None:
+    source = parse_source("import itertools\nC = list(itertools.product((1, 2), (3,)))\n", "k.py")
+    assert source.constant("C") == [(1, 3), (2, 3)]

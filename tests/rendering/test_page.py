@@ -17,9 +17,8 @@ import pytest
 
 from advisor.advising.verdict import verdict
 from advisor.rendering import charts, figures, markdown, page, svg, terminal
-from advisor.rendering.grouping import group
 from advisor.rendering.page import prose
-from advisor.rendering.views import Anchors, launch_views
+from advisor.rendering.views import Anchors, group, launch_views
 from advisor.result import result_json
 from advisor.result.schema import GapPart, Latency, Result
 

@@ -12,9 +12,9 @@ import pytest
 from advisor import advise
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.rendering import comparison_page, overview, page
+from advisor.rendering import comparison_files, overview, page
 from advisor.rendering.overview import Row
-from advisor.rendering.steps.text import step_page
+from advisor.rendering.step_text import step_page
 from advisor.result.comparison_schema import Compared, ComparisonResult, Gate, StaticRow, StaticSide, Subject
 from advisor.result.schema import Configuration
 from advisor.result.step import StepResult
@@ -271,7 +271,7 @@ def test_shares_of_the_ceiling_stand_on_one_line_beside_each_other(browser: Brow
       return cell.lastElementChild.getBoundingClientRect().top - cell.firstElementChild.getBoundingClientRect().top;
     })), document.querySelector(".compare").offsetWidth - document.querySelector(".subject-card .scroll").clientWidth]"""
     for width in (1400, 1280):
-        apart, beyond = measured(browser, comparison_page.to_page(comparison_of_a_table()), width, said)
+        apart, beyond = measured(browser, comparison_files.to_page(comparison_of_a_table()), width, said)
         assert apart == 0
         assert beyond <= 0
 
@@ -281,7 +281,7 @@ def test_verdicts_of_a_comparison_are_on_the_screen_of_a_phone(browser: Browser)
     said = """Array.from(document.querySelectorAll(".stacked tbody tr > *")).map(function (cell) {
       return cell.getBoundingClientRect().right;
     })"""
-    right = measured(browser, comparison_page.to_page(comparison_of_a_table()), 390, said)
+    right = measured(browser, comparison_files.to_page(comparison_of_a_table()), 390, said)
     assert len(right) >= 2 * 10 and max(right) <= 390
 
 
@@ -289,7 +289,7 @@ def test_what_is_wide_on_the_screen_is_whole_on_paper(browser: Browser) -> None:
     """A command, source lines and the rows of a comparison scroll on the screen; on A4 without Chromium's margins they are folded."""
     result = replace(factory.result(), command="advisor advise 'E=128,N=768,device_name=NVIDIA_H20.json' --tokens 1,64 " * 3)
     wide = "document.documentElement.scrollWidth"
-    for text in (page.to_html(result), comparison_page.to_page(comparison_of_a_table())):
+    for text in (page.to_html(result), comparison_files.to_page(comparison_of_a_table())):
         browser.print_media(True)
         try:
             assert measured(browser, text, 718, wide)[0] <= 718
@@ -437,7 +437,7 @@ def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(browser: Browser) -
 
     from advisor.comparison import Options, new_result
     from advisor.learned.analytical import AnalyticalPredictor
-    from advisor.rendering.comparison_page import to_page
+    from advisor.rendering.comparison_files import to_page
 
     found = new_result(factory.result(), Options(), AnalyticalPredictor(), "nowhere")
     sentence = f"Not passed: cannot-launch: {'E=128,N=768,device_name=NVIDIA_H200,' * 4}.json M=64."

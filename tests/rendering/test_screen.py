@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from advisor.rendering import terminal
-from advisor.rendering.grouping import group
 from advisor.rendering.screen import COMMANDS, LINES, screen
+from advisor.rendering.views import group
 from advisor.result.schema import Action, Result, Verdict
 from tests.rendering import factory
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 from optuna.trial import TrialState
 
-from advisor.search import claims
+from advisor.search import study as claims
 from advisor.search.sampler import DIED, INTERRUPTED, LOST
 from advisor.system.processes import sigterm_as_interrupt
 from tests.search.searches import make_tuner

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from advisor.measurement.devices.power_limit import PowerLimit
+from advisor.measurement.devices.fake import PowerLimit
 from advisor.search.contest import BURST_US, MOST, Reading, contest
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.result.schema import Problem
 from advisor.search.backend import Task
-from advisor.search.precedents import KIND, RANK, Precedent, after_precedents, place_among_problems, precedent, remembered, trust_in_order
+from advisor.search.prior import KIND, RANK, Precedent, after_precedents, place_among_problems, precedent, remembered, trust_in_order
 from advisor.search.search_report import search_reports
 from advisor.search.storage import open_storage
 from advisor.search.study import Budget, Decision, Tuner

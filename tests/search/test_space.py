@@ -44,8 +44,8 @@ def test_rows_of_one_space_must_name_the_same_values():
 def test_what_cannot_launch_is_known_and_why():
     space = SearchSpace.from_batch(family_space("fused_moe"))
     found = feasibility(space, W13, load_gpu("A40"))
-    assert set(found.stopped_by) == {"shared-memory", "spills"}
-    assert sum(found.stopped_by.values()) == int((~found.launches).sum()) > found.stopped_by["shared-memory"] > 1000
+    assert set(found.stopped_by) == {"shared-memory"}
+    assert sum(found.stopped_by.values()) == int((~found.launches).sum()) > 1000
     prior = prior_of([W13], space, load_gpu("A40"), load_predictor())
     assert np.array_equal(np.isinf(prior.mean), ~found.launches)
     assert prior.shares == LEARNED
@@ -60,21 +60,6 @@ def test_two_launches_that_share_a_configuration_add_up():
     usable = np.isfinite(both.mean)
     assert both.predicted_us[usable] == pytest.approx((one.predicted_us + other.predicted_us)[usable])
     assert both.ceiling_us[0] == pytest.approx(one.ceiling_us[0] + other.ceiling_us[0])
-
-
-def test_configurations_that_spill_most_of_their_accumulators_are_not_measured():
-    """By the shipped table: 256 x 256 accumulators on four warps are 512 registers per thread."""
-    space = SearchSpace.from_batch(family_space("fused_moe"))
-    found = feasibility(space, W13, load_gpu("A100"))
-    assert found.stopped_by["spills"] > 0
-    index = next(
-        i
-        for i in range(len(space))
-        if space.row(i)
-        == {"BLOCK_SIZE_M": 256, "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 1, "num_warps": 4, "num_stages": 2}
-    )
-    assert not found.launches[index]
-    assert "spills" not in feasibility(space, W13, load_gpu("V100")).stopped_by  # not in the table: nothing is known
 
 
 def test_no_configuration_near_the_best_of_a_published_sweep_is_left_out(data_dir):

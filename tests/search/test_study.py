@@ -17,7 +17,7 @@ import pytest
 from optuna.trial import TrialState
 from sqlalchemy.exc import IntegrityError
 
-from advisor.search import claims
+from advisor.search import study as claims
 from advisor.search.backend import Measurement
 from advisor.search.sampler import LOST
 from advisor.search.search_report import best_of, decide, plots, search_reports, state_of

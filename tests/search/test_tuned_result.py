@@ -105,7 +105,7 @@ def test_a_present_latency_that_is_not_recorded_is_not_improved_on(tmp_path, cap
     printed = capsys.readouterr().out
     assert "0 of 1 improved, 1 not recorded as they run today" in printed and "not recorded: no row says whether" in printed
     lines = printed.splitlines()
-    assert [line.split()[0] for line in lines[2:6]] == ["keeps", "best", "failed:", "stopped:"] and "not known" not in printed
+    assert [line.split()[0] for line in lines[2:6]] == ["keeps", "best", "failed:", "stopped:"] and "unknown" not in printed
     (best,) = [each for each in result.searches[0].trials if each.configuration.label() == lines[3].split(maxsplit=1)[1]]
     assert lines[1].startswith(f"  M64  best found {best.latency_us:.1f} µs  {len(result.searches[0].trials)} trials  not recorded: ")
     listed = (tmp_path / "tables" / "before-after.md").read_text()

@@ -16,7 +16,7 @@ from advisor.tables.entries import default_configuration
 from advisor.tables.names import TableName, parse_table_name, table_dtype
 from advisor.tables.tables import read_table
 from advisor.tuning import Order, make_plan
-from advisor.tuning.table_kernels import table_name
+from advisor.tuning.order import table_name
 
 LAYER = ("--hidden-size", "4096", "--top-k", "2")
 NAME = "E=8,N=3584,device_name=NVIDIA_H200"
@@ -85,7 +85,7 @@ def test_a_table_of_another_kernel_is_not_measured(fields, got, tmp_path, capsys
 
 def test_a_table_of_an_unknown_type_is_not_measured(tmp_path, capsys):
     assert tune(tmp_path, table(tmp_path, ",dtype=mxfp4_w4a16"), "--dtype", "bf16", *FAKE) == 2
-    assert "operands of a type that is not known" in capsys.readouterr().err
+    assert "operands of an unknown type" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("fields", ["", ",dtype=fp8_w8a8,block_shape=[128,128]"])

@@ -18,7 +18,7 @@ from advisor.compiled.compiler.kernel import CompileRequest, Target
 from advisor.python_source import language
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import parse_source
-from advisor.system import room
+from advisor.system import sandbox
 
 SECRET = "hush-4711"
 """In the environment, in a file and in the parent's memory: found in an answer, a wall did not hold."""
@@ -27,8 +27,8 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 def need_walls() -> None:
     """Skip where this kernel has no Landlock or seccomp; in CI, where a kernel has them, what fails to use them fails."""
-    lacks = pool.room_lacks()
-    if lacks and not (IN_CI and room.landlock_version() >= room.MINIMUM_LANDLOCK):
+    lacks = pool.sandbox_lacks()
+    if lacks and not (IN_CI and sandbox.landlock_version() >= sandbox.MINIMUM_LANDLOCK):
         pytest.skip(f"the kernel of this machine cannot hold a room: {lacks}")
     assert not lacks, lacks
 

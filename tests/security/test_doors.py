@@ -69,14 +69,14 @@ BOMBS: dict[str, bytes] = {
 }
 MOST_S, MOST_BYTES = 2.0, 300_000_000
 LOADED = (
-    "advisor.advising.of_target",
-    "advisor.advising.of_compiled",
+    "advisor.advising.table_report",
+    "advisor.advising.kernel_report",
     "advisor.autotuning.tuned_result",
     "advisor.comparison",
     "advisor.measurement",
     "advisor.rendering.page",
     "advisor.rendering.terminal",
-    "advisor.steps.traced_step",
+    "advisor.steps.trace",
     "advisor.tables.audit",
 )
 

@@ -15,7 +15,7 @@ from advisor.cli import main
 from advisor.compiled.compiler import pool
 from advisor.compiled.compiler.compile import version
 from advisor.compiled.compiler.pool import Worker
-from advisor.system import room
+from advisor.system import sandbox
 from advisor.system.errors import MissingDependencyError
 from tests.comparison.repository import Repository
 
@@ -130,9 +130,9 @@ def test_a_worker_ends_where_a_folder_cannot_be_removed(folders: Path, tmp_path:
     need_walls()
     request = kernel_request()
     copy = tmp_path / "room.py"
-    text = Path(room.__file__).read_text()
+    text = Path(sandbox.__file__).read_text()
     copy.write_text(text + "\n\ndef remove_folder(folder):\n    raise OSError\n")
-    monkeypatch.setattr(room, "__file__", str(copy))
+    monkeypatch.setattr(sandbox, "__file__", str(copy))
     worker = Worker()
     try:
         assert "asm" in worker.ask(request, 60)
@@ -161,7 +161,7 @@ def test_a_folder_is_removed_however_deep_and_closed(tmp_path: Path) -> None:
         os.close(here)
         here = inner
     os.close(here)
-    room.remove_folder(str(folder))
+    sandbox.remove_folder(str(folder))
     assert not folder.exists()
     assert (outside / "file").read_text() == "kept"
 

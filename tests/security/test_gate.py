@@ -16,7 +16,7 @@ from advisor.compiled.compiler.kernel import CompileRequest, Target
 from advisor.compiled.compiler.pool import Worker
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import parse_source
-from advisor.system.errors import NoRoomError
+from advisor.system.errors import NoSandboxError
 from tests.comparison.repository import Repository
 
 from .rooms import kernel_request, need_walls, unguard
@@ -98,6 +98,17 @@ def test_a_change_does_not_say_what_gates_it(
     assert "Not passed" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("said", ["", "[kernels.'k.py::k']\nargs = {N = 16}", "[kernels.'k.py']\nargs = {N = 32}", "gpus = ['A100']"])
+def test_a_change_does_not_say_at_which_launch_it_is_judged(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_walls()
+    kernel = KERNEL.replace(" = 16", "").replace("    tl.store", "    tl.static_assert(N < 64)\n    tl.store")
+    launch = "\nimport torch\n\ndef run():\n    k[(1,)](torch.empty(64, dtype=torch.float32, device='cuda'), N=64, num_warps=4)\n"
+    assert compared(PLAIN + kernel + launch, tmp_path, monkeypatch, **{"advisor.toml": said}) == 1
+    assert "CompileTimeAssertionFailure" in capsys.readouterr().out
+
+
 ENCODED = {
     "bytes that are no text": b"# \xff\n" + (PLAIN + KERNEL).encode(),
     "an encoding that is none of text": b"# coding: rot13\n" + (PLAIN + KERNEL).encode(),
@@ -111,6 +122,27 @@ def test_a_file_that_cannot_be_read_does_not_pass(
     need_walls()
     assert compared(ENCODED[how], tmp_path, monkeypatch) == 1
     assert "Not passed" in capsys.readouterr().out
+
+
+NO_WORDS = {
+    "no Python": b"x = = 1\n",
+    "letters of another width": (PLAIN + KERNEL).replace("triton", "\uff54riton").replace("tl.store", "tl.nothing").encode(),
+}
+
+
+@pytest.mark.parametrize("how", list(NO_WORDS))
+def test_a_file_without_the_words_of_kernels_does_not_pass(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python runs what is no word of Triton's as bytes, or refuses it: neither is a kernel that was taken out."""
+    need_walls()
+    assert compared(NO_WORDS[how], tmp_path, monkeypatch) == 1
+    assert "Not passed" in capsys.readouterr().out
+
+
+def test_the_same_kernel_in_another_encoding_is_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_walls()
+    assert compared(b"# coding: utf-7\n" + (PLAIN + KERNEL).replace("triton", "+AHQ-riton").encode(), tmp_path, monkeypatch) == 5
 
 
 def test_a_file_is_read_in_the_encoding_that_it_declares(
@@ -166,7 +198,9 @@ def test_what_had_no_walls_is_not_kept(tmp_path: Path, monkeypatch: pytest.Monke
     )
     assert pool.is_sealed()
     lacking_landlock(tmp_path, monkeypatch)
-    with pytest.raises(NoRoomError, match="a wall does not stand as a kernel is to be compiled; got files: the kernel has no Landlock"):
+    with pytest.raises(
+        NoSandboxError, match="a layer of the sandbox does not work, so no kernel is compiled; got files: the kernel has no Landlock"
+    ):
         compile_kernel(request)
     monkeypatch.setattr(pool, "is_sealed", lambda: False)
     assert compile_kernel(request).ptx

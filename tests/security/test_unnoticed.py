@@ -104,7 +104,17 @@ def test_what_a_kernel_does_not_import_is_not_named(tmp_path: Path, monkeypatch:
     assert "not compared" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("line", ["*.py working-tree-encoding=UTF-7", "[k#].py  text\tident", '"k.py" -working-tree-encoding'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "*.py working-tree-encoding=UTF-7",
+        "[k#].py  text\tident",
+        '"k.py" -working-tree-encoding',
+        "*.py\rident",
+        '"*.py"ident',
+        "*.py ident\0x",
+    ],
+)
 def test_files_that_git_writes_out_otherwise_do_not_pass(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.gpus.hardware import load_gpu
-from advisor.steps.collectives import BY_A_SIBLING, MEASURED, OVER_PCIE, PCIE_SHARE, Curves, link_rate
-from advisor.steps.constants import load_constants
+from advisor.steps.collectives import BY_A_SIBLING, MEASURED, OVER_PCIE, PCIE_SHARE, Curves, link_rate, load_constants
 from advisor.system.errors import UsageError
 from advisor.training.whole_steps.collective_curves import LOG2_BYTES, fit_curves
 

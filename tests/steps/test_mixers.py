@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from advisor.gpus.hardware import load_gpu
-from advisor.steps.memory import memory, parameters
 from advisor.steps.model_config import load_architecture
 from advisor.steps.operators import step_operators
-from advisor.steps.workload import Load, Split
+from advisor.steps.workload import Load, Split, memory, parameters
 
 DECODE = Load(contexts=(4096,) * 8)
 PREFILL = Load(prompts=((2048, 2048),))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.steps.memory import parameters
 from advisor.steps.model_config import load_architecture
 from advisor.steps.operators import step_operators
 from advisor.steps.torch_operators import torch_operators
-from advisor.steps.workload import Load, Split
+from advisor.steps.workload import Load, Split, parameters
 from advisor.system.errors import UsageError
 
 QWEN, LLAMA, MOE, SHARED = "Qwen3-32B", "Llama-3.1-70B", "Qwen3-30B-A3B", "GLM-4.5-Air"

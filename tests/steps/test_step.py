@@ -10,7 +10,7 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.steps.constants import load_constants
+from advisor.steps.collectives import load_constants
 from advisor.steps.model_config import load_architecture
 from advisor.steps.step import StepRequest, predict_step, price
 from advisor.steps.workload import Load, Split

@@ -12,8 +12,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.steps.model_config import load_architecture
 from advisor.steps.step import StepRequest, predict_step
-from advisor.steps.trace import is_trace, kind_of, read_trace, with_measured
-from advisor.steps.traced_problems import problem_of
+from advisor.steps.trace import is_trace, kind_of, problem_of, read_trace, with_measured
 from advisor.steps.workload import Load
 from advisor.system.errors import InputError
 

@@ -21,12 +21,19 @@ def entry(block_m: int, block_n: int = 64) -> Configuration:
     return Configuration(parameters=blocks, num_warps=4, num_stages=3)
 
 
+def telling(keys: set[int]) -> list[int]:
+    """Token counts up to 4,500 around every place where what runs can change (a key, the middle of any two), and some in between."""
+    places = {*keys, *((one + other) // 2 for one in keys for other in keys)}
+    near = {place + away for place in places for away in range(-3, 4)}
+    return sorted(tokens for tokens in near | set(range(1, 4500, 41)) if tokens > 0)
+
+
 def moved(table: dict[int, int], winners: tuple[int, ...]) -> dict[int, Configuration | None]:
     """Token counts that run neither what they ran before nor a winner, with what they run."""
     before = new_table(NAME, {tokens: entry(block) for tokens, block in table.items()})
     won = {tokens: entry(16, 256) for tokens in winners}
     after = merge(before, {**restated(before, won, GPU, winners), **won})
-    runs = {tokens: running(after, tokens) for tokens in range(1, 4500)}
+    runs = {tokens: running(after, tokens) for tokens in telling({*table, *winners, *(key for key, _ in after.entries)})}
     return {tokens: its for tokens, its in runs.items() if its not in (running(before, tokens), entry(16, 256))}
 
 

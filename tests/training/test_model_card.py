@@ -25,7 +25,7 @@ def test_says_what_it_was_trained_on_and_how_well_it_does(written, weights):
     assert weights.digest() in written
     for name in weights.about["gpus"]:
         assert name in written
-    headings = ("## Trained on", "## How well it does", "Models left out", "GPUs left out", "## Where not to trust it", "## What was tried")
+    headings = ("## Trained on", "## How well it does", "Models left out", "GPUs left out", "## Where not to trust it", "ATTEMPTS.md")
     for heading in headings:
         assert heading in written
     assert "nan" not in written.lower()

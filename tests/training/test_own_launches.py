@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from advisor.compiled.analysis import SOURCE
+from advisor.compiled.demand.assembly import read_facts
+from advisor.diagnosis.compiled_rules.context import CompiledContext
 from advisor.learned.compiled_launch import analysed_alike, launch_analysis
 from advisor.system.resources import folder
 from advisor.training.published_kernels.launches import Measured, is_layout, read
@@ -39,7 +42,7 @@ def test_predictions_of_launches_are_near_what_was_measured(measured: list[Measu
     for each, analysis in zip(measured, found, strict=True):
         assert analysis.predicted is not None and analysis.bound.us <= each.us
         # Products are launches of their own kind.
-        kind = None if analysis.asked.phases is None else each.us >= LONG_US
+        kind = None if analysis.demand.phases is None else each.us >= LONG_US
         errors[kind].append(abs(analysis.predicted.us / each.us - 1))
         assert sum(part.us for part in analysis.gap_parts) == pytest.approx(analysis.predicted.us - analysis.bound.us)
     assert min(map(len, errors.values())) >= 5
@@ -56,3 +59,16 @@ def test_a_product_of_whatever_name_is_predicted_as_one(measured: list[Measured]
     other = next(each for each in measured if each.kernel == "add_kernel")
     alike = analysed_alike([products[-1].analysis.inspection, other.analysis.inspection], other.gpu)
     assert {each.predicted.source for each in alike if each.predicted is not None} == {SOURCE}
+
+
+def test_a_change_of_nothing_saves_nothing_of_a_learned_latency(measured: list[Measured]) -> None:
+    """Savings are shares of what is predicted, whoever predicts it: the model of counted work is not what the learned one says."""
+    products = [(each, launch_analysis(each.analysis.inspection, each.gpu, "warm")) for each in measured if "matmul" in each.kernel]
+    learned = [(each, found) for each, found in products if found.predicted is not None and found.predicted.source != SOURCE]
+    assert learned
+    for each, analysis in learned:
+        inspection = each.analysis.inspection
+        context = CompiledContext(inspection=inspection, facts=read_facts(inspection.compiled), gpu=each.gpu, analysis=analysis)
+        assert context.saving(lambda asked: asked) is None
+        half = context.saving(lambda asked: replace(asked, ctas=asked.ctas / 2, launched_ctas=asked.launched_ctas / 2))
+        assert analysis.predicted is not None and (half is None or half <= analysis.predicted.us - analysis.bound.us)

@@ -10,7 +10,7 @@ from advisor.cli import main
 from advisor.cli.evaluate_command import CARD_MARK
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.steps.constants import load_constants
+from advisor.steps.collectives import load_constants
 from advisor.steps.model_config import architecture
 from advisor.steps.step import StepRequest, price
 from advisor.steps.workload import Load

@@ -13,14 +13,12 @@ from statistics import median
 import numpy as np
 
 from advisor.advising.choice import Measured
-from advisor.advising.measured.file import coverage, read_file
-from advisor.advising.measured.row_matching import Matched, match
+from advisor.advising.measured.row_matching import Matched, coverage, match, read_file
 from advisor.advising.targets import Target
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.records import recorded_id
 from advisor.measurement import KernelRef, Launch
-from advisor.measurement.importers import NSIGHT_COMPUTE, KernelRecord, parse_profile, read_profile
-from advisor.measurement.importers.record import TEXT_LIMIT_BYTES, same_name
+from advisor.measurement.importers import NSIGHT_COMPUTE, TEXT_LIMIT_BYTES, KernelRecord, parse_profile, read_profile, same_name
 from advisor.result.schema import Latency, MeasuredRounds, Round
 from advisor.system.errors import InputError, NothingMatchedError
 from advisor.system.reading import read_text
@@ -70,20 +68,20 @@ def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
             "a profile of Nsight Compute or torch's profiler",
             "profile with ncu --csv --page raw, or give --measured ROWS.csv",
         )
-    found: dict[str, list[KernelRecord]] = defaultdict(list)
+    by_launch: dict[str, list[KernelRecord]] = defaultdict(list)
     shapeless = []
-    for each in profile.matches:
-        if _has_shape(each.record):
-            found[each.launch.key()].append(each.record)
+    for item in profile.matches:
+        if _has_shape(item.record):
+            by_launch[item.launch.key()].append(item.record)
         else:
-            shapeless.append(f"{each.record.name}: neither its threads per CTA nor its CTAs are known")
-    measured = {name: _measured(found[launch.key()], label) for name, launch in planned.items() if launch.key() in found}
+            shapeless.append(f"{item.record.name}: neither its threads per CTA nor its CTAs are known")
+    measured = {name: _measured(by_launch[launch.key()], label) for name, launch in planned.items() if launch.key() in by_launch}
     names = tuple({launch.kernel for launch in target.launches})
     reasons = sorted((*profile.unmatched, *shapeless), key=lambda reason: not reason.startswith(names))  # kernels of other names say least
-    said = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else "")
+    summary = "; ".join(reasons[:REASONS_SHOWN]) + (f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else "")
     if not measured:
         raise NothingMatchedError(
-            f"{label}: none of its kernels belongs to {target.title} on {target.gpu.name} ({said or 'no kernels'})",
+            f"{label}: none of its kernels belongs to {target.title} on {target.gpu.name} ({summary or 'no kernels'})",
             None,
             "kernels with the name, the threads per CTA and the CTAs of a launch",
             "check --tokens and --gpu, or give --measured ROWS.csv",
@@ -91,7 +89,7 @@ def match_file(target: Target, path: str | os.PathLike[str]) -> Matched:
     unmatched = None
     if reasons or len(measured) < len(target.launches):
         unmatched = coverage(label, len(measured), len(target.launches))
-        unmatched += f"; left out: {said}" if said else ""
+        unmatched += f"; left out: {summary}" if summary else ""
     if profile.format == NSIGHT_COMPUTE:
         doubt = "Nsight Compute empties the caches and lowers the clock, unless it ran with --cache-control none --clock-control none."
         target = replace(target, unknowns=(*target.unknowns, f"{label}: {doubt}"))
@@ -133,22 +131,22 @@ def timed(targets: Sequence[KernelTarget], path: str) -> tuple[list[KernelTarget
     profile = read_profile(path)
     if profile is None:
         return _timed_by_rows(targets, path)
-    found, lacking = [], []
+    measured, lacking = [], []
     for target in targets:
         grid = _whole(target.launch.grid)
-        alike = [each for each in targets if each.launch.kernel == target.launch.kernel and _whole(each.launch.grid) == grid]
-        named = [each for each in targets if each.launch.kernel == target.launch.kernel]
-        of_it = [each for each in profile.records if same_name(each.name, target.launch.kernel)]
+        alike = [item for item in targets if item.launch.kernel == target.launch.kernel and _whole(item.launch.grid) == grid]
+        named = [item for item in targets if item.launch.kernel == target.launch.kernel]
+        of_it = [record for record in profile.records if same_name(record.name, target.launch.kernel)]
         # Proton says no grid: its time is one launch's only where there is one launch.
-        mine = [each for each in of_it if (_whole(each.grid) == grid and len(alike) == 1) or (not each.grid and len(named) == 1)]
-        samples = [sample for each in mine for sample in each.samples_us]
+        mine = [item for item in of_it if (_whole(item.grid) == grid and len(alike) == 1) or (not item.grid and len(named) == 1)]
+        samples = [sample for item in mine for sample in item.samples_us]
         if samples:
             target = replace(target, measured_us=median(samples), device=mine[0].gpu or target.device)
         else:
             why = "several launches fit it" if of_it else "no kernel of that name is in it"
             lacking.append(f"{path}: no time for {target.id} ({why})")
-        found.append(target)
-    return found, lacking
+        measured.append(target)
+    return measured, lacking
 
 
 def _timed_by_rows(targets: Sequence[KernelTarget], path: str) -> tuple[list[KernelTarget], list[str]]:
@@ -177,7 +175,7 @@ def _timed_by_rows(targets: Sequence[KernelTarget], path: str) -> tuple[list[Ker
         raise InputError(
             f"{path}: its rows name no launch of a record", None, takes, "measure the record: `advisor measure RECORD -o ROWS.csv`"
         )
-    found, lacking = [], []
+    measured, lacking = [], []
     for target in targets:
         rows = of_launch.get(target.id)
         if rows:
@@ -185,8 +183,8 @@ def _timed_by_rows(targets: Sequence[KernelTarget], path: str) -> tuple[list[Ker
             target = replace(target, measured_us=file.median(rows).us, device=device or target.device)
         else:
             lacking.append(f"{path}: no time for {target.id} ({failed.get(target.id) or 'no row is of it'})")
-        found.append(target)
-    return found, lacking
+        measured.append(target)
+    return measured, lacking
 
 
 def _whole(grid: Sequence[int] | None) -> tuple[int, ...]:

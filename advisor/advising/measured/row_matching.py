@@ -7,23 +7,116 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from advisor.advising.choice import Measured
 from advisor.advising.layers import layer_id, layer_launches
-from advisor.advising.measured.file import MeasuredFile, Row, coverage, read_file
 from advisor.advising.targets import CONFIGURATION_UNKNOWN, PlannedLaunch, Target
 from advisor.gpus.hardware import match_device_name
+from advisor.measurement.measured_rows import read_rounds
+from advisor.measurement.row_source import RowSource, read_configuration
+from advisor.measurement.statistics import CONFIDENCE, median_interval
 from advisor.pipelines.from_rows import LAYER
-from advisor.result.schema import Configuration, Latency, Problem, result_dtype
+from advisor.result.schema import Configuration, Latency, MeasuredRounds, Problem, result_dtype
+from advisor.rows.cells import failed
 from advisor.rows.columns import CONFIG_DEFAULTS
-from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows
+from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows, parse_rows, read_rows
+from advisor.rows.types_and_origin import simulated_rows
 from advisor.system.errors import InputError, NothingMatchedError, agree, part, several
 from advisor.system.phrases import phrase
 from advisor.tables.names import row_dtypes
 from advisor.tables.routing import Routing
+
+Row = tuple[int, Configuration | None]
+"""Number of a row, from 0, and its configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredFile:
+    """Rows with latencies.
+
+    Attributes:
+        label: The file's name.
+        rows: What it holds.
+        latency: Microseconds, [rows]; NaN where there is none.
+        simulated: Which latencies are simulated, [rows].
+        failed: Which rows have none because their launch failed, [rows].
+    """
+
+    label: str
+    rows: Rows
+    latency: np.ndarray
+    simulated: np.ndarray
+    failed: np.ndarray
+
+    @property
+    def word(self) -> str:
+        """The origin of its latencies, in a word."""
+        return "simulated" if len(self.simulated) and self.simulated.all() else "measured"
+
+    def chosen(self, which: np.ndarray) -> list[Row]:
+        """The rows of a mask, with their configurations."""
+        return [(row, read_configuration(self.source(row))) for row in np.flatnonzero(which).tolist()]
+
+    def source(self, row: int) -> RowSource:
+        """A row as its cells, from 0."""
+        return RowSource(self.label, row + 1, {name: self.rows.text[name][row] for name in self.rows.header})
+
+    def median(self, chosen: Sequence[int]) -> Latency:
+        """The median latency of the chosen rows, with the least and the greatest where there are several."""
+        values = self.latency[chosen]
+        several = values.size > 1
+        return Latency(
+            us=float(np.median(values)),
+            origin="simulated" if self.simulated[chosen].any() else "measured",
+            source=f"{self.label}, {values.size} rows" if several else self.label,
+            low_us=float(values.min()) if several else None,
+            high_us=float(values.max()) if several else None,
+            coverage=1.0 if several else None,
+        )
+
+    def with_rounds(self, chosen: Sequence[int]) -> Measured:
+        """The median of the chosen rows, with their rounds; of one row it is what `advisor compare` says of the same rounds."""
+        latency, sources = self.median(chosen), [self.source(row) for row in chosen]
+        rounds = tuple(round_ for source in sources for round_ in read_rounds(source))
+        if not rounds:
+            return Measured(latency=latency)
+        if len(sources) == 1 and (interval := median_interval(rounds)) is not None:
+            latency = replace(latency, us=interval[0], low_us=interval[1], high_us=interval[2], coverage=CONFIDENCE)
+        floors = [floor for source in sources if (floor := source.number("noise_floor")) is not None]
+        return Measured(latency=latency, rounds=MeasuredRounds(rounds=rounds, noise_floor=max(floors, default=None), source=latency.source))
+
+
+def read_file(path: str | os.PathLike[str], text: str | None) -> MeasuredFile:
+    """A file of rows; `text` is what it holds, where that was read before.
+
+    Raises:
+        InputError: It cannot be read, or has no latency_us.
+    """
+    label = Path(path).name
+    rows = read_rows(path) if text is None else parse_rows(text, label, os.fspath(path))
+    latency = rows.columns.get("latency_us")
+    if latency is None:
+        raise InputError(f"{label}: no column latency_us", ", ".join(rows.header), "measured latencies", "add it")
+    wrong = np.array([failed(cell) for cell in rows.text.get("status", [""] * len(rows))], dtype=bool)
+    return MeasuredFile(label=label, rows=rows, latency=latency, simulated=simulated_rows(rows), failed=wrong)
+
+
+def coverage(label: str, measured: int, launches: int) -> str:
+    """The number of a target's launches that a file has latencies of."""
+    return f"{label}: {part(measured, launches, 'launch')} {agree(measured, 'has', 'have')} a measurement"
+
+
+def holds_simulated(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of rows has any that say they were simulated.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    return bool(simulated_rows(read_rows(path)).any())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +154,7 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
     here = _on_gpu(file.rows, target)
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
-        shares[launch.share].append(launch)
+        shares[launch.decision_id].append(launch)
     groups = [_match_group(file, group, here, target) for group in shares.values()]
     launches = {launch.id: launch for group in groups for launch in group.launches}
     measured = {name: its for group in groups for name, its in group.measured.items()}
@@ -116,34 +209,34 @@ def _match_group(file: MeasuredFile, group: Sequence[PlannedLaunch], here: np.nd
     """Match launches that share one configuration with the rows `here` [rows] of their GPU."""
     usable = here & np.isfinite(file.latency) & (file.latency > 0)
     same = {launch.id: _same_problem(file.rows, launch, target, here) for launch in group}
-    found = {launch.id: file.chosen(usable & same[launch.id]) for launch in group}
-    mine = {launch.id: _own(found[launch.id], launch) for launch in group}
+    by_launch = {launch.id: file.chosen(usable & same[launch.id]) for launch in group}
+    mine = {launch.id: _own(by_launch[launch.id], launch) for launch in group}
     chosen_from = 0
-    if not any(mine.values()) and target.table is None and (tried := _fastest(found, file.latency)) is not None:
+    if not any(mine.values()) and target.table is None and (tried := _fastest(by_launch, file.latency)) is not None:
         configuration, chosen_from = tried
         source = f"the fastest of {chosen_from} {file.word} in {file.label}" if chosen_from > 1 else f"as {file.word} in {file.label}"
         group = [replace(launch, configuration=configuration, source=source) for launch in group]
-        mine = {launch.id: [row for row, its in found[launch.id] if its == configuration] for launch in group}
+        mine = {launch.id: [row for row, its in by_launch[launch.id] if its == configuration] for launch in group}
     measured: dict[str, Measured] = {}
-    unsaid = {row for rows in found.values() for row, its in rows if its is None}
-    presumed = sum(launch.configuration is not None and not unsaid.isdisjoint(mine[launch.id]) for launch in group)
+    unspecified = {row for rows in by_launch.values() for row, its in rows if its is None}
+    presumed = sum(launch.configuration is not None and not unspecified.isdisjoint(mine[launch.id]) for launch in group)
     used, others = (np.zeros(len(file.rows), dtype=bool) for _ in range(2))
     for launch in group:
-        (used if mine[launch.id] else others)[[row for row, _ in found[launch.id]]] = True
+        (used if mine[launch.id] else others)[[row for row, _ in by_launch[launch.id]]] = True
         if mine[launch.id]:
-            measured[launch.id] = replace(file.with_rounds(mine[launch.id]), others=_others(file, found[launch.id], launch))
+            measured[launch.id] = replace(file.with_rounds(mine[launch.id]), others=_others(file, by_launch[launch.id], launch))
     lost = here & file.failed & np.logical_or.reduce(list(same.values()))
     return _Group(launches=group, measured=measured, used=used, lost=lost, others=others, chosen_from=chosen_from, presumed=presumed)
 
 
 def _of_layers(file: MeasuredFile, target: Target, here: np.ndarray) -> dict[str, np.ndarray]:
     """Rows [rows] with a latency of whole layers, by the ids of those that have some."""
-    usable, found = here & np.isfinite(file.latency) & (file.latency > 0), {}
+    usable, by_layer = here & np.isfinite(file.latency) & (file.latency > 0), {}
     for tokens, launches in layer_launches(target).items():
         rows = usable & _of_problem(file.rows, replace(launches[0].problem, op=LAYER), "", target)
         if rows.any():
-            found[layer_id(tokens)] = rows
-    return found
+            by_layer[layer_id(tokens)] = rows
+    return by_layer
 
 
 def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray, others: np.ndarray) -> NothingMatchedError:
@@ -170,17 +263,17 @@ def _nothing(file: MeasuredFile, target: Target, lost: np.ndarray, others: np.nd
     )
 
 
-def _own(found: Sequence[Row], launch: PlannedLaunch) -> list[int]:
+def _own(matching: Sequence[Row], launch: PlannedLaunch) -> list[int]:
     """The rows of the launch's problem that ran with its configuration; rows that name none count as that."""
-    return [row for row, its in found if its is None or (launch.configuration is not None and _same(its, launch))]
+    return [row for row, its in matching if its is None or (launch.configuration is not None and _same(its, launch))]
 
 
 def _same(configuration: Configuration, launch: PlannedLaunch) -> bool:
     """Whether two configurations agree in all that both name, or that stands for a known value where it is not named."""
     assert launch.configuration is not None
     unnamed, optional = _unnamed(launch), _optional(launch)
-    sides = [{**unnamed, **each.parameters} for each in (configuration, launch.configuration)]
-    options = [(each.num_warps, each.num_stages, each.num_ctas, each.maxnreg) for each in (configuration, launch.configuration)]
+    sides = [{**unnamed, **item.parameters} for item in (configuration, launch.configuration)]
+    options = [(item.num_warps, item.num_stages, item.num_ctas, item.maxnreg) for item in (configuration, launch.configuration)]
     common = sides[0].keys() & sides[1].keys()
     return (
         options[0] == options[1]
@@ -200,7 +293,7 @@ def _optional(launch: PlannedLaunch) -> frozenset[str]:
     return frozenset(name for name, value in FAMILY_PARAMETERS.get(launch.problem.family, {}).items() if value is None)
 
 
-def _others(file: MeasuredFile, found: Sequence[Row], launch: PlannedLaunch) -> tuple[tuple[Configuration, Latency], ...]:
+def _others(file: MeasuredFile, matching: Sequence[Row], launch: PlannedLaunch) -> tuple[tuple[Configuration, Latency], ...]:
     """Other configurations measured for the launch's problem; none where its own configuration is not known."""
     if launch.configuration is None:
         return ()
@@ -208,7 +301,7 @@ def _others(file: MeasuredFile, found: Sequence[Row], launch: PlannedLaunch) -> 
     unnamed = {name: value for name, value in {**today, **_unnamed(launch)}.items() if name in today and name not in _optional(launch)}
     rows: dict[str, list[int]] = defaultdict(list)
     known: dict[str, Configuration] = {}
-    for row, its in found:
+    for row, its in matching:
         if its is not None and not _same(its, launch):
             whole = replace(its, parameters={**unnamed, **its.parameters})
             known.setdefault(repr(whole), whole)
@@ -216,12 +309,12 @@ def _others(file: MeasuredFile, found: Sequence[Row], launch: PlannedLaunch) -> 
     return tuple((its, file.median(rows[key])) for key, its in known.items())
 
 
-def _fastest(found: Mapping[str, Sequence[Row]], latency: np.ndarray) -> tuple[Configuration, int] | None:
+def _fastest(by_launch: Mapping[str, Sequence[Row]], latency: np.ndarray) -> tuple[Configuration, int] | None:
     """Of the configurations that all launches of a group were measured with, the one whose medians sum to least, and how many there
     were; launches of which nothing was measured have no say. None: there is no such configuration."""
     sides: list[dict[str, list[float]]] = []
     known: dict[str, Configuration] = {}
-    for rows in found.values():
+    for rows in by_launch.values():
         times: dict[str, list[float]] = defaultdict(list)
         for row, configuration in rows:
             if configuration is not None:
@@ -239,7 +332,7 @@ def _on_gpu(rows: Rows, target: Target) -> np.ndarray:
     if "gpu" not in rows.header:
         return np.ones(len(rows), dtype=bool)
     names = np.asarray(rows.text["gpu"], dtype=object)
-    same = {name for name in set(rows.text["gpu"]) if (found := match_device_name(name)) and found.name == target.gpu.name}
+    same = {name for name in set(rows.text["gpu"]) if (gpu_name := match_device_name(name)) and gpu_name.name == target.gpu.name}
     return np.isin(names, list(same | {target.gpu.name}))
 
 
@@ -250,8 +343,8 @@ def _same_problem(rows: Rows, launch: PlannedLaunch, target: Target, here: np.nd
     since exact products and those of tf32 are different launches.
     """
     dtypes = (launch.problem.dtype,) if target.table is None else row_dtypes(launch.problem.dtype)
-    found = [_of_problem(rows, replace(launch.problem, dtype=dtype), launch.kernel, target) for dtype in dtypes]
-    return next((same for same in found if (same & here).any()), found[0])
+    candidates = [_of_problem(rows, replace(launch.problem, dtype=dtype), launch.kernel, target) for dtype in dtypes]
+    return next((same for same in candidates if (same & here).any()), candidates[0])
 
 
 def _of_problem(rows: Rows, problem: Problem, kernel: str, target: Target) -> np.ndarray:

@@ -66,15 +66,15 @@ def fused_moe_kernel(request: Request) -> Target:
                     configuration=used,
                     tokens=tokens,
                     source=f"{STACKS[stack]}'s default, as without a table",
-                    share=f"w2-M{tokens}" if apart and op == "w2" else f"M{tokens}",
-                    fixed=(SHARED,) if apart else (),
-                    sort=f"M{tokens}" if apart else None,
+                    decision_id=f"w2-M{tokens}" if apart and op == "w2" else f"M{tokens}",
+                    frozen_parameters=(SHARED,) if apart else (),
+                    row_sort_id=f"M{tokens}" if apart else None,
                 )
             )
     routing: tuple[str, ...] = (routing_assumed(request),)
     if request.routing is not None:
-        said = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
-        routing = (said,) if said else ()
+        note = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
+        routing = (note,) if note else ()
     return Target(
         title="fused_moe",
         gpu=gpu,
@@ -146,11 +146,11 @@ def _check_shape(model: models.Model, given: Mapping[str, int], request: Request
     tensor, expert = request.tensor_parallel, request.expert_parallel
     E, N = given.get("E", model.E // (expert or 1)), given.get("N", model.N // (tensor or 1))
     splits = models.candidates_of(model, E, N) if E > 0 and N > 0 else ()
-    if not any(tensor in (None, each.tensor_parallel) and expert in (None, each.expert_parallel) for each in splits):
-        said = [f"--{kind}-parallel {size}" for kind, size in (("tensor", tensor), ("expert", expert)) if size is not None]
+    if not any(tensor in (None, split.tensor_parallel) and expert in (None, split.expert_parallel) for split in splits):
+        options = [f"--{kind}-parallel {size}" for kind, size in (("tensor", tensor), ("expert", expert)) if size is not None]
         raise UsageError(
             f"no rank of {model.name} has these sizes",
-            ", ".join([f"E={E}", f"N={N}", *said]),
+            ", ".join([f"E={E}", f"N={N}", *options]),
             f"E = {model.E} / expert-parallel and N = {model.N} / tensor-parallel, both whole",
             "leave out --model, or the sizes",
         )
@@ -170,8 +170,8 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
     names = [name for name in described if kernel in (None, name)]
     if not names:
         raise UsageError(f"{file.name} describes no such kernel", kernel, "one of " + (", ".join(described) or "none at all"))
-    said = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
-    if unfit := [f"--{option.replace('_', '-')}" for option in said if getattr(request, option) is not None]:
+    unused = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
+    if unfit := [f"--{option.replace('_', '-')}" for option in unused if getattr(request, option) is not None]:
         raise UsageError(f"{', '.join(unfit)} is for fused_moe and its tables", f"{file.stem}::{names[0]}", None, "give --sizes")
     if request.gpu is None:
         raise UsageError("a kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
@@ -201,7 +201,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
             kernel=name,
             configuration=None,
             source="not given: the best of the kernel's space is shown",
-            share="-".join(map(str, chosen.values())),
+            decision_id="-".join(map(str, chosen.values())),
             tokens=chosen.get("M"),
             problem=Problem(
                 family=entry["family"],
@@ -216,7 +216,7 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
         for chosen in problems
         for op in entry["ops"]
     )
-    launches = tuple(replace(launch, untuned=_untuned(source, entry, launch.problem, gpu)) for launch in launches)
+    launches = tuple(replace(launch, default_configuration=_untuned(source, entry, launch.problem, gpu)) for launch in launches)
     others = [other for other in described if other != name] if kernel is None else []
     assumed = [f"{key}={size}" for key, size in example.items() if key not in (request.sizes or {}) and not (key == "M" and request.tokens)]
     return Target(
@@ -235,13 +235,13 @@ def closed_form_kernel(file: Path, kernel: str | None, request: Request) -> Targ
 def _untuned(source: SourceFile, entry: Mapping[str, Any], problem: Problem, gpu: GpuSpec) -> Configuration | None:
     """The configuration that the kernel's file gives without tuning; None where it names none that can be followed."""
     try:
-        found = call_function(source, entry["default"], kernel_problem(problem, gpu.compute_capability)) if "default" in entry else None
+        default = call_function(source, entry["default"], kernel_problem(problem, gpu.compute_capability)) if "default" in entry else None
     except NotLiteralError:
         return None
-    if not isinstance(found, dict) or not all(type(value) is int for value in found.values()):
+    if not isinstance(default, dict) or not all(type(value) is int for value in default.values()):
         return None
-    options = {name: found.pop(name) for name in ("num_warps", "num_stages") if name in found}
-    return Configuration(parameters=found, **options)
+    options = {name: default.pop(name) for name in ("num_warps", "num_stages") if name in default}
+    return Configuration(parameters=default, **options)
 
 
 def _space(source: SourceFile, entry: Mapping[str, Any], problems: Sequence[Problem], gpu: GpuSpec) -> ConfigurationBatch:

@@ -77,16 +77,16 @@ def _unreadable(table: Table, problems: Sequence[TableProblem]) -> tuple[str, ..
     keys = [problem.key for problem in problems]
     repeated = [key for key in table.duplicate_keys if keys.count(key) == 1]  # and nothing else is wrong with the last
     lost = [problem for key, problem in {problem.key: problem for problem in problems}.items() if key not in repeated]
-    said = []
+    reasons = []
     if repeated:
-        said.append(phrase("note.repeated_keys", table=table.name.file_name(), keys=_named(repeated)))
+        reasons.append(phrase("note.repeated_keys", table=table.name.file_name(), keys=_named(repeated)))
     if lost:
         more = "" if len(lost) == 1 else " (`advisor audit` lists the others)"
-        said.append(
+        reasons.append(
             f"{lost[0].error}{more}; the report goes by the other entries, and so does the table it offers (passed over: "
             f"{_named([problem.key for problem in lost])})"
         )
-    return tuple(said)
+    return tuple(reasons)
 
 
 def _named(keys: Sequence[str | None]) -> str:
@@ -109,13 +109,13 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         tensor_parallel=request.tensor_parallel,
         expert_parallel=request.expert_parallel,
     )
-    found = models.resolve(name, choice, assume=request.assume)
+    resolution = models.resolve(name, choice, assume=request.assume)
     unknowns, warnings = [], []
-    if found.assumption:
-        unknowns.append(found.assumption + ".")
+    if resolution.assumption:
+        unknowns.append(resolution.assumption + ".")
     if request.routing is None:
         unknowns.append(routing_assumed(request))
-    unknowns += slots_of_a_rank(found.expert_parallel or request.expert_parallel)
+    unknowns += slots_of_a_rank(resolution.expert_parallel or request.expert_parallel)
     ops = ("w2",) if name.down else GEMM_OF_LAYER
     other = sibling(table)
     if other is not None:
@@ -123,16 +123,18 @@ def fused_moe_table(table: Table, request: Request) -> Target:
     experts = name.E or 1
     if request.routing is not None:
         check_routing(request.routing, experts, "--routing")
-        if (said := crowded(request.routing, min(found.top_k, experts))) and (found.expert_parallel or request.expert_parallel or 1) == 1:
-            unknowns.append(said)
-    if found.top_k > experts:
-        unknowns.append(phrase("note.few_experts", top_k=found.top_k, experts=experts))
-    if not found.gated:
+        if (note := crowded(request.routing, min(resolution.top_k, experts))) and (
+            resolution.expert_parallel or request.expert_parallel or 1
+        ) == 1:
+            unknowns.append(note)
+    if resolution.top_k > experts:
+        unknowns.append(phrase("note.few_experts", top_k=resolution.top_k, experts=experts))
+    if not resolution.gated:
         unknowns.append(phrase("note.no_gate"))
     base = Problem(
         family="fused_moe",
         op="w13",
-        sizes={"M": 1, "E": experts, "topk": min(found.top_k, experts), "H": found.H, "N": name.N},
+        sizes={"M": 1, "E": experts, "topk": min(resolution.top_k, experts), "H": resolution.H, "N": name.N},
         dtype=request.dtype or name.operand_dtype,
         weight_dtype=name.weight_dtype,
         block_shape=name.block_shape,
@@ -158,9 +160,9 @@ def fused_moe_table(table: Table, request: Request) -> Target:
                 entry_key=chosen.key,
                 tokens=tokens,
                 source=f"table entry {chosen.key}",
-                share=f"M{tokens}",
-                fixed=(SHARED,) if apart is not None else (),
-                sort=f"M{tokens}" if apart is not None and not name.down else None,
+                decision_id=f"M{tokens}",
+                frozen_parameters=(SHARED,) if apart is not None else (),
+                row_sort_id=f"M{tokens}" if apart is not None and not name.down else None,
             )
             if apart is not None and other is not None and op == "w2":
                 key, entry = apart
@@ -173,7 +175,7 @@ def fused_moe_table(table: Table, request: Request) -> Target:
                         entry=entry,
                         entry_key=key,
                         source=f"_down table entry {key}",
-                        share=f"w2-M{tokens}",
+                        decision_id=f"w2-M{tokens}",
                         table=other,
                     )
                 )
@@ -184,11 +186,11 @@ def fused_moe_table(table: Table, request: Request) -> Target:
         gpu=gpu,
         launches=tuple(launches),
         space=problem_space(base, gpu.vendor, name.stack),
-        model=found.model,
+        model=resolution.model,
         table=table,
         stack=name.stack,
         stack_version=request.stack_version,
-        assumption=found.assumption,
+        assumption=resolution.assumption,
         unknowns=tuple(unknowns),
         warnings=tuple(warnings),
     )
@@ -230,7 +232,7 @@ def gemm_table(table: Table, request: Request) -> Target:
                 entry=chosen.configuration,
                 entry_key=chosen.key,
                 source=f"table entry {chosen.key}",
-                share=f"M{tokens}",
+                decision_id=f"M{tokens}",
             )
         )
     _some(launches, table, warnings)

@@ -71,10 +71,10 @@ class Request:
 class PlannedLaunch:
     """One launch to report on.
 
-    `share` names the decision the configuration belongs to: launches with the same `share` run with one configuration (w13 and
+    `decision_id` names the decision the configuration belongs to: launches with the same one run with one configuration (w13 and
     w2 of one table entry), so a recommendation must suit them together. `table` is the one its entry stands in, where that is not the
-    target's, and `fixed` names the parameters that another launch's entry decides or needs too: they change for all launches of one
-    `sort` together, and not at all where that is None.
+    target's, and `frozen_parameters` are those that another launch's entry decides or needs too: they change for all launches of one
+    `row_sort_id` together, and not at all where that is None.
     """
 
     id: str
@@ -82,14 +82,14 @@ class PlannedLaunch:
     problem: Problem
     configuration: Configuration | None
     source: str
-    share: str
+    decision_id: str
     tokens: int | None = None
     entry: Configuration | None = None  # as written, before clamping
     entry_key: int | None = None
     table: Table | None = None
-    fixed: tuple[str, ...] = ()
-    sort: str | None = None
-    untuned: Configuration | None = None  # what the kernel's file gives as reasonable without tuning
+    frozen_parameters: tuple[str, ...] = ()
+    row_sort_id: str | None = None
+    default_configuration: Configuration | None = None  # what the kernel's file gives as reasonable without tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

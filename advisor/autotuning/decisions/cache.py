@@ -2,8 +2,8 @@
 
 One row per configuration of a problem. A problem is a kernel (its source with dependencies), a Triton version, a GPU model and a
 tuning key. A row is claimed before it is measured, so that processes that tune the same key share the work: owner and lease are written
-beside it, and the lease is extended meanwhile (`system.owners.repeating`). A claim whose process died (seen at once on the same machine) or
-whose lease ran out may be taken over. The first decision written for a list of configurations stands for all of them.
+beside it, and the lease is extended meanwhile (`system.processes.repeating`). A claim whose process died (seen at once on the same machine)
+or whose lease ran out may be taken over. The first decision written for a list of configurations stands for all of them.
 
 A file that is damaged or cannot be written costs a warning: what can be read of it is used, and the rest happens in memory.
 """
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
 from advisor.system.errors import InputError
-from advisor.system.owners import is_alive, owner_name
+from advisor.system.processes import is_alive, owner_name
 from advisor.system.settings import read_settings
 
 FILE_NAME = "autotune.sqlite3"
@@ -38,6 +38,8 @@ FOR_CONSTANTS = " for "
 """In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
 WITH_HOOKS = " with hooks"
 """After the source of a kernel whose latencies hold what `pre_hook`, `post_hook`, `reset_to_zero` or `restore_value` take."""
+BY_NAME = "by-name"
+"""Source of imported problems: their kernel is known by name only."""
 DAMAGE = ("malformed", "not a database", "no such table", "no such column")
 """In SQLite's words for a file that is of no use."""
 _PROBLEMS = "SELECT kernel, source, triton, gpu, key, family, problem FROM problems"
@@ -67,6 +69,11 @@ class ProblemKey:
     def constants(self) -> str:
         """The constants that tell it from other problems of the same key: "HEAD_DIM=128"; empty where none do."""
         return self.source.partition(FOR_CONSTANTS)[2]
+
+
+def by_name(kernel: str, gpu: str, key: str) -> ProblemKey:
+    """The problem under which timings of a kernel known by name are kept."""
+    return ProblemKey(kernel=kernel, source=BY_NAME, triton="", gpu=gpu, key=key)
 
 
 def may_take_over(owner: str, lease_until: float, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""The decision for one key, with every configuration that was looked at."""
+"""The decision for one key, with every configuration that was looked at, and why one was left out."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from advisor.autotuning.watching import NeverEndsError, TooSlowError
+
 State = Literal["measured", "compile", "fit", "time", "output", "crash", "not-measured"]
 """compile: it does not compile. fit: the GPU cannot hold it. time: it takes too long. output: it wrote something other than the
 first configuration. crash: anything else that went wrong. not-measured: it was not run."""
+
+_STATES: dict[str, State] = {
+    "compile-error": "compile",
+    "out-of-resources": "fit",
+    "hang": "time",
+    "wrong-output": "output",
+}
 
 How = Literal["measured", "cached", "imported", "predicted", "default", "only", "off"]
 
@@ -62,3 +71,26 @@ class Decision:
         return "\n".join(lines)
 
     __str__ = explain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """`lasting`: a property of the configuration, which the cache keeps. `fatal`: nothing runs in this process any more."""
+
+    state: State
+    reason: str
+    lasting: bool
+    fatal: bool
+
+
+def left_out(error: Exception, stage: str) -> LeftOut:
+    """The reason that an exception gives for leaving a configuration out; `stage` is compile or launch."""
+    from advisor.measurement.launch import classify, is_fatal  # loads the models
+
+    failure = classify(error, "launch")
+    if isinstance(error, (TooSlowError, NeverEndsError)):
+        return LeftOut(state="time", reason=failure.message, lasting=True, fatal=isinstance(error, NeverEndsError))
+    fatal, state = is_fatal(error, failure), _STATES.get(failure.kind, "compile" if stage == "compile" else "crash")
+    # A lost context is the configuration's doing. Anything else unknown (the GPU's memory was full) may go well next time.
+    lasting = fatal or failure.kind in ("compile-error", "out-of-resources", "wrong-output")
+    return LeftOut(state=state, reason=failure.message, lasting=lasting, fatal=fatal)

@@ -10,9 +10,10 @@ from typing import Any
 
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import Scope
+from advisor.python_source.bindings import Scope, names_in
+from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 
 MOST_NAMED = 4
 """Calls that a note names."""
@@ -46,7 +47,7 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
             tests = list(_conditions(new, call))
             answers = [_answer(around, test, wanted, known) for test, wanted in tests]
             if tests and False not in answers:
-                names = sorted({each.id for test, _ in tests for each in ast.walk(test) if isinstance(each, ast.Name)} & set(around.own))
+                names = sorted(names_in(*(test for test, _ in tests)) & set(around.own))
                 texts = [ast.unparse(test)[:60] if wanted else f"not ({ast.unparse(test)[:60]})" for test, wanted in tests]
                 unless = f" where {' and '.join(texts)}" if None in answers else ""
                 asked = f" (give {', '.join(names)})" if unless and names else ""
@@ -125,7 +126,7 @@ def _functions(version: KernelVersion) -> Iterator[tuple[str, tuple[Sequence[Sco
         for scopes, call in launching.calls:
             if scopes and isinstance(scopes[0], ast.FunctionDef | ast.ClassDef):
                 inside = {id(node) for node in ast.walk(scopes[-1])}
-                others = [(name, node) for name, node in launching.source.launches if id(node) in inside and node is not call]
+                others = [(name, node) for name, node in launching.source.module_names.launches if id(node) in inside and node is not call]
                 yield getattr(scopes[-1], "name", ""), (scopes, call), others
 
 
@@ -134,7 +135,7 @@ def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Sequence[Scope],
         for scopes, _ in launching.calls:
             if scopes and isinstance(scopes[-1], ast.FunctionDef):
                 calls = (node.func for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call))
-                names = [(dotted(each) or "", each.attr if isinstance(each, ast.Attribute) else "") for each in calls]
+                names = [(dotted(each), each.attr if isinstance(each, ast.Attribute) else "") for each in calls]
                 found = (
                     name if name.startswith("torch.") else f".{method}"
                     for name, method in names
@@ -155,7 +156,7 @@ def _conditions(version: KernelVersion, call: ast.Call) -> Iterator[tuple[ast.ex
 
 def _answer(site: LaunchSite, test: ast.expr, wanted: bool, known: Mapping[str, Any]) -> bool | None:
     """Whether a condition is as wanted, for small and for large values of what is not known in it; None: that is not known."""
-    names = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)} & set(site.own)
+    names = names_in(test) & set(site.own)
     answers = set()
     for probe in PROBES:
         try:

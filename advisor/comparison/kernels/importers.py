@@ -106,7 +106,7 @@ MOST_CALLERS = 12
 
 def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
     """The files of a tree that call the functions of another which launch its kernels: those of the same package, tests aside."""
-    around = [source.module_names.scopes_around(call) for _, call in source.launches]
+    around = [source.module_names.scopes_around(call) for _, call in source.module_names.launches]
     names = {name for scopes in around for each in scopes if (name := getattr(each, "name", ""))}
     if not names:
         return ()

@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from advisor.python_source.imports import Import
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 
 MOST_NAMES = 2_000
@@ -108,7 +108,7 @@ def _dumped(tree: ast.AST) -> str:
 def _named(tree: ast.AST) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """The names in a tree, and the attributes that are asked of names, and of those: `package.module.name`."""
     nodes = list(ast.walk(tree))
-    chains = (((dotted(each) or "").partition(".")[0], each.attr) for each in nodes if isinstance(each, ast.Attribute))
+    chains = ((dotted(each).partition(".")[0], each.attr) for each in nodes if isinstance(each, ast.Attribute))
     attributes = (each for each in chains if each[0])
     return tuple(dict.fromkeys(each.id for each in nodes if isinstance(each, ast.Name))), tuple(dict.fromkeys(attributes))
 

@@ -18,7 +18,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import problem_space
-from advisor.python_source.described import kernel_problem, reader
+from advisor.python_source.described import kernel_problem
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literals import NotLiteralError
 from advisor.rendering.figures import sizes_text, types_text
@@ -64,7 +64,9 @@ def kernel_row(
     sides: list[Sequence[LaunchReport] | None] = [None, None]
     for side, best in enumerate(chosen):
         if best is not None:
-            launch = PlannedLaunch(id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, share=name)
+            launch = PlannedLaunch(
+                id=name, kernel=name, problem=problem, configuration=best.configuration, source=best.source, decision_id=name
+            )
             target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
             sides[side] = advise_target(target, predictor, command="").launches
     row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
@@ -181,7 +183,7 @@ def _first_valid(version: KernelVersion, problem: Problem, gpu: GpuSpec, order: 
     function = version.source.plain_functions.get(str(version.entry.get("valid")))
     if function is None:
         return int(order[0])
-    valid, flat = reader(version.source), kernel_problem(problem, gpu.compute_capability)
+    valid, flat = version.source.evaluator(), kernel_problem(problem, gpu.compute_capability)
     try:
         for place in order[:MOST_ASKED]:
             if valid.call(function, (version.configurations[int(place)].flat(), dict(flat))):

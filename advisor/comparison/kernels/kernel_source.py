@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import unicodedata
 import warnings
 from functools import lru_cache
 
@@ -25,6 +27,9 @@ ODD = (TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivision
 
 def mentions_triton(data: bytes | None) -> bool:
     """Whether a file can hold a kernel; cheap, before parsing."""
+    if data is not None and not (data.isascii() and b"coding" not in data):  # in the encoding that it declares, and names as NFKC has them
+        with contextlib.suppress(InputError):
+            data = unicodedata.normalize("NFKC", source_text(data, "")).encode(errors="replace")
     return data is not None and b"triton" in data and b"jit" in data
 
 

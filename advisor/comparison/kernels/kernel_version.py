@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from advisor.comparison.kernels.kernel_source import ODD
-from advisor.python_source.bindings import returns_a_value
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_sites import LaunchCall, imported_launches, launches
 from advisor.python_source.literal_values import ConfigLiteral
@@ -36,15 +35,10 @@ class KernelVersion:
     unread: bool = False  # whether it may have some all the same, in a list that cannot be read
 
 
-def launched(source: SourceFile) -> list[str]:
-    """The kernels of a file that are not the helpers of others, in it or elsewhere: what returns a value is no kernel."""
-    return [name for name, nodes in source.definitions.items() if name not in source.called and not all(map(returns_a_value, nodes))]
-
-
 def versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersion]:
     """The kernels of a file that are launched (not the helpers of others), by name."""
     literal, found = source.kernels_literal, {}
-    for name in launched(source):
+    for name in source.launchable:
         function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
         launching = (*own_launches(source, name), *elsewhere.get((source.path, name), ()))
         found[name] = _version(source, function, literal.get(name), launching)

@@ -11,10 +11,10 @@ from typing import TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
-from advisor.python_source.bindings import argument_defaults, arguments, bound_by, changed_by
+from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, changed_by
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 from advisor.result.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
@@ -53,7 +53,7 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     """What a file's launches of a kernel come down to."""
     passed: dict[str, dict[str, None]] = {}
     for scopes, call in launching.calls:
-        for name, node in _passed(function, scopes, call):
+        for name, node in _passed(function, launching.source.module_names, scopes, call):
             passed.setdefault(name, {}).setdefault(written(node))
     host: dict[str, list[str]] = {}
     for names in _host_code(function, launching, host):
@@ -69,7 +69,7 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     )
 
 
-def _passed(function: JitFunction, scopes: Sequence[ast.AST], call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
+def _passed(function: JitFunction, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
     """The options, constants and grid that a launch passes; a grid that has a name is what the function around gives that, if once."""
     names = [each.name for each in function.parameters]
     tunable = {*(each.name for each in function.parameters if each.is_constexpr), *LAUNCH_OPTIONS}
@@ -78,17 +78,8 @@ def _passed(function: JitFunction, scopes: Sequence[ast.AST], call: ast.Call) ->
     yield from ((name, value) for name, value in given if name in tunable)
     yield from ((SPREAD, k.value) for k in call.keywords if k.arg is None)
     grid = grid_of(call)
-    bindings = [
-        node
-        for scope in scopes
-        for node in ast.walk(scope)
-        if isinstance(grid, ast.Name) and isinstance(node, ast.Assign | ast.FunctionDef) and grid.id in _bound(node)
-    ]
-    yield "grid", (bindings[0].value if isinstance(bindings[0], ast.Assign) else bindings[0]) if len(bindings) == 1 else grid
-
-
-def _bound(node: ast.Assign | ast.FunctionDef) -> set[str]:
-    return {each.id for each in node.targets if isinstance(each, ast.Name)} if isinstance(node, ast.Assign) else {node.name}
+    named = graph.given(scopes, grid.id) if isinstance(grid, ast.Name) else []
+    yield "grid", named[0] if len(named) == 1 else grid
 
 
 def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
@@ -99,8 +90,10 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
         Names that this is worked out from.
     """
     outermost = _outermost(launching.source.tree)
+    graph = launching.source.module_names
     waiting = [
-        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, scopes, call)]) for scopes, call in launching.calls
+        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, graph, scopes, call)])
+        for scopes, call in launching.calls
     ]
     done: set[tuple[int, str]] = set()
     while waiting:
@@ -117,7 +110,7 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
             for caller in outermost
             if asked and caller is not around
             for each in ast.walk(caller)
-            if isinstance(each, ast.Call) and (dotted(each.func) or "").rsplit(".", 1)[-1] == around.name
+            if isinstance(each, ast.Call) and last_name(each) == around.name
         ]
         waiting += [(caller, each, _given(around, each, asked)) for caller, each in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in asked]
@@ -256,12 +249,6 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
             said = _in_words(*digests, *found)
             out.append(ChangedLaunch(old=one, new=other, said=said, names=frozenset(found[0]), code=bool(found[1]) or not found[0]))
     return out
-
-
-def difference(old: LaunchDigest, new: LaunchDigest) -> str | None:
-    """What changed in how a file launches a kernel, in words; None: nothing, or only that there are launches more or less."""
-    found = _differing(old, new)
-    return _in_words(old, new, *found) if found is not None else None
 
 
 def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[str]] | None:

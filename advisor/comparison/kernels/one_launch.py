@@ -29,11 +29,11 @@ from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
-    arguments_passed,
     grid_as_written,
     handed_on,
     launches,
     names_around_launches,
+    passed_by_launches,
     passed_elements,
     split_grid,
 )
@@ -314,7 +314,7 @@ def _sites(version: KernelVersion) -> Iterator[LaunchSite]:
 def _passed(version: KernelVersion) -> set[str]:
     """What launches of a version pass, by name."""
     calls = [(each.source, *site) for each in version.launching for site in each.calls]
-    return arguments_passed(version.source, version.function.name, calls) if calls else set()
+    return set(passed_by_launches(version.source, version.function.name, calls)) if calls else set()
 
 
 def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool) -> KernelLaunch:

@@ -227,7 +227,7 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
     if not all(sides) or sorted(sides[0].values()) == sorted(sides[1].values()):
         return ""
     texts = [" ".join(f"{name}={size}" for name, size in side.items()) for side in sides]
-    return f"typical sizes are {texts[0]} in the base and {texts[1]} in the head, and whether that is one problem is not known"
+    return f"typical sizes are {texts[0]} in the base and {texts[1]} in the head, which may be different problems"
 
 
 def _why_refused(attempt: Attempt) -> str:
@@ -322,7 +322,7 @@ def _compile(
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {pair[1].refused or pair[0].refused}")
     if machine_code(base) == machine_code(head) and change.lines and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
-        notes.append(f"{UNSEEN} (line {lines}): nothing is said of it.")
+        notes.append(f"{UNSEEN} (line {lines}): it is not compared.")
     return base, head, notes
 
 

@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.advising.kernel_reports import compiled_report
+from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
 from advisor.comparison.static import static_row
 from advisor.compiled.compiler.kernel import IrError
-from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
@@ -29,7 +29,7 @@ from advisor.result.comparison_schema import StaticRow, StaticVerdict
 
 WITHOUT_GRID = 16
 """Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
-NOT_THE_SAME = "the two do not do the same work"
+NOT_THE_SAME = "the two sides compute different things"
 STORED_ALIKE = 0.05
 """By how much of it the bytes that two launches store may differ, if they are to be the same work: rounding up of masks and tails."""
 MOST_NAMED = 4
@@ -99,7 +99,7 @@ def time_verdict(
     alike = alike and (base.launch.grid is not None or base.grid_text == head.grid_text)
     reports = [reports[1], reports[1]] if alike else reports  # what the IR tells of lines and places makes no difference then
     sizes = {**base.sizes, **head.sizes}
-    grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "not known" for grid in grids))
+    grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "unknown" for grid in grids))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     label = f"grid {grid}" + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)

@@ -10,7 +10,7 @@ from typing import Any
 
 from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ class GitEntry:
 def _run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     """What git prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    environment |= {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}  # the second for those before 2.39.4, which know no first
     try:
         done = subprocess.run(
             ["git", *_SAFE, "-C", str(folder), *arguments],
@@ -77,9 +78,18 @@ def repository(folder: Path) -> Path | None:
     That is `folder` itself, from which git finds the rest: `safe.directory` lists working trees, and does not cover their `.git`.
 
     Raises:
-        InputError: There is one, but git refuses it; the message is git's.
+        InputError: There is one, but git refuses it; the message is git's. Or it is made of another one's files.
         UsageError: There is no git.
     """
+    bare, here = None, folder.resolve()
+    for place in (here, *here.parents):
+        if os.path.lexists(place / ".git"):
+            if bare is not None:
+                limit, remedy = "a folder that is no repository itself", "take the files `HEAD`, `objects` and `commondir` out of it"
+                raise InputError(f"{bare}: git would read this folder of the repository as one of its own", None, limit, remedy)
+            break
+        if os.path.lexists(place / "HEAD") and any(os.path.lexists(place / name) for name in ("objects", "commondir")):
+            bare = place if ".git" not in place.parts else None  # what is called so is git's own: no commit can hold it
     try:
         _run(folder, "rev-parse", "--git-dir")
     except InputError as error:
@@ -153,6 +163,8 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
             continue
         mode, _, identity, size = head.decode("ascii").split()
         path = raw.decode("utf-8", "surrogateescape")
+        if path in found:  # which of them is checked out is git's to say
+            raise InputError("a tree of the repository is damaged", f"two files by the name of {path}", None, "see `git fsck`")
         found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
     return found
 

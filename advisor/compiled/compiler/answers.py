@@ -107,7 +107,7 @@ def _failure(text: bytes, who: str) -> dict[str, Any] | None:
     if said is None or said.keys() != {"error", "kind"} or not isinstance(said["error"], str) or said["kind"] not in KINDS[who]:
         return None
     if said["kind"] == "interfered":
-        return _failed("interfered", f"{INTERFERED} ({said['error']})")
+        return _failed("interfered", f"{INTERFERED} ({quoted(said['error'])})")
     return _failed(said["kind"], quoted(said["error"]))
 
 

@@ -23,7 +23,7 @@ from advisor.gpus.hardware import list_gpus
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import parse_source
 from advisor.system import triton_install
-from advisor.system.errors import MissingDependencyError, NoRoomError, UsageError
+from advisor.system.errors import MissingDependencyError, NoSandboxError, UsageError
 from advisor.system.settings import read_settings
 
 MAX_BYTES = 64_000_000
@@ -109,7 +109,7 @@ def compile_kernels(
 
     Raises:
         MissingDependencyError: triton is not installed.
-        NoRoomError: A wall that stood (`pool.is_sealed`) does not stand any more.
+        NoSandboxError: A wall that stood (`pool.is_sealed`) does not stand any more.
     """
     triton = version()
     answers: list[CompiledKernel | CompileError | None] = [None] * len(requests)
@@ -134,7 +134,9 @@ def compile_kernels(
         if answer.get("kind") == "missing":
             raise MissingDependencyError("compiling a kernel needs triton, which cannot be imported", answer["error"])
         if answer.get("kind") == "walls":
-            raise NoRoomError("a wall does not stand as a kernel is to be compiled", answer["error"], None, "see `advisor doctor`")
+            raise NoSandboxError(
+                "a layer of the sandbox does not work, so no kernel is compiled", answer["error"], None, "see `advisor doctor`"
+            )
         answers[i] = _answer(requests[i], answer)
         finished += 1
         if progress is not None:

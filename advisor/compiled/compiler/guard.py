@@ -3,7 +3,7 @@
 Triton looks up, and calls, what the tree of a kernel names, and runs constexpr functions. What a tree may contain at all is said by
 `advisor.python_source.language`. Here two looks are taken at what names turn out to be: `check_chains` at those that a module starts from,
 before anything is compiled, and `watch` (of kernels) and `held` (of constexpr functions) at each attribute, call and operator, wherever it
-came from. What is not on the list is refused in words. A list can be outwitted; then the room holds (`advisor.system.room`).
+came from. What is not on the list is refused in words. A list can be outwitted; then the room holds (`advisor.system.sandbox`).
 """
 
 from __future__ import annotations
@@ -277,17 +277,11 @@ def check_attribute(owner: Any, name: str, value: Any) -> None:
     elif isinstance(owner, type):
         if name not in getattr(owner, "__members__", ()) and not (hasattr(value, "__members__") and is_plain(value)):  # dtype.SIGNEDNESS
             raise RefusedError(name)
-    elif (
-        name.startswith("_")
-        or not type(owner).__module__.startswith(LANGUAGE)
-        or not (
-            DATA.fullmatch(name)
-            or name in (getattr(getattr(owner, "type", None), "fields", None) or ())
-            or is_marked(value)
-            or ASKED.fullmatch(name)
-        )
-    ):
-        raise RefusedError(name)
+    else:
+        fields = getattr(getattr(owner, "type", None), "fields", None) or ()
+        known = DATA.fullmatch(name) or ASKED.fullmatch(name) or name in fields or is_marked(value)
+        if not known or name.startswith("_") or not type(owner).__module__.startswith(LANGUAGE):
+            raise RefusedError(name)
 
 
 def check_call(function: Any, written: str, keywords: Iterable[Any] = ()) -> None:

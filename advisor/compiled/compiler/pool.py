@@ -20,7 +20,7 @@ from typing import Any
 
 from advisor.compiled.compiler.answers import read_answer
 from advisor.python_source import language
-from advisor.system import room, triton_install
+from advisor.system import sandbox, triton_install
 from advisor.system.settings import COMPILE_LIMIT_S, read_settings
 from advisor.system.triton_install import interpreter
 
@@ -120,11 +120,11 @@ class Worker:
         self.lock = _locked(Path(self.folder, MAKING), os.O_CREAT)
         Path(self.folder, MAKING).rename(Path(self.folder, LOCK))  # there only while it is held: nobody takes it before this worker does
         Path(self.folder).chmod(0o711)  # the user that root becomes must get through to its own
-        environment = room.passed(os.environ, self.folder)
+        environment = sandbox.passed(os.environ, self.folder)
         # Fusion as Triton 3.9 does it by default; said so, it does not warn.
         environment.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
         environment["TRITON_INTERPRET"] = "0"
-        places = {"room": room.__file__, "language": language.__file__}
+        places = {"sandbox": sandbox.__file__, "language": language.__file__}
         given = {"parent": os.getpid(), "folder": self.folder, "places": places, "triton": _triton_place()}
         self.process = subprocess.Popen(
             # Isolated, from "/": what it imports before the walls stand comes from Python and from what is installed for it.
@@ -148,7 +148,7 @@ class Worker:
                     stream.close() if stream else None
         if self.folder is not None:
             with contextlib.suppress(OSError):
-                room.remove_folder(self.folder)
+                sandbox.remove_folder(self.folder)
             os.close(self.lock)
             self.folder = None
 
@@ -171,7 +171,7 @@ def remove_abandoned() -> None:
             except FileNotFoundError:  # it is just being made, or was half removed
                 if time.time() - about.st_mtime < HALF_MADE_S:
                     continue
-            room.remove_folder(str(each))
+            sandbox.remove_folder(str(each))
 
 
 def _locked(path: Path, create: int = 0) -> int:
@@ -265,7 +265,7 @@ class Pool:
 
 @functools.cache
 def walls() -> dict[str, str]:
-    """What each wall of the room that kernels are compiled in lacks on this machine (`room.WALLS`), "" where it stands.
+    """What each wall of the room that kernels are compiled in lacks on this machine (`sandbox.WALLS`), "" where it stands.
 
     A worker builds them, and then tries what they are to stop.
     """
@@ -274,18 +274,18 @@ def walls() -> dict[str, str]:
         answer = worker.ask({"walls": True}, COMPILE_LIMIT_S)
     finally:
         worker.close()
-    return answer["walls"] if "walls" in answer else dict.fromkeys(room.WALLS, str(answer["error"]))
+    return answer["walls"] if "walls" in answer else dict.fromkeys(sandbox.WALLS, str(answer["error"]))
 
 
-def room_lacks() -> str:
+def sandbox_lacks() -> str:
     """Why it is not safe to compile a stranger's kernel here: the walls that do not stand, each with its reason; "": it is safe."""
     return "; ".join(f"{name}: {lacks}" for name, lacks in walls().items() if lacks)
 
 
 def is_sealed() -> bool:
-    """Whether a request is to be refused where a wall does not stand as it is answered: this process has asked (`room_lacks`), and was told
+    """Whether a request is refused where a layer does not work as it is answered: this process has asked (`sandbox_lacks`), and was told
     that all stand."""
-    return walls.cache_info().currsize > 0 and not room_lacks()
+    return walls.cache_info().currsize > 0 and not sandbox_lacks()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The process that compiles. Needs triton and the standard library only, so that any interpreter that has triton can run it.
 
-It runs nothing of a request itself. Each is answered by two processes that end with it, each in a room of its own (`advisor.system.room`):
+It runs nothing of a request itself. Each is answered by two processes that end with it, each in its own sandbox (`advisor.system.sandbox`):
 
 - the reader makes Triton's IR of the source (`frontend`). It writes no file and starts no process, and holds no descriptor but of the pipe
   that takes its IR, or why there is none;
@@ -37,8 +37,10 @@ PATIENCE_S = 10.0
 MOST_ANSWERED_BYTES = 64_000_000
 MOST_DISK_BYTES = 1_000_000_000
 """Of all files of one compilation together."""
+MOST_FOLDERS = 3
+"""One within another, in the folder of a compilation."""
 MOST_MEMORY_BYTES = 12 << 30
-"""Of all processes of one compilation together, where a request does not say: the limit of one process (`room.MEMORY_BYTES`) is of what it
+"""Of all processes of one compilation, where a request does not say: the limit of one process (`sandbox.MEMORY_BYTES`) is of what it
 may address, and so many would each have as much."""
 IR, REWRITTEN_IR, FAILED = b"I", b"R", b"E"
 """What a reader's text begins with: IR follows; IR follows, of which block pointers were made pointers; JSON follows, of what failed."""
@@ -136,7 +138,7 @@ def end_with(parent: int, folder: str) -> None:
         while os.getppid() == starter and is_running(parent):
             time.sleep(PARENT_CHECK_S)
         with contextlib.suppress(OSError):
-            beside("room").remove_folder(folder)
+            beside("sandbox").remove_folder(folder)
         os.killpg(0, signal.SIGKILL)  # the pool started a group for this process
 
     threading.Thread(target=watch, daemon=True).start()
@@ -158,7 +160,7 @@ def main() -> None:
     folder = given["folder"]
     if given["triton"]:  # not installed for this Python: where it is imported from
         sys.path.append(given["triton"])
-    room = beside("room")
+    sandbox = beside("sandbox")
     end_with(given["parent"], folder)
     answers = os.dup(1)
     quiet = os.open(os.devnull, os.O_RDWR)
@@ -167,7 +169,7 @@ def main() -> None:
         os.dup2(quiet, 2)
     triton = warm_up()
     adopt_orphans()
-    walls = room.Room([str(Path(str(triton.__file__)).resolve().parent)] if triton else [])
+    walls = sandbox.Sandbox([str(Path(str(triton.__file__)).resolve().parent)] if triton else [])
     for count, line in enumerate(sys.stdin):
         request = json.loads(line)
         own = f"{folder}/{count}"  # a new one for each: what cannot be removed, nobody after it finds
@@ -175,7 +177,7 @@ def main() -> None:
         is_left = False
         if os.path.lexists(own):
             try:
-                room.remove_folder(own)
+                sandbox.remove_folder(own)
             except OSError:
                 is_left = True
         head |= {"id": request.get("id"), "triton": getattr(triton, "__version__", None), "bytes": len(text)}
@@ -187,7 +189,7 @@ def main() -> None:
 def answered(walls: Any, request: dict[str, Any], folder: str, is_there: bool) -> tuple[dict[str, Any], bytes]:
     """What this process says of a request, and the text of the last process that answered it."""
     seconds = request.get("seconds", TOOL_TIMEOUT_S)
-    room = beside("room")
+    sandbox = beside("sandbox")
 
     def make_folder() -> None:
         os.mkdir(folder, 0o700)  # noqa: PTH102
@@ -204,9 +206,9 @@ def answered(walls: Any, request: dict[str, Any], folder: str, is_there: bool) -
         for who, enter in (("reader", read), ("compiler", compile_)):
             if enter is compile_:
                 make_folder()
-            head, text = in_a_process(enter, lambda: json.dumps(room.probe()).encode(), False, None)
+            head, text = in_a_process(enter, lambda: json.dumps(sandbox.probe()).encode(), False, None)
             reached = json.loads(text) if text.startswith(b"{") else {}
-            for wall in room.WALLS:
+            for wall in sandbox.WALLS:
                 lacks = head["lacks"].get(wall, "nothing is known of it") or reached.get(wall, "nothing is known of it")
                 found[wall] = found.get(wall) or (f"{lacks} ({who})" if lacks else "")
         return {"from": "walls", "lacks": found, "code": 0}, b""
@@ -320,15 +322,16 @@ def memory_bytes() -> int:
 
 
 def disk_bytes(folder: str) -> int:
-    """What the files below a folder take on its disk; those three folders deep, where Triton and its tools write none deeper."""
+    """What the files below a folder take on its disk; more than they may where a folder lies deeper than Triton and its tools make any."""
     total, waiting = 0, [(folder, 0)]
     while waiting:
         place, depth = waiting.pop()
+        if depth > MOST_FOLDERS:
+            return MOST_DISK_BYTES + 1
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting += [(entry.path, depth + 1)] if depth < 3 else []
+                    waiting += [(entry.path, depth + 1)] if entry.is_dir(follow_symlinks=False) else []
                     total += 512 * entry.stat(follow_symlinks=False).st_blocks
     return total
 

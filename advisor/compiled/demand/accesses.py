@@ -67,14 +67,14 @@ def unused_sector_bytes(accesses: Sequence[AccessDemand]) -> list[float]:
     for access in apart:
         if access.kind == "load":
             near.setdefault((access.argument, access.loop), []).append(access)
-    shares = {id(each): share for group in near.values() for share in [_shared(group)] for each in group}
+    shares = {id(item): share for group in near.values() for share in [_shared(group)] for item in group}
     ratios = {id(a): a.sector_ratio * shares.get(id(a), 1.0) for a in apart}
     return [a.requested_bytes * (ratio - 1) if (ratio := ratios.get(id(a), 1.0)) >= CONSIDERABLE else 0.0 for a in accesses]
 
 
 def _shared(loads: Sequence[AccessDemand]) -> float:
     """What some loads together touch of sectors over what each of them does; 1 where that is not known."""
-    touched = [[widened(each) for each in access.touched] for access in loads]
+    touched = [[widened(item) for item in access.touched] for access in loads]
     if len(loads) == 1 or not all(touched):
         return 1.0
     return distinct_bytes(itertools.chain.from_iterable(touched)) / sum(map(distinct_bytes, touched))
@@ -83,10 +83,10 @@ def _shared(loads: Sequence[AccessDemand]) -> float:
 def widened(lattice: Lattice) -> Lattice:
     """The bytes of a lattice with those up to a sector from each: at least what is fetched for them, wherever sectors begin."""
     run = next((count for step, count in lattice.steps if step == 1), 1)
-    rest = [each for each in lattice.steps if each[0] != 1]
-    found = Lattice(lattice.offset, [(1, max(run, SECTOR_BYTES)), *rest], list(lattice.listed))
-    found.close()
-    return found
+    rest = [item for item in lattice.steps if item[0] != 1]
+    whole = Lattice(lattice.offset, [(1, max(run, SECTOR_BYTES)), *rest], list(lattice.listed))
+    whole.close()
+    return whole
 
 
 Layout = tuple[tuple[Value, ...], tuple[Value, ...]]
@@ -107,7 +107,7 @@ def descriptor_parts(arguments: Sequence[str], kinds: Sequence[str], shapes: Map
         kinds: Their types.
         shapes: Of the tensors of descriptors, by the kernel's own name.
     """
-    found: dict[str, int | bool] = {}
+    parts: dict[str, int | bool] = {}
     for place, (name, kind) in enumerate(zip(arguments, kinds, strict=True)):
         shape = shapes.get(name[1:])
         if shape is None or not kind.startswith(("!tt.ptr", "!tt.tensordesc")):
@@ -117,9 +117,9 @@ def descriptor_parts(arguments: Sequence[str], kinds: Sequence[str], shapes: Map
         for part, text in zip(arguments[place + 1 :], kinds[place + 1 :], strict=True):
             if not numbers:
                 break
-            found[part[1:]] = False if text == "i1" else numbers[0]
+            parts[part[1:]] = False if text == "i1" else numbers[0]
             numbers = numbers if text == "i1" else numbers[1:]
-    return found
+    return parts
 
 
 def block_addresses(
@@ -136,7 +136,7 @@ def block_addresses(
     Returns:
         Addresses and lanes; None where something of it is not known.
     """
-    block = next((found.group(1) for kind in op.types if (found := _SHAPE.search(kind.text))), "")
+    block = next((match.group(1) for kind in op.types if (match := _SHAPE.search(kind.text))), "")
     shape = tuple(int(n) for n in block.split("x")[:-1])
     layout = descriptor.layout or _row_major(tensor)
     if layout is None or op.name not in _BLOCKS:
@@ -222,14 +222,14 @@ class Request:
         return self.pointer.reasons.union(*(start.reasons for start in self.starts))
 
 
-def request(op: Operation, environment: Environment, shapes: Mapping[str, tuple[int, ...]], found: Execution) -> Request:
-    """What a memory operation asks for. What of it is not known is named in `found`.
+def request(op: Operation, environment: Environment, shapes: Mapping[str, tuple[int, ...]], execution: Execution) -> Request:
+    """What a memory operation asks for. What of it is not known is named in `execution`.
 
     Args:
         op: The operation.
         environment: Of the function that it stands in.
         shapes: Of the tensors behind descriptors that the launch makes, by argument.
-        found: Takes what is not known.
+        execution: Takes what is not known.
     """
     operands = environment.values(address_operands(op))
     pointer, others = operands[0], operands[1:]
@@ -238,13 +238,13 @@ def request(op: Operation, environment: Environment, shapes: Mapping[str, tuple[
         tensor = shapes.get(pointer.base or "")
         block = block_addresses(op, pointer, others, tensor)
         if block is None:
-            elements, reasons = block_elements(op, pointer, others, tensor, found.programs)
-            found.assume(reasons, "a block", op, "the prediction takes it for full, the bound for empty")
+            elements, reasons = block_elements(op, pointer, others, tensor, execution.programs)
+            execution.assume(reasons, "a block", op, "the prediction takes it for full, the bound for empty")
             return Request(pointer=pointer, mask=None, shape=_shape(op), masked=True, certain=False, block=elements, starts=tuple(others))
         return Request(pointer=block[0], mask=block[1], shape=block[0].shape, masked=True, certain=certain)
     mask = others[0] if others else None
     if mask is not None and not mask.known:
-        found.assume(mask.reasons, "a mask", op, "the prediction takes all its lanes for active, the bound none")
+        execution.assume(mask.reasons, "a mask", op, "the prediction takes all its lanes for active, the bound none")
         certain = False
     return Request(pointer=pointer, mask=mask, shape=_shape(op), masked=mask is not None, certain=certain)
 
@@ -271,40 +271,40 @@ class AccessCounter:
     remembered: Remembered
     places: PlaceRecorder
 
-    def count(self, op: Operation, asked: Request, running: Running, found: Execution) -> None:
+    def count(self, op: Operation, requested: Request, running: Running, execution: Execution) -> None:
         """Add one execution to what was found of an operation.
 
         What it does where it is only assumed to run, under a mask that is not known, or at an address that hangs on something assumed,
         is no more than assumed; where its address is not known, it still touches something.
         """
-        issued, distinct = self._lanes(asked, found.programs)
-        for assumed, some in running.parts() if asked.certain else [(True, running)]:
+        issued, distinct = self._lanes(requested, execution.programs)
+        for assumed, some in running.parts() if requested.certain else [(True, running)]:
             part = (id(op), assumed)
-            access = _access_of(part, op, asked, found)
+            access = _access_of(part, op, requested, execution)
             counts = some.counts
             access.executions += counts
             access.lanes += counts * issued
             access.distinct += counts * distinct
-            if access.base != asked.pointer.base:
+            if access.base != requested.pointer.base:
                 access.base = None
-            if asked.unlocated:
+            if requested.unlocated:
                 access.unknown_extent = access.unlocated = True
-                access.unlocated_for |= asked.unlocated_for
+                access.unlocated_for |= requested.unlocated_for
             else:  # a mask that binds nowhere is left out
-                binding = None if (issued == math.prod(asked.shape)).all() else asked.mask
-                _reach(access, asked.pointer, binding, some.active)
-                self.places.record(asked.pointer, binding, some, found.places.setdefault(part, {}))
+                binding = None if (issued == math.prod(requested.shape)).all() else requested.mask
+                _reach(access, requested.pointer, binding, some.active)
+                self.places.record(requested.pointer, binding, some, execution.places.setdefault(part, {}))
             if access.contiguous is None and "descriptor" not in op.name:  # the copy engine fetches a block, not threads their lanes
-                access.contiguous = contiguous(asked.pointer, asked.shape)
+                access.contiguous = contiguous(requested.pointer, requested.shape)
                 size = max(round(element_bytes(access_element(op))), 1)
                 if access.contiguous is not None and access.contiguous * size < SECTOR_BYTES:
-                    access.sector_ratio = sector_ratio(asked.pointer, size)
+                    access.sector_ratio = sector_ratio(requested.pointer, size)
 
-    def _lanes(self, asked: Request, programs: int) -> tuple[Count, Count]:
+    def _lanes(self, requested: Request, programs: int) -> tuple[Count, Count]:
         """Lanes that are active, per program, and distinct addresses of them."""
-        if asked.block is not None:
-            return asked.block, asked.block
-        pointer, mask, shape, factors = asked.pointer, asked.mask, asked.shape, values.factors(asked.mask)
+        if requested.block is not None:
+            return requested.block, requested.block
+        pointer, mask, shape, factors = requested.pointer, requested.mask, requested.shape, values.factors(requested.mask)
         issued = self.remembered.recall(("lanes", shape), lambda: values.lanes(mask, shape, programs), factors)
         if not pointer.known:
             return issued, issued
@@ -314,12 +314,12 @@ class AccessCounter:
         return issued, np.minimum(distinct, issued)
 
 
-def _access_of(part: Part, op: Operation, asked: Request, found: Execution) -> Access:
+def _access_of(part: Part, op: Operation, requested: Request, execution: Execution) -> Access:
     """What was found of an operation so far; nothing at first."""
-    if part not in found.accesses:
-        zero = np.zeros(found.programs)
-        found.accesses[part] = Access(op, zero.copy(), zero.copy(), zero.copy(), asked.pointer.base, masked=asked.masked)
-    return found.accesses[part]
+    if part not in execution.accesses:
+        zero = np.zeros(execution.programs)
+        execution.accesses[part] = Access(op, zero.copy(), zero.copy(), zero.copy(), requested.pointer.base, masked=requested.masked)
+    return execution.accesses[part]
 
 
 def _reach(access: Access, pointer: Value, mask: Value | None, active: Active) -> None:

@@ -108,8 +108,8 @@ class CodeFacts:
 
 def read_facts(compiled: CompiledKernel) -> CodeFacts:
     """Everything the machine code and the TTGIR say."""
-    own = set(compiled.origins)
-    code, labels, targets = instructions(compiled.sass, own)
+    own_files = set(compiled.origins)
+    code, labels, targets = instructions(compiled.sass, own_files)
     mix = Counter(i.kind for i in code)
     loops = code_loops(code, labels, targets)
     asynchronous = sum(i.opcode.split(".")[0] in ASYNC for i in code)
@@ -121,7 +121,7 @@ def read_facts(compiled: CompiledKernel) -> CodeFacts:
         loops=loops,
         matrix_instruction=matrix_instruction(compiled),
         async_copies=asynchronous,
-        widths=access_widths(compiled.ptx, own),
+        widths=access_widths(compiled.ptx, own_files),
         conversions_in_loop=tuple(conversions(compiled)),
         code=code,
     )
@@ -132,13 +132,13 @@ def matrix_instruction(compiled: CompiledKernel) -> str | None:
     for text, name in (("tcgen05.mma", "tcgen05"), ("wgmma.mma_async", "wgmma"), ("mma.sync", "mma")):
         if text in compiled.ptx:
             return name
-    found = _AMD_MATRIX.search(compiled.amdgcn)
-    return found[1] if found is not None else None
+    match = _AMD_MATRIX.search(compiled.amdgcn)
+    return match[1] if match is not None else None
 
 
-def instructions(sass: str, own: set[str]) -> tuple[tuple[Instruction, ...], dict[str, int], dict[int, str]]:
+def instructions(sass: str, own_files: set[str]) -> tuple[tuple[Instruction, ...], dict[str, int], dict[int, str]]:
     """Instructions, the address of each label, and the label each branch goes to."""
-    found: list[Instruction] = []
+    parsed: list[Instruction] = []
     labels: dict[str, int] = {}
     targets: dict[int, str] = {}
     waiting: list[str] = []
@@ -148,9 +148,9 @@ def instructions(sass: str, own: set[str]) -> tuple[tuple[Instruction, ...], dic
     for text in sass.splitlines():
         if match := _LINE.match(text):
             # Inlined code has one line per frame, innermost first: the first frame in the author's files counts.
-            if not frames_open or file is None or file.rsplit("/", 1)[-1] not in own:
+            if not frames_open or file is None or file.rsplit("/", 1)[-1] not in own_files:
                 file, line = match.group(1), int(match.group(2))
-                if match.group(3) and file.rsplit("/", 1)[-1] not in own:
+                if match.group(3) and file.rsplit("/", 1)[-1] not in own_files:
                     file, line = match.group(3), int(match.group(4))
             frames_open = True
             continue
@@ -167,8 +167,8 @@ def instructions(sass: str, own: set[str]) -> tuple[tuple[Instruction, ...], dic
         waiting.clear()
         if target := _TARGET.search(match.group(3)):
             targets[address] = target.group(1)
-        found.append(Instruction(address=address, opcode=opcode, kind=classify(opcode.split(".")[0]), file=file, line=line))
-    return tuple(found), labels, targets
+        parsed.append(Instruction(address=address, opcode=opcode, kind=classify(opcode.split(".")[0]), file=file, line=line))
+    return tuple(parsed), labels, targets
 
 
 def code_loops(code: tuple[Instruction, ...], labels: Mapping[str, int], targets: Mapping[int, str]) -> tuple[CodeLoop, ...]:
@@ -179,13 +179,13 @@ def code_loops(code: tuple[Instruction, ...], labels: Mapping[str, int], targets
         start = labels.get(label)
         if start is not None and start < address and by_address[address].opcode.startswith("BRA"):
             spans[start] = max(spans.get(start, 0), address)
-    found = []
+    loops = []
     for start, end in sorted(spans.items()):
         inner = [(a, b) for a, b in spans.items() if (a, b) != (start, end) and start <= a and b <= end]
         body = [i for i in code if start <= i.address <= end and not any(a <= i.address <= b for a, b in inner)]
         depth = 1 + sum(a <= start and end <= b and (a, b) != (start, end) for a, b in spans.items())
         lines = [i.line for i in body if i.line is not None]
-        found.append(
+        loops.append(
             CodeLoop(
                 first_line=min(lines) if lines else None,
                 depth=depth,
@@ -197,7 +197,7 @@ def code_loops(code: tuple[Instruction, ...], labels: Mapping[str, int], targets
                 innermost=not inner,
             )
         )
-    return tuple(found)
+    return tuple(loops)
 
 
 def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str, float]]:
@@ -209,7 +209,7 @@ def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str, float]]
     except InputError:
         return []
     loops = module.loops_around()
-    found: list[tuple[int | None, str, float]] = []
+    converted: list[tuple[int | None, str, float]] = []
     for operation in module.kernel.walk():
         if operation.name == "ttg.convert_layout" and loops.get(id(operation)) and len(operation.types) >= 2:
             before, after = operation.types[0], operation.types[-1]
@@ -217,8 +217,8 @@ def conversions(compiled: CompiledKernel) -> list[tuple[int | None, str, float]]
                 continue  # stays in registers
             if before.elements >= 1024:
                 line = operation.location.line if operation.location else None
-                found.append((line, f"{before.text} -> {after.text}", before.elements * element_bytes(before.element)))
-    return found
+                converted.append((line, f"{before.text} -> {after.text}", before.elements * element_bytes(before.element)))
+    return converted
 
 
 def main_loop(facts: CodeFacts) -> CodeLoop | None:
@@ -238,15 +238,15 @@ _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[\w:]+)*)")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^\[]*\[[^\]]*\],\s*\[[^\]]*\],\s*(0x[0-9a-fA-F]{1,9}|\d{1,9})")
 
 
-def access_widths(ptx: str, own: set[str]) -> dict[tuple[str, int], tuple[int, ...]]:
+def access_widths(ptx: str, own_files: set[str]) -> dict[tuple[str, int], tuple[int, ...]]:
     """(load | store, line) -> bytes per thread of each access there, copies to shared memory among the loads.
 
     Args:
         ptx: Text of the module.
-        own: Names of the author's files; accesses of other files count where they were inlined.
+        own_files: Names of the author's files; accesses of other files count where they were inlined.
     """
     files = {int(m[1]): m[2].rsplit("/", 1)[-1] for text in ptx.splitlines() if (m := _FILE.match(text))}
-    found: dict[tuple[str, int], list[int]] = {}
+    by_line: dict[tuple[str, int], list[int]] = {}
     current: int | None = None
     held: int | None = None  # line of the inline assembly that is being read
     inside = started = False
@@ -256,21 +256,21 @@ def access_widths(ptx: str, own: set[str]) -> dict[tuple[str, int], tuple[int, .
                 current = held
             inside, started, held = "begin" in text, False, current
         elif match := _LOC.match(text):
-            current = _own_line(match, files, own)
+            current = _own_line(match, files, own_files)
             if not started:  # what comes after its first instruction is the count
                 held = current
         elif text.strip():
             started = inside
             line = held if inside else current
             if (access := _access(text)) is not None and line is not None:
-                found.setdefault((access[0], line), []).append(access[1])
-    return {place: tuple(widths) for place, widths in found.items()}
+                by_line.setdefault((access[0], line), []).append(access[1])
+    return {place: tuple(widths) for place, widths in by_line.items()}
 
 
-def _own_line(match: re.Match[str], files: dict[int, str], own: set[str]) -> int | None:
+def _own_line(match: re.Match[str], files: dict[int, str], own_files: set[str]) -> int | None:
     """The author's line that a `.loc` speaks of; None: it is of another file."""
     for file, line in ((match[1], match[2]), (match[3], match[4])):
-        if file is not None and files.get(int(file)) in own:
+        if file is not None and files.get(int(file)) in own_files:
             return int(line)
     return None
 
@@ -283,6 +283,6 @@ def _access(text: str) -> tuple[str, int] | None:
     if match is None:
         return None
     parts = match[2].split(".")
-    bits = next((int(found[1]) for part in reversed(parts) if (found := re.fullmatch(r"[busf](\d{1,3})", part))), None)
+    bits = next((int(width[1]) for part in reversed(parts) if (width := re.fullmatch(r"[busf](\d{1,3})", part))), None)
     words = next((int(part[1:]) for part in parts if re.fullmatch(r"v\d", part)), 1)
     return None if bits is None else ("load" if match[1] == "ld" else "store", words * bits // 8)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from advisor.compiled.demand.accesses import access_element
 from advisor.compiled.demand.costs import SCALAR_COSTS, Cost, absorbed, cost, element_bytes, staged_shares
-from advisor.compiled.ir.divisors import Divisor
+from advisor.compiled.ir.arithmetic import Divisor
 from advisor.compiled.ir.execution import Access, Execution, LoopCount
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.places import Family, families

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from advisor.compiled.ir.divisors import INTEGER, Divisor
+from advisor.compiled.ir.arithmetic import INTEGER, Divisor
 from advisor.compiled.ir.ir import Operation, Type
 from advisor.gpus.hardware import FP16_ACCUMULATOR
 
@@ -39,8 +39,8 @@ def element_bytes(element: str) -> float:
         return 1.0
     if element.startswith("!tt.ptr"):
         return 8.0
-    found = re.match(r"[iu]?i(\d+)", element)
-    return int(found.group(1)) / 8 if found else 4.0
+    match = re.match(r"[iu]?i(\d+)", element)
+    return int(match.group(1)) / 8 if match else 4.0
 
 
 TENSOR_TYPES = {"f16": "fp16", "bf16": "bf16", "i8": "int8", "f64": "fp64"}
@@ -304,36 +304,36 @@ def absorbed(operations: Sequence[Operation]) -> frozenset[int]:
     One instruction takes three inputs of logic (LOP3, v_xor3) or of a sum (IADD3, v_add3), and one gives both halves of a product
     (IMAD.WIDE): Triton leaves these apart, the assemblers put them together where nothing else asks for the inner result.
     """
-    uses = Counter(name for operation in operations for each in operation.walk() for name in each.operands)
+    uses = Counter(name for operation in operations for node in operation.walk() for name in node.operands)
     made = {operation.results[0]: operation for operation in operations if operation.results and operation.name in _LOGIC | _SUMS}
     high = {frozenset(operation.operands) for operation in operations if operation.name == "tt.mulhiui"}
-    found: set[int] = set()
+    skipped: set[int] = set()
     for operation in operations:
         if operation.name == "arith.muli" and frozenset(operation.operands) in high:
-            found.add(id(operation))
+            skipped.add(id(operation))
         kinds = next((kinds for kinds in (_LOGIC, _SUMS) if operation.name in kinds), None)
         if kinds is None or operation.result is None or operation.result.element == "i64":
             continue
         inner = (made[name] for name in operation.operands if name in made and uses[name] == 1)
-        taken = next((each for each in inner if each.name in kinds and not _absorbs(each, made, found)), None)
+        taken = next((item for item in inner if item.name in kinds and not _absorbs(item, made, skipped)), None)
         if taken is not None:
-            found.add(id(taken))
-    return frozenset(found)
+            skipped.add(id(taken))
+    return frozenset(skipped)
 
 
-def _absorbs(operation: Operation, made: Mapping[str, Operation], found: Set[int]) -> bool:
+def _absorbs(operation: Operation, made: Mapping[str, Operation], skipped: Set[int]) -> bool:
     """Whether an operation has three inputs already."""
-    return any(id(made[name]) in found for name in operation.operands if name in made)
+    return any(id(made[name]) in skipped for name in operation.operands if name in made)
 
 
 def _inside(operation: Operation, divisors: Mapping[int, Divisor] | None, count: float) -> Cost:
     """That of so many executions of what stands in an operation."""
-    found = Cost()
+    total = Cost()
     for region in operation.regions:
         for block in region:
             for inner in block.operations:
-                found.add(cost(inner, divisors).times(count))
-    return found
+                total.add(cost(inner, divisors).times(count))
+    return total
 
 
 def _reciprocals(divisor: Divisor | None, elements: float) -> float:
@@ -345,12 +345,12 @@ def _reciprocals(divisor: Divisor | None, elements: float) -> float:
 
 def _division(divisor: Divisor | None, elements: float, wide: bool) -> Cost:
     """An integer division or remainder: there is no integer divider."""
-    power, other, shared, own = _DIVISION_ALU[64 if wide else 32]
+    power, other, shared, per_lane = _DIVISION_ALU[64 if wide else 32]
     reciprocals = _reciprocals(divisor, elements)
     if divisor is not None and divisor.constant is not None:
         value = abs(int(divisor.constant))
         return Cost(alu=elements * (power if value & (value - 1) == 0 else other))
-    return Cost(xu=reciprocals, alu=(elements - reciprocals) * shared + reciprocals * own)
+    return Cost(xu=reciprocals, alu=(elements - reciprocals) * shared + reciprocals * per_lane)
 
 
 _COMMENT = re.compile(r"//.*|/\*[\s\S]*?\*/")
@@ -367,11 +367,11 @@ def inline_instructions(text: str) -> tuple[int, int]:
     PTX ends each with a semicolon, AMD's assembly a line.
     """
     quoted = re.match(r'\s*"([^"]*)"', text)
-    code = re.sub(r"\\0[9AaDd]", lambda found: " " if found.group()[2] == "9" else "\n", quoted.group(1) if quoted else "")
+    code = re.sub(r"\\0[9AaDd]", lambda instructions: " " if instructions.group()[2] == "9" else "\n", quoted.group(1) if quoted else "")
     code = _COMMENT.sub("", code)
     statements = code.split(";") if ";" in code else code.splitlines()
-    found = [plain for each in statements if (plain := each.strip(" \n\t{}")) and not plain.startswith(".")]
-    return len(found), sum(1 for each in found if _SPECIAL.match(each))
+    instructions = [plain for statement in statements if (plain := statement.strip(" \n\t{}")) and not plain.startswith(".")]
+    return len(instructions), sum(1 for instruction in instructions if _SPECIAL.match(instruction))
 
 
 def right_operand(operation: Operation) -> int:
@@ -432,5 +432,5 @@ def _reduction(operation: Operation, divisors: Mapping[int, Divisor] | None) -> 
     before = tensors[0].elements
     outs = operation.result_types[0].elements if operation.result_types else 1
     combined = float(before - (outs if operation.name == "tt.reduce" else 0))
-    found = _inside(operation, divisors, combined)
-    return Cost(fma=found.fma, packed=found.packed, xu=found.xu, alu=found.alu, fp64=found.fp64, smem=2.0 * 4 * 32 * operands)
+    combine = _inside(operation, divisors, combined)
+    return Cost(fma=combine.fma, packed=combine.packed, xu=combine.xu, alu=combine.alu, fp64=combine.fp64, smem=2.0 * 4 * 32 * operands)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,18 @@ from advisor.compiled.demand.collected import COLUMNS, AccessPart, Collected, ac
 from advisor.compiled.demand.costs import cost, element_bytes, right_operand
 from advisor.compiled.demand.counts import AccessDemand, CertainDemand, KernelDemand, LineDemand, LoopDemand, ProgramClass
 from advisor.compiled.demand.evaluate import evaluate
+from advisor.compiled.demand.footprints import (
+    footprints,
+    likely_footprints,
+    likely_unused_bytes,
+    not_told_apart,
+    rewritten_bytes,
+    unlocated,
+)
 from advisor.compiled.demand.likely_places import untold_place
 from advisor.compiled.demand.loops import EXACT_WORK
-from advisor.compiled.demand.passing import footprints, likely_footprints, likely_unused_bytes, not_told_apart, rewritten_bytes, unlocated
 from advisor.compiled.demand.products import Names
-from advisor.compiled.ir.arithmetic import distinct_values
-from advisor.compiled.ir.divisors import divisors
+from advisor.compiled.ir.arithmetic import distinct_values, divisors
 from advisor.compiled.ir.execution import Inputs, not_given, what_holds
 from advisor.compiled.ir.ir import Module, Operation, parse
 from advisor.compiled.ir.lattices import Sample, distinct_bytes, growth, lattices, quotients
@@ -88,13 +95,13 @@ def read_demand(
     if not whole:
         sample = Sample(indices=distinct_values(indices), grid=full, divisors=quotients(collected.scalar_divisors))
     around = module.loops_around()
-    found = [access_demand(parts, collected.scale, around, sample) for parts in collected.accesses.values()]
-    accesses = [access for access, _ in found]
-    left_out = [(f"which bytes of {access.argument} all programs touch", more) for access, more in found if more]
+    counted = [access_demand(parts, collected.scale, around, sample) for parts in collected.accesses.values()]
+    accesses = [access for access, _ in counted]
+    left_out = [(f"the addresses of accesses to {access.argument} by all programs", more) for access, more in counted if more]
     unknown = dict(collected.unknown)
     for reason, assumption in (*_unknown_places(accesses, inputs), *left_out):
         unknown.setdefault(reason, assumption)
-    accesses = [replace(each, unused_bytes=unused) for each, unused in zip(accesses, unused_sector_bytes(accesses), strict=True)]
+    accesses = [replace(item, unused_bytes=unused) for item, unused in zip(accesses, unused_sector_bytes(accesses), strict=True)]
     rewritten = rewritten_bytes(accesses, module, inputs)
     demand = _kernel_demand(collected, tuple(accesses), _loops(collected, around), unknown, full, total, whole, inputs, rewritten)
     return replace(demand, unknown={**not_told_apart(demand), **unknown}, reductions=_reductions(collected, module, around, total))
@@ -102,20 +109,20 @@ def read_demand(
 
 def _reductions(collected: Collected, module: Module, around: Mapping[int, tuple[int, ...]], programs: int) -> float:
     """Reductions and scans of one program, the mean of all."""
-    found = 0.0
+    depth = 0.0
     for operation in module.kernel.walk():
         if operation.name in ("tt.reduce", "tt.scan"):
             loop = next(iter(around.get(id(operation), ())[::-1]), None)
             sets = collected.loops.get(loop, ()) if loop is not None else ()
-            trips = sum(float(each.trips.sum()) for each in sets) * collected.scale
-            found += 1.0 if loop is None else trips / max(programs, 1)
-    return found
+            trips = sum(float(item.trips.sum()) for item in sets) * collected.scale
+            depth += 1.0 if loop is None else trips / max(programs, 1)
+    return depth
 
 
 def _unknown_places(accesses: Sequence[AccessDemand], inputs: Inputs) -> list[tuple[str, str]]:
     """Of accesses of which it is not known which bytes they touch: which, and what is assumed of them."""
-    found = []
-    for access in sorted(accesses, key=lambda each: not each.certain_executions):  # what is counted speaks first
+    unlocated = []
+    for access in sorted(accesses, key=lambda item: not item.certain_executions):  # what is counted speaks first
         if access.reach_bytes is None:
             where = f"line {access.line}" if access.line is not None else "an access"
             sized = access.argument in inputs.sizes or access.argument in inputs.shapes
@@ -125,8 +132,8 @@ def _unknown_places(accesses: Sequence[AccessDemand], inputs: Inputs) -> list[tu
             if deciding := not_given(access.unlocated_for):
                 assumed += f"; {what_holds(deciding)} decides"
             assumed += "; that atomics wait where they meet is not counted" if access.kind == "atomic" else ""
-            found.append((untold_place(access.argument, access.operation), f"{where}: {assumed}" if access.argument else assumed))
-    return found
+            unlocated.append((untold_place(access.argument, access.operation), f"{where}: {assumed}" if access.argument else assumed))
+    return unlocated
 
 
 def access_demand(
@@ -152,14 +159,14 @@ def access_demand(
         touching = [(access.low, access.high) for access in seen if access.low is not None and access.high is not None]
         reach = (min((low for low, _ in touching), default=0), max((high for _, high in touching), default=-1))
     executions, issued, distinct = (total(name, parts) for name in ("executions", "lanes", "distinct"))
-    told = next((access for access in seen if access.contiguous is not None), seen[0])
+    contiguous = next((access for access in seen if access.contiguous is not None), seen[0])
     element = access_element(operation)
     size = element_bytes(element)
     tensor = next((t for t in operation.types if t.shape), None)
     lanes = tensor.elements if tensor is not None else 1
     step = max(round(size), 1)
-    found = together(family for part in parts for family in part.families)
-    every, some = lattices(found, step, sample)
+    families = together(family for part in parts for family in part.families)
+    every, some = lattices(families, step, sample)
     touched = certain = (*every, *some)
     if any(part.families for part in parts if part.assumed):
         of_all, of_some = lattices(together(family for part in sure for family in part.families), step, sample)
@@ -168,7 +175,7 @@ def access_demand(
     assumption = None
     if some and most > 1.1 * (known := distinct_bytes(touched)) and known > distinct_bytes(every):
         where = f"line {operation.line}" if operation.location else "an access"
-        assumption = f"{where}: the bound counts those of the programs looked at alone, the prediction what they let expect of all"
+        assumption = f"{where}: the bound counts sampled programs, the prediction extrapolates to all"
     return AccessDemand(
         operation=operation,
         kind=access_kind(operation),
@@ -183,12 +190,12 @@ def access_demand(
         unlocated_for=frozenset[str]().union(*(access.unlocated_for for access in seen)) if reach is None else frozenset(),
         touched=touched,
         certain=certain,
-        growth=growth(found, touched, step, sample) if sample is not None and some else 1.0,
+        growth=growth(families, touched, step, sample) if sample is not None and some else 1.0,
         lanes=lanes,
         masked=seen[0].masked,
         active_fraction=issued / (executions * lanes) if executions else 0.0,
-        contiguous=None if any(access.unlocated for access in seen) else told.contiguous,
-        sector_ratio=told.sector_ratio,
+        contiguous=None if any(access.unlocated for access in seen) else contiguous.contiguous,
+        sector_ratio=contiguous.sector_ratio,
         unused_bytes=0.0,
         loop=around[-1] if around else None,
         line=operation.line,
@@ -197,23 +204,23 @@ def access_demand(
 
 
 def _loops(collected: Collected, around: Mapping[int, tuple[int, ...]]) -> tuple[LoopDemand, ...]:
-    found = []
+    demands = []
     for sets in collected.loops.values():
-        entries = sum(float(each.entries.sum()) for each in sets) * collected.scale
-        trips = sum(float(each.trips.sum()) for each in sets) * collected.scale
+        entries = sum(float(item.entries.sum()) for item in sets) * collected.scale
+        trips = sum(float(item.trips.sum()) for item in sets) * collected.scale
         operation = sets[0].operation
-        found.append(
+        demands.append(
             LoopDemand(
                 line=operation.line,
                 depth=len(around.get(id(operation), (0,))),
                 entries=entries,
                 trips=trips,
                 mean_trips=trips / entries if entries else 0.0,
-                reasons=tuple(sorted(set().union(*(each.reasons for each in sets)))),
-                sampled=any(each.sampled for each in sets),
+                reasons=tuple(sorted(set().union(*(item.reasons for item in sets)))),
+                sampled=any(item.sampled for item in sets),
             )
         )
-    return tuple(found)
+    return tuple(demands)
 
 
 def _lines(collected: Collected) -> tuple[LineDemand, ...]:
@@ -313,11 +320,11 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
     work = kinds.sum(axis=1)
     most = work.max() if len(work) else 0.0
     order = np.argsort(-counts, kind="stable")
-    found = []
+    grouped = []
     for group in (*order[:8, None], *([order[8:]] if len(order) > 8 else [])):
         label = "full" if work[group[0]] >= most * (1 - 1e-9) else "early exit" if work[group[0]] <= most * 0.01 else "part"
         tensor, fma, load, store, trips = map(float, np.average(kinds[group], axis=0, weights=counts[group]))
-        found.append(
+        grouped.append(
             ProgramClass(
                 label=label if len(group) == 1 else "part",
                 programs=float(counts[group].sum()) * scale,
@@ -328,7 +335,7 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
                 trips=trips,
             )
         )
-    return tuple(found)
+    return tuple(grouped)
 
 
 _LOADS = ("tt.load", "tt.descriptor_load", "tt.descriptor_gather")
@@ -346,7 +353,7 @@ def spared_bytes(module: Module) -> dict[int, float]:
     """
     around = module.loops_around()
     function = module.kernel
-    found = {id(op): cost(op).smem for op in function.walk() if op.name in ("tt.reduce", "tt.scan")}
+    by_operation = {id(op): cost(op).smem for op in function.walk() if op.name in ("tt.reduce", "tt.scan")}
     dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled")]
     names = Names(function.blocks) if dots else None
     written: set[int] = set()
@@ -362,8 +369,8 @@ def spared_bytes(module: Module) -> dict[int, float]:
                 spared += size
             else:
                 written.add(id(maker))
-        found[id(dot)] = spared
-    return found
+        by_operation[id(dot)] = spared
+    return by_operation
 
 
 def _maker(names: Names, name: str) -> Operation | None:
@@ -372,3 +379,43 @@ def _maker(names: Names, name: str) -> Operation | None:
     while maker is not None and maker.name in _VIEWS:
         maker = names.maker(maker.operands[0])
     return maker
+
+
+@dataclass(slots=True)
+class _Entry:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    demand: KernelDemand | None = None
+    inputs: Inputs | None = None  # kept, for its contents are told apart by their `id`
+
+
+@dataclass(slots=True)
+class Counted:
+    """Demands by all that they follow from. Threads may share it: what two ask for at once, the second waits for."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _entries: dict[Hashable, _Entry] = field(default_factory=dict)
+
+    def demand(
+        self,
+        ttir: str,
+        grid: tuple[int, ...],
+        inputs: Inputs,
+        own_files: tuple[str, ...] = (),
+        programs: NDArray[np.int64] | None = None,
+    ) -> KernelDemand:
+        """As `read_demand`, which raises what it raises each time anew."""
+        key = (ttir, grid, _of(inputs), own_files, None if programs is None else programs.tobytes())
+        with self._lock:
+            entry = self._entries.setdefault(key, _Entry())
+        with entry.lock:
+            if entry.demand is None:
+                entry.demand, entry.inputs = read_demand(ttir, grid, inputs, own_files, programs), inputs
+            return entry.demand
+
+
+def _of(inputs: Inputs) -> Hashable:
+    """What tells arguments apart. Types count too: 1, 1.0 and True are equal, and not the same to a kernel."""
+    tables = (inputs.scalars, inputs.sizes, inputs.shapes)
+    scalars = tuple(tuple(sorted((name, type(value).__name__, repr(value)) for name, value in table.items())) for table in tables)
+    held = tuple(sorted((name, repr(v) if isinstance(v, (int, float)) else f"at {id(v)}") for name, v in inputs.contents.items()))
+    return scalars, held, inputs.assumed_trips, inputs.arguments

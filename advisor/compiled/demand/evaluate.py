@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.accesses import AccessCounter, descriptor_parts, request
 from advisor.compiled.demand.costs import element_bytes
-from advisor.compiled.demand.loops import EXACT_TRIPS, MAX_TRIPS, WHILE_WORK, Effort, Environment, Walk, bounds
+from advisor.compiled.demand.loops import EXACT_TRIPS, MAX_TRIPS, WHILE_WORK, Environment, EvalBudget, Walk, bounds
 from advisor.compiled.demand.products import Padding, products
 from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import compute, constant
@@ -49,19 +49,19 @@ def evaluate(module: Module, inputs: Inputs, grid: tuple[int, int, int], indices
     Raises:
         IrError: The kernel calls a function that is not part of it once compiled.
     """
-    return _Evaluator(module, inputs, grid, indices, Effort(work)).run()
+    return _Evaluator(module, inputs, grid, indices, EvalBudget(work)).run()
 
 
 class _Evaluator:
-    """Walks the operations of a module. What it finds goes into the `found` of each call; the rest is what all calls share."""
+    """Walks the operations of a module. What it finds goes into the `execution` of each call; the rest is what all calls share."""
 
-    def __init__(self, module: Module, inputs: Inputs, grid: tuple[int, int, int], indices: NDArray[np.int64], effort: Effort) -> None:
+    def __init__(self, module: Module, inputs: Inputs, grid: tuple[int, int, int], indices: NDArray[np.int64], budget: EvalBudget) -> None:
         self.kernel = module.kernel
         self.inputs = inputs
         self.grid = grid
         self.indices = indices
         self.programs = len(indices)
-        self.effort = effort
+        self.budget = budget
         self.remembered = Remembered()
         self.places = PlaceRecorder(indices, self.remembered)
         self.accesses = AccessCounter(self.remembered, self.places)
@@ -72,17 +72,20 @@ class _Evaluator:
 
     def run(self) -> Execution:
         """Evaluate the kernel."""
-        kernel, found = self.kernel, Execution(self.programs)
+        kernel, execution = self.kernel, Execution(self.programs)
         kinds = [kind.text for kind in kernel.argument_types]
         scalars = {**descriptor_parts(kernel.arguments, kinds, self.inputs.shapes), **self.inputs.scalars}
-        arguments = {name: _argument(own, kind, scalars) for name, own, kind in zip(kernel.arguments, self.called, kinds, strict=True)}
+        arguments = {
+            name: _argument(name_in_call, kind, scalars)
+            for name, name_in_call, kind in zip(kernel.arguments, self.called, kinds, strict=True)
+        }
         everyone = Running(np.ones(self.programs, bool), np.ones(self.programs))
-        self._blocks(Environment(needed_values(kernel), arguments), everyone, found)
-        self.padding.finish(found)
-        found.sets, found.divisors = self.places.sets, self.divisors
-        return found
+        self._blocks(Environment(needed_values(kernel), arguments), everyone, execution)
+        self.padding.finish(execution)
+        execution.sets, execution.divisors = self.places.sets, self.divisors
+        return execution
 
-    def _blocks(self, environment: Environment, running: Running, found: Execution) -> None:
+    def _blocks(self, environment: Environment, running: Running, execution: Execution) -> None:
         """Walk the kernel's blocks; the branches of Triton's functions only lead forward.
 
         A branch that is not certain halves the share of a program's paths on each side. Where a whole share comes together again,
@@ -99,11 +102,11 @@ class _Evaluator:
                 continue
             runs, share = bool(here.any()), shares[id(block)]
             if runs:
-                self._block(block, environment, running.among(here).assuming(here & (share < 1)), found)
+                self._block(block, environment, running.among(here).assuming(here & (share < 1)), execution)
             last = block.operations[-1] if block.operations else None
             if last is None:
                 continue
-            for target, chosen, part, passed in self._successors(last, environment, here, share, by_label, found):
+            for target, chosen, part, passed in self._successors(last, environment, here, share, by_label, execution):
                 for name, operand in zip(target.arguments, passed if runs else (), strict=False):
                     new = values.assume(environment.value(operand), bool((chosen & (part < 1)).any()))
                     before = environment.held.get(name)
@@ -112,7 +115,7 @@ class _Evaluator:
                 shares[id(target)] = part + shares.get(id(target), 0.0)
 
     def _successors(
-        self, last: Operation, environment: Environment, here: Active, share: Count, by_label: dict[str, Block], found: Execution
+        self, last: Operation, environment: Environment, here: Active, share: Count, by_label: dict[str, Block], execution: Execution
     ) -> Iterator[tuple[Block, Active, Count, list[str]]]:
         """Where a block leads: the next ones, the programs that go there, the share of their paths, the values passed."""
         if last.name == "cf.br":
@@ -123,7 +126,7 @@ class _Evaluator:
             (yes, yes_passed), (no, no_passed) = last.successors[:2]
             chosen = self._taken(condition, [by_label[yes]], [by_label[no]])
             if here.any():
-                found.assume(condition.reasons, "a branch", last, HEAVIER)
+                execution.assume(condition.reasons, "a branch", last, HEAVIER)
             parts = (share * chosen, share * ~chosen) if condition.certain else (share / 2, share / 2)
             sides = [(yes, yes_passed, here & chosen, parts[0]), (no, no_passed, here & ~chosen, parts[1])]
         else:
@@ -132,54 +135,54 @@ class _Evaluator:
             if label in by_label:
                 yield by_label[label], active, part, passed
 
-    def _region(self, region: list[Block], environment: Environment, running: Running, found: Execution) -> list[Value]:
+    def _region(self, region: list[Block], environment: Environment, running: Running, execution: Execution) -> list[Value]:
         """Evaluate a region; returns what its terminator gives."""
         out: list[Value] = []
         for block in region:
-            out = self._block(block, environment, running, found)
+            out = self._block(block, environment, running, execution)
         return out
 
-    def _block(self, block: Block, environment: Environment, running: Running, found: Execution) -> list[Value]:
+    def _block(self, block: Block, environment: Environment, running: Running, execution: Execution) -> list[Value]:
         """Evaluate one block; returns what its terminator gives."""
-        found.block_of[id(block)] = block
+        execution.block_of[id(block)] = block
         for assumed, some in running.parts():
             part = (id(block), assumed)
-            if part in found.blocks:
-                found.blocks[part] += some.counts
+            if part in execution.blocks:
+                execution.blocks[part] += some.counts
             else:
-                found.blocks[part] = some.counts
+                execution.blocks[part] = some.counts
         for op in block.operations:
-            self.effort.steps += 1
-            self._operation(op, environment, running, found)
+            self.budget.steps += 1
+            self._operation(op, environment, running, execution)
         last = block.operations[-1] if block.operations else None
         return environment.values(last.operands) if last is not None and last.name in ("scf.yield", "scf.condition") else []
 
-    def _operation(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+    def _operation(self, op: Operation, environment: Environment, running: Running, execution: Execution) -> None:
         if op.name in MEMORY:
-            self._access(op, environment, running, found)
+            self._access(op, environment, running, execution)
             return
-        self.padding.execute(op, running, found)
+        self.padding.execute(op, running, execution)
         if op.name == "scf.for":
-            self._for(op, environment, running, found)
+            self._for(op, environment, running, execution)
         elif op.name == "scf.if":
-            self._if(op, environment, running, found)
+            self._if(op, environment, running, execution)
         elif op.name == "scf.while":
-            self._while(op, environment, running, found)
+            self._while(op, environment, running, execution)
         elif op.name == "tt.call":  # none of 2,437 public kernels has one
             raise IrError(f"a function that stays one when compiled is not counted{op.in_line}", op.text, remedy="drop noinline=True")
         elif any(result in environment.needed for result in op.results):
             self._pure(op, environment)
         elif op.name.startswith(("ttg.", "scf.")):
             for region in op.regions:
-                self._region(region, environment, running, found)
+                self._region(region, environment, running, execution)
 
     # ----------------------------------------------------------------------------------------- operations that give values
 
-    def _access(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
-        asked = request(op, environment, self.inputs.shapes, found)
-        if asked.block is None:
-            self.padding.accessed(op, asked.mask, asked.shape, running.active, found)
-        self.accesses.count(op, asked, running, found)
+    def _access(self, op: Operation, environment: Environment, running: Running, execution: Execution) -> None:
+        requested = request(op, environment, self.inputs.shapes, execution)
+        if requested.block is None:
+            self.padding.accessed(op, requested.mask, requested.shape, running.active, execution)
+        self.accesses.count(op, requested, running, execution)
         if not op.results or op.results[0] not in environment.needed:
             return
         shape = op.result.shape if op.result else ()
@@ -247,16 +250,16 @@ class _Evaluator:
             return np.broadcast_to(condition.scalar().astype(bool), self.programs)
         return np.full(self.programs, weight(yes) >= weight(no))
 
-    def _if(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+    def _if(self, op: Operation, environment: Environment, running: Running, execution: Execution) -> None:
         condition = environment.value(op.operands[0])
         chosen = self._taken(condition, op.regions[0], op.regions[1] if len(op.regions) > 1 else [])
-        found.assume(condition.reasons, "a branch", op, HEAVIER)
+        execution.assume(condition.reasons, "a branch", op, HEAVIER)
         within = running.assuming(not condition.certain)
         sides: list[list[Value]] = [[], []]
         for i, (region, taken) in enumerate(zip(op.regions, (chosen, ~chosen), strict=False)):
             here = running.active & taken
             if here.any():
-                sides[i] = self._region(region, environment, within.among(here), found)
+                sides[i] = self._region(region, environment, within.among(here), execution)
         for i, name in enumerate(op.results):
             if name not in environment.needed:
                 continue
@@ -267,15 +270,15 @@ class _Evaluator:
                 merged = yes or no or values.unknown({f"the result of a branch{op.in_line}"})
             environment.held[name] = values.assume(merged, not condition.certain)
 
-    def _for(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
+    def _for(self, op: Operation, environment: Environment, running: Running, execution: Execution) -> None:
         _, low_name, high_name, step_name, carried = for_parts(op)
         low, high, step = environment.values((low_name, high_name, step_name))
-        loop = found.loop(op)
+        loop = execution.loop(op)
         if reasons := low.reasons | high.reasons | step.reasons:
             loop.reasons |= reasons
-            found.assume(reasons, "the trips of a loop", op, self._trips_assumed())
-        start, pace, each = bounds(low, high, step, self.inputs.assumed_trips)
-        trips = np.where(running.active, np.broadcast_to(each, self.programs), 0.0)
+            execution.assume(reasons, "the trips of a loop", op, self._trips_assumed())
+        start, pace, trip_counts = bounds(low, high, step, self.inputs.assumed_trips)
+        trips = np.where(running.active, np.broadcast_to(trip_counts, self.programs), 0.0)
         counts = running.counts
         loop.entries += counts
         loop.trips += counts * trips
@@ -286,9 +289,9 @@ class _Evaluator:
             pace=pace,
             environment=environment,
             running=running.assuming(not certain),
-            found=found,
+            execution=execution,
             body=lambda now, into: self._region(op.regions[0], environment, now, into),
-            effort=self.effort,
+            budget=self.budget,
             remembered=self.remembered,
         )
         final, sampled = walk.all(trips, {name: environment.value(first) for name, first in carried if name in environment.needed})
@@ -301,8 +304,8 @@ class _Evaluator:
     def _trips_assumed(self) -> str:
         return f"the prediction assumes {self.inputs.assumed_trips}, the bound none"
 
-    def _while(self, op: Operation, environment: Environment, running: Running, found: Execution) -> None:
-        loop = found.loop(op)
+    def _while(self, op: Operation, environment: Environment, running: Running, execution: Execution) -> None:
+        loop = execution.loop(op)
         loop.entries += running.counts
         carried = while_arguments(op)
         before, after = op.regions[0], op.regions[1] if len(op.regions) > 1 else []
@@ -311,11 +314,11 @@ class _Evaluator:
         passed: list[Value] = []
         certain = True
         for trip in range(MAX_TRIPS):
-            if trip >= EXACT_TRIPS and self.effort.work_left <= 0:
-                found.approximations.add(f"a loop{op.in_line} was followed for {trip} trips only: working them all out takes too long")
+            if trip >= EXACT_TRIPS and self.budget.work_left <= 0:
+                execution.approximations.add(f"a loop{op.in_line} was followed for {trip} trips only: working them all out takes too long")
                 break
-            steps = self.effort.steps
-            out = self._region(before, environment, running, found)
+            steps = self.budget.steps
+            out = self._region(before, environment, running, execution)
             if not out:
                 break
             condition, now = out[0], out[1:]
@@ -324,7 +327,7 @@ class _Evaluator:
                 again = np.broadcast_to(condition.scalar().astype(bool), self.programs)
             else:
                 loop.reasons |= condition.reasons
-                found.assume(condition.reasons, "the trips of a loop", op, self._trips_assumed())
+                execution.assume(condition.reasons, "the trips of a loop", op, self._trips_assumed())
                 again = np.full(self.programs, trip < self.inputs.assumed_trips)
             running = running.among(running.active & again)
             if not condition.certain:  # it may have been the last trip, so those that follow are assumed
@@ -333,12 +336,12 @@ class _Evaluator:
                 break
             environment.held.update(zip(after[0].arguments, now, strict=False))
             loop.trips += running.counts
-            out = self._region(after, environment, running, found)
+            out = self._region(after, environment, running, execution)
             for (name, _), value in zip(carried, out, strict=False):
                 environment.held[name] = values.select_programs(running.active, value, environment.held[name])
-            self.effort.work_left -= (self.effort.steps - steps) * WHILE_WORK
+            self.budget.work_left -= (self.budget.steps - steps) * WHILE_WORK
         else:
-            found.approximations.add(f"a loop{op.in_line} was followed for {MAX_TRIPS} trips only")
+            execution.approximations.add(f"a loop{op.in_line} was followed for {MAX_TRIPS} trips only")
         for name, value in zip(op.results, passed, strict=False):
             environment.held[name] = values.assume(value, not certain)
 
@@ -361,5 +364,5 @@ def _viewed(pointer: Value, before: float, after: float, shape: tuple[int, ...])
 
 
 def _axis(op: Operation) -> int:
-    found = re.search(r"\b([xyz])\b", op.text)
-    return "xyz".index(found.group(1)) if found else 0
+    match = re.search(r"\b([xyz])\b", op.text)
+    return "xyz".index(match.group(1)) if match else 0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
-from advisor.compiled.demand.passing import likely_footprints
+from advisor.compiled.demand.footprints import likely_footprints
 from advisor.compiled.ir.execution import POSITIONS, Inputs, not_given, what_holds
 from advisor.compiled.ir.ir import Operation
 from advisor.python_source.stride_use import STRIDE_NAME
@@ -28,9 +28,9 @@ NOT_TOLD = "data that are not given"
 def untold_place(argument: str | None, operation: Operation) -> str:
     """What is not known of an access of which it is not where it goes."""
     if argument:
-        return f"which bytes of {argument} are touched"
+        return f"the addresses of accesses to {argument}"
     where = f"line {operation.line}" if operation.location else "an access"
-    return f"which bytes of which tensor {where} touches"  # such as behind a pointer that was loaded
+    return f"the tensor and addresses of {where}"  # such as behind a pointer that was loaded
 
 
 def guessed_trips(demand: KernelDemand) -> frozenset[str]:
@@ -45,11 +45,11 @@ def guessed_places(demand: KernelDemand) -> frozenset[str]:
 
 def if_distinct(demand: KernelDemand, inputs: Inputs) -> KernelDemand:
     """The demand if accesses of which it is not known where they go touched other bytes each time, as far as tensors are large enough."""
-    accesses = tuple(replace(each, argument=each.name) for each in demand.accesses)  # also of which it is not known to what they go
-    endless = dict.fromkeys((each.name for each in accesses if each.argument not in inputs.shapes), 2**62)
+    accesses = tuple(replace(access, argument=access.name) for access in demand.accesses)  # also of which it is not known to what they go
+    endless = dict.fromkeys((access.name for access in accesses if access.argument not in inputs.shapes), 2**62)
     inputs = replace(inputs, sizes={**endless, **inputs.sizes})
-    loads = tuple(each for each in accesses if each.kind == "load")
-    rest = tuple(each for each in accesses if each.kind != "load")
+    loads = tuple(access for access in accesses if access.kind == "load")
+    rest = tuple(access for access in accesses if access.kind != "load")
     return replace(
         demand,
         likely_footprint_bytes=likely_footprints(accesses, inputs, demand.programs),
@@ -59,13 +59,13 @@ def if_distinct(demand: KernelDemand, inputs: Inputs) -> KernelDemand:
 
 
 def in_words(reasons: Iterable[str]) -> str:
-    """What a guess stands for where something is not known for these reasons: `what lengths holds, and the values of m and n`."""
+    """What these reasons name: `the contents of lengths, and the values of m and n`."""
     reasons = sorted(reasons)
     held = not_given(reasons)
     values = [reason.removeprefix(ARGUMENT) for reason in reasons if reason.startswith(ARGUMENT)]
-    found = [what_holds(held)] if held else []
-    found += [f"the value{'s' if len(values) > 1 else ''} of {' and '.join(values)}"] if values else []
-    return ", and ".join(found) or NOT_TOLD
+    named = [what_holds(held)] if held else []
+    named += [f"the value{'s' if len(values) > 1 else ''} of {' and '.join(values)}"] if values else []
+    return ", and ".join(named) or NOT_TOLD
 
 
 LOOKED_AT = 128
@@ -98,14 +98,14 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     if demand.programs <= 1 or not (names or indices):
         return None
     strides = [name for name in names if STRIDE_NAME.search(name)]
-    sizes = {name: max(_row(each) for each in _hanging_on(name, unlocated)) for name in names if name not in strides}
+    sizes = {name: max(_row(item) for item in _hanging_on(name, unlocated)) for name in names if name not in strides}
     contents = {**inputs.contents, **dict.fromkeys(indices, POSITIONS)}
     likely = replace(inputs, scalars={**inputs.scalars, **sizes, **dict.fromkeys(strides, 0)}, contents=contents)
     programs = np.unique(np.linspace(0, demand.programs - 1, LOOKED_AT).astype(np.int64))
     for name in reversed(strides):
         among = {access.operation.text for access in _hanging_on(name, unlocated)}
-        found = [each for each in count(likely, programs).accesses if each.operation.text in among and each.reach_bytes]
-        row = max(_rows_of_tensors(found), default=1)
+        counted = [item for item in count(likely, programs).accesses if item.operation.text in among and item.reach_bytes]
+        row = max(_rows_of_tensors(counted), default=1)
         likely = replace(likely, scalars={**likely.scalars, name: -(-int(row) // ALIGNED) * ALIGNED})
     return likely
 
@@ -116,16 +116,16 @@ def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
     together: dict[str, list[AccessDemand]] = {}
     for access in accesses:
         together.setdefault(access.name, []).append(access)
-    for each in together.values():
-        reaches = [access.reach_bytes for access in each if access.reach_bytes is not None]
-        yield (max(high for _, high in reaches) - min(low for low, _ in reaches)) / element_bytes(each[0].element)
+    for item in together.values():
+        reaches = [access.reach_bytes for access in item if access.reach_bytes is not None]
+        yield (max(high for _, high in reaches) - min(low for low, _ in reaches)) / element_bytes(item[0].element)
 
 
 def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, count: Count) -> KernelDemand:
     """The demand with the places that likely arguments (`likely_inputs`) tell, in what a prediction reckons with, and said."""
-    found = count(likely, None)
+    counted = count(likely, None)
     texts = dict(demand.unknown)
-    places = {access.operation.text: access for access in found.accesses}
+    places = {access.operation.text: access for access in counted.accesses}
     for access in demand.accesses:
         what = untold_place(access.argument, access.operation)
         place = places.get(access.operation.text)  # none where likely arguments leave its loop without a trip
@@ -133,20 +133,22 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
             texts[what] = f"{texts[what].partition(PREDICTED)[0]}{PREDICTED}{_assumed(access, inputs, likely)}"
     return replace(
         demand,
-        likely_footprint_bytes=found.likely_footprint_bytes,
-        likely_read_footprints=found.likely_read_footprints,
-        likely_written_footprints=found.likely_written_footprints,
-        likely_unused_bytes=found.likely_unused_bytes,
+        likely_footprint_bytes=counted.likely_footprint_bytes,
+        likely_read_footprints=counted.likely_read_footprints,
+        likely_written_footprints=counted.likely_written_footprints,
+        likely_unused_bytes=counted.likely_unused_bytes,
         unknown=texts,
     )
 
 
 def _assumed(access: AccessDemand, inputs: Inputs, likely: Inputs) -> str:
     """What the prediction assumes of where an access goes, in words."""
-    told = {name: value for name, value in likely.scalars.items() if name not in inputs.scalars and ARGUMENT + name in access.unlocated_for}
-    parts = [f"contiguous rows, {', '.join(f'{name} = {value:,}' for name, value in told.items())}"] * bool(told)
+    assumed = {
+        name: value for name, value in likely.scalars.items() if name not in inputs.scalars and ARGUMENT + name in access.unlocated_for
+    }
+    parts = [f"contiguous rows with {', '.join(f'{name} = {value:,}' for name, value in assumed.items())}"] * bool(assumed)
     indices = [reason for reason in access.unlocated_for if not reason.startswith(ARGUMENT)]
-    parts += [f"another place for each index; {in_words(indices)} decides"] * bool(indices)
+    parts += [f"different rows for each index (from {in_words(indices)})"] * bool(indices)
     return f" assumes {' and '.join(parts)}"
 
 

@@ -39,7 +39,7 @@ State = dict[str, Value]
 
 
 @dataclass(slots=True)
-class Effort:
+class EvalBudget:
     """What the evaluation has taken, and what it may still take.
 
     Attributes:
@@ -83,9 +83,9 @@ class Walk:
     pace: NDArray[Any]
     environment: Environment
     running: Running
-    found: Execution
+    execution: Execution
     body: Callable[[Running, Execution], list[Value]]
-    effort: Effort
+    budget: EvalBudget
     remembered: Remembered
     counter: str = field(init=False)
     names: list[str] = field(init=False)
@@ -104,12 +104,12 @@ class Walk:
         longest = int(trips.max()) if trips.size else 0
         return self._shortened(trips, state) if longest > EXACT_TRIPS else (self._exact(trips, state), False)
 
-    def _trip(self, position: NDArray[Any], state: State, running: Running, found: Execution) -> State:
+    def _trip(self, position: NDArray[Any], state: State, running: Running, execution: Execution) -> State:
         """One trip at `position` (per program, or one for all); returns the state after it."""
         at = self.start + position * self.pace
         self.environment.held[self.counter] = values.of(np.asarray(at, dtype=np.int64).reshape(-1), ())
         self.environment.held.update(state)
-        out = self.body(running, found)
+        out = self.body(running, execution)
         return {n: v for n, v in zip(self.names, out, strict=False) if n in state}
 
     def _exact(self, trips: Count, state: State, limit: int = MAX_TRIPS) -> State:
@@ -121,7 +121,7 @@ class Walk:
             running = replace(running, times=running.times * np.maximum(trips / limit, 1.0)).assuming(trips > limit)
         for i in range(min(longest, limit)):
             here = running if i < shortest else running.among(running.active & (trips > i))
-            after = self._trip(np.array([i]), state, here, self.found)
+            after = self._trip(np.array([i]), state, here, self.execution)
             if i % FORGET_TRIPS == FORGET_TRIPS - 1:
                 self.remembered.forget()
             if i < shortest:
@@ -129,7 +129,7 @@ class Walk:
             else:
                 state = {n: values.select_programs(here.active, v, state[n]) for n, v in after.items()}
         if longest > limit:
-            self.found.approximations.add(
+            self.execution.approximations.add(
                 f"a loop{self.op.in_line} was followed for some of its {longest:,} trips, the others count as these"
             )
         return state
@@ -141,27 +141,27 @@ class Walk:
 
     def _shortened(self, trips: Count, state: State) -> tuple[State, bool]:
         """A long loop, by samples where trips do alike, else one by one as far as that is affordable."""
-        effort, longest = self.effort, int(trips.max())
-        steps = effort.steps
+        budget, longest = self.budget, int(trips.max())
+        steps = budget.steps
         advances = self._advances(state)
         irregular = regularity(self.op)
         known = {n: v.known for n, v in self.environment.held.items()}
         # What is not known is assumed the same in all trips; a branch that was not taken yet may turn out known.
         deciding = any(known.get(name, True) for name in irregular.deciding)
         carried = advances is None or any(name in state and state[name].known for name in irregular.carried)
-        work = max((effort.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
-        affordable = min(int(effort.work_left / work), MAX_TRIPS)
+        work = max((budget.steps - steps) / 2, 1.0) * (STEP_WORK + self._typical_size())
+        affordable = min(int(budget.work_left / work), MAX_TRIPS)
         edges = any(known.get(name, True) for name in irregular.edges)
         # Where an access goes somewhere else in each trip, no few of them say where (a page from a table), nor where a condition changes.
         scattered = longest * work <= ADDRESS_WORK and (edges or any(known.get(name, True) for name in irregular.addresses))
         if (carried or deciding or scattered) and longest <= affordable:
-            effort.work_left -= longest * work
+            budget.work_left -= longest * work
             return self._exact(trips, state), False
         if advances is None or carried:
             return self._exact(trips, state, max(affordable, EXACT_TRIPS)), True
         if deciding:
-            self.found.approximations.add(f"a loop{self.op.in_line} was sampled, and its trips are not alike")
-            effort.work_left -= affordable * work
+            self.execution.approximations.add(f"a loop{self.op.in_line} was sampled, and its trips are not alike")
+            budget.work_left -= affordable * work
         return self._sampled(trips, state, advances, max(affordable, SAMPLES) if deciding else None, edges), True
 
     def _typical_size(self) -> float:
@@ -197,13 +197,13 @@ class Walk:
             if not here.any():
                 continue
             used = position[:1] if uniform else position
-            found = replace(self.found, places={})  # all but the places is added to what was found
+            execution = replace(self.execution, places={})  # all but the places is added to what was found
             now = replace(running, active=here, times=running.times * share)
             if random is not None or unlike is not None:
                 now = now.assuming((share > 1) if unlike is None else (share > 1) & unlike[i])
-            self._trip(used, at(used), now, found)
-            places.append((used, found.places))
-        between(self.found.places, places, running.tags)
+            self._trip(used, at(used), now, execution)
+            places.append((used, execution.places))
+        between(self.execution.places, places, running.tags)
         return at(trips[:1] if uniform else trips)
 
     def _unlike(
@@ -213,18 +213,18 @@ class Walk:
         done: list[dict[Part, Count]] = []
         for position, _ in samples:
             used = position[:1] if uniform else position
-            uncounted = Execution(self.found.programs)
+            uncounted = Execution(self.execution.programs)
             active = self.running.active & (position < trips)
             if active.any():
                 self._trip(used, at(used), replace(self.running, active=active, times=np.ones_like(self.running.times)), uncounted)
             done.append(uncounted.blocks)
         apart = [np.any([a.get(part, 0.0) != b.get(part, 0.0) for part in {*a, *b}], axis=0) for a, b in itertools.pairwise(done)]
-        none = np.zeros(self.found.programs, bool)
+        none = np.zeros(self.execution.programs, bool)
         return [np.logical_or(before, behind) for before, behind in zip([none, *apart], [*apart, none], strict=True)]
 
     def _advances(self, state: State) -> dict[str, Advance] | None:
         """What the first trip and the second add to the state, without counting; None where they differ."""
-        uncounted = Execution(self.found.programs)
+        uncounted = Execution(self.execution.programs)
         one = self._trip(np.array([0]), state, self.running, uncounted)
         two = self._trip(np.array([1]), one, self.running, uncounted)
         self.assumed = {name for name, value in two.items() if value.assumed}
@@ -301,11 +301,11 @@ def advance(before: Value, after: Value) -> Advance | None:
 
 def _by_pattern(value: Value) -> dict[Pattern, NDArray[Any]]:
     """The summands by the dimensions they vary along: those that differ between programs, and the same in all, together."""
-    found: dict[Pattern, NDArray[Any]] = {}
+    by_pattern: dict[Pattern, NDArray[Any]] = {}
     for part in value.parts:
         pattern = part.shape[1:]
-        found[pattern] = found[pattern] + part if pattern in found else part
-    return found
+        by_pattern[pattern] = by_pattern[pattern] + part if pattern in by_pattern else part
+    return by_pattern
 
 
 @dataclass(slots=True)
@@ -322,8 +322,8 @@ class Environment:
 
     def value(self, name: str) -> Value:
         """The value of a name; unknown where it was not worked out."""
-        found = self.held.get(name)
-        return found if found is not None else values.unknown({"a value only known at run time"})
+        retained = self.held.get(name)
+        return retained if retained is not None else values.unknown({"a value only known at run time"})
 
     def values(self, names: Iterable[str]) -> list[Value]:
         """The values of names, in their order."""

@@ -87,16 +87,16 @@ def spill_traffic(demand: KernelDemand, facts: CodeFacts, threads: int, programs
     loops = [range(loop.start, loop.end + 1) for loop in facts.loops if loop.depth == 1]
     most = max((line.executions for line in demand.lines), default=programs)
     total = 0.0
-    for each in facts.code:
-        if each.kind == "spill":
-            executions = (executions_at(demand, each.line, 0.0) or most) if any(each.address in span for span in loops) else programs
-            total += (each.width_bytes or 4) * threads * max(executions, programs)
+    for item in facts.code:
+        if item.kind == "spill":
+            executions = (executions_at(demand, item.line, 0.0) or most) if any(item.address in span for span in loops) else programs
+            total += (item.width_bytes or 4) * threads * max(executions, programs)
     return total
 
 
 def executions_at(demand: KernelDemand, line: int | None, otherwise: float) -> float:
     """How often a line's busiest operation executes, over all programs."""
-    return max((each.executions for each in demand.lines if each.line == line and each.executions > 0), default=otherwise)
+    return max((item.executions for item in demand.lines if item.line == line and item.executions > 0), default=otherwise)
 
 
 def stages_that_run(compiled: CompiledKernel, facts: CodeFacts) -> int:

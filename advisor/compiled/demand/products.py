@@ -49,13 +49,13 @@ def products(function: Function) -> dict[int, Product]:
     """The products of a function, by the `id` of their operations."""
     dots = [op for op in function.walk() if op.name in ("tt.dot", "tt.dot_scaled") and all(len(t.shape) == 2 for t in op.types[:2])]
     names = Names(function.blocks) if dots else None
-    found = {}
+    by_operation = {}
     for op in dots:
         assert names is not None
         plain = op.name == "tt.dot"  # operands of a scaled product may be packed
         left, right = (names.source(name) if plain else None for name in op.operands[:2])
-        found[id(op)] = Product(left=left, right=right, rows=names.ends(op.results[0], 0), columns=names.ends(op.results[0], 1))
-    return found
+        by_operation[id(op)] = Product(left=left, right=right, rows=names.ends(op.results[0], 0), columns=names.ends(op.results[0], 1))
+    return by_operation
 
 
 _SAME = frozenset(
@@ -110,10 +110,10 @@ class Names:
         if op is None:
             return None
         if op.name in CASTS or op.name == "arith.mulf":
-            return next((found for each in op.operands if (found := self.source(each)) is not None), None)
+            return next((origin for operand in op.operands if (origin := self.source(operand)) is not None), None)
         if op.name == "tt.trans":
-            found = self.source(op.operands[0])
-            return found[::-1] if found is not None else None
+            origin = self.source(op.operands[0])
+            return origin[::-1] if origin is not None else None
         if op.name == "tt.descriptor_load" and op.result is not None and op.types[0].shape == op.result.shape:
             return (id(op), 0), (id(op), 1)
         return ((id(op), 0), (id(op), 1)) if op.name == "tt.load" and self._zero(op.operands[2:]) else None
@@ -128,7 +128,7 @@ class Names:
 
     def ends(self, name: str, axis: int) -> frozenset[Side] | None:
         """The stores that a dimension of a value ends in, and the dimensions it is of what they store; None: not in stores alone."""
-        found: set[Side] = set()
+        sides: set[Side] = set()
         seen, waiting = set(), [(name, axis)]
         while waiting:
             place = waiting.pop()
@@ -141,27 +141,27 @@ class Names:
                     block = "descriptor" not in op.name or len(op.types[0].shape) == len(op.types[-1].shape)
                     if op.operands.count(place[0]) > 1 or value != place[0] or not block:
                         return None
-                    found.add((id(op), place[1]))
+                    sides.add((id(op), place[1]))
                     continue
                 onward = _onward(op, owner, *place)
                 if onward is None:
                     return None
                 waiting.extend(onward)
-        return frozenset(found)
+        return frozenset(sides)
 
 
 def _onward(op: Operation, owner: Operation | None, name: str, axis: int) -> list[tuple[str, int]] | None:
     """The values, and their dimension, that a place along a dimension of an operand alone decides; None where it decides more."""
-    at = [i for i, each in enumerate(op.operands) if each == name]
+    at = [i for i, operand in enumerate(op.operands) if operand == name]
     if op.name == "scf.yield" and owner is not None and owner.name in ("scf.for", "scf.if"):
         carried = [n for n, _ in for_parts(owner)[4]] if owner.name == "scf.for" else []
-        return [(each, axis) for i in at for each in (*carried[i : i + 1], *owner.results[i : i + 1])]
+        return [(result, axis) for i in at for result in (*carried[i : i + 1], *owner.results[i : i + 1])]
     if op.name == "scf.for":
         parts = for_parts(op)
         if name in parts[1:4]:
             return None
         starts = [i for i, (_, start) in enumerate(parts[4]) if start == name]
-        return [(each, axis) for i in starts for each in (parts[4][i][0], *op.results[i : i + 1])]
+        return [(part, axis) for i in starts for part in (parts[4][i][0], *op.results[i : i + 1])]
     if op.name == "tt.dot":
         rank = len(op.types[0].shape)
         kept = all(i >= 2 or axis == (rank - 2, rank - 1)[i] or axis < rank - 2 for i in at)
@@ -171,13 +171,13 @@ def _onward(op: Operation, owner: Operation | None, name: str, axis: int) -> lis
         if op.name == "tt.expand_dims":
             return [(op.results[0], axis + (axis >= along))]
         moved = axis - (axis > along) if op.name == "tt.reduce" else axis
-        return None if axis == along else [(each, moved) for each in op.results]
+        return None if axis == along else [(result, moved) for result in op.results]
     if op.name == "tt.trans":
         order = re.search(r"array<i32: ([\d, ]+)>", op.text)
         return [(op.results[0], [int(n) for n in order.group(1).split(",")].index(axis))] if order else None
     if op.name == "tt.broadcast":
         return [(op.results[0], axis)] if op.types[0].shape[axis] == op.types[-1].shape[axis] else None
-    return [(each, axis) for each in op.results] if op.name in _SAME or op.name.startswith(("arith.", "math.")) else None
+    return [(result, axis) for result in op.results] if op.name in _SAME or op.name.startswith(("arith.", "math.")) else None
 
 
 @dataclass(slots=True)
@@ -204,7 +204,7 @@ class Padding:
             stores.setdefault(operation, set()).add(axis)
         self.stores = {operation: tuple(sorted(axes)) for operation, axes in stores.items()}
 
-    def accessed(self, op: Operation, mask: Value | None, shape: tuple[int, ...], active: Active, found: Execution) -> None:
+    def accessed(self, op: Operation, mask: Value | None, shape: tuple[int, ...], active: Active, execution: Execution) -> None:
         """Note the mask of a load or store that a product has to do with."""
         key = id(op)
         if key in self.loads:
@@ -212,10 +212,10 @@ class Padding:
             self.masks[key] = mask if mask is None or before is None else values.select_programs(active, mask, before)
         for axis in self.stores.get(key, ()):
             used = self._along(mask, axis, shape) & active[:, None]
-            before_used = found.stored.get((key, axis))
-            found.stored[(key, axis)] = used if before_used is None else before_used | used
+            before_used = execution.stored.get((key, axis))
+            execution.stored[(key, axis)] = used if before_used is None else before_used | used
 
-    def execute(self, op: Operation, running: Running, found: Execution) -> None:
+    def execute(self, op: Operation, running: Running, execution: Execution) -> None:
         """Count a product: all of it, and of that what its operands leave. Other operations are none."""
         product = self.products.get(id(op))
         if product is None:
@@ -223,13 +223,13 @@ class Padding:
         filled = self._filled(op, product)
         for assumed, some in running.parts():
             part = (id(op), assumed)
-            if part not in found.products:
-                zero = np.zeros(found.programs)
-                found.products[part] = Padded(op, *(zero.copy() for _ in range(5)))
-            padded, counts = found.products[part], some.counts
+            if part not in execution.products:
+                zero = np.zeros(execution.programs)
+                execution.products[part] = Padded(op, *(zero.copy() for _ in range(5)))
+            padded, counts = execution.products[part], some.counts
             padded.executions += counts
-            for each, share in zip((padded.filled, padded.deep, padded.left, padded.right), filled, strict=True):
-                each += counts * share
+            for item, share in zip((padded.filled, padded.deep, padded.left, padded.right), filled, strict=True):
+                item += counts * share
 
     def _filled(self, op: Operation, product: Product) -> tuple[Count, Count, Count, Count]:
         """Of one execution the share of the product, of its depth and of both operands that these leave, per program."""
@@ -257,12 +257,12 @@ class Padding:
     def _along(self, mask: Value | None, axis: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         return self.remembered.recall(("along", axis, shape), lambda: values.along(mask, axis, shape), values.factors(mask))
 
-    def finish(self, found: Execution) -> None:
+    def finish(self, execution: Execution) -> None:
         """Leave out of what was counted the rows and columns that no store keeps; where none was seen, all are."""
-        for (key, _), padded in found.products.items():
+        for (key, _), padded in execution.products.items():
             kept = []
             for sides in (self.products[key].rows, self.products[key].columns):
-                used = [found.stored[side] for side in sides or () if side in found.stored]
+                used = [execution.stored[side] for side in sides or () if side in execution.stored]
                 share = np.logical_or.reduce(used).mean(axis=1) if used else np.ones(1)
                 kept.append(np.where(share > 0, share, 1.0))
             high, wide = kept
@@ -283,5 +283,5 @@ def unpacked_type(compiled: CompiledKernel) -> str | None:
     """The type in which products of scaled blocks run after they were unpacked; None where they were not, or there are none."""
     if "tt.dot_scaled" not in compiled.ttir or not compiled.ttgir or scales_blocks(compiled):
         return None
-    types = {TENSOR_TYPES.get(found.group(1)) for line in compiled.ttgir.splitlines() if (found := _PLAIN.search(line))}
+    types = {TENSOR_TYPES.get(match.group(1)) for line in compiled.ttgir.splitlines() if (match := _PLAIN.search(line))}
     return types.pop() if len(types) == 1 else None

@@ -10,8 +10,9 @@ from typing import Any
 
 from advisor.compiled.guesses.inference import Given, Guess
 from advisor.compiled.guesses.origins import Origins, walk
-from advisor.compiled.guesses.value_flow import FLOAT_CALLS, converted, is_bitcast, is_load, last_name
+from advisor.compiled.guesses.value_flow import FLOAT_CALLS, converted, is_bitcast, is_load
 from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.language import last_name
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 

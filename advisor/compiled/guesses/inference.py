@@ -12,11 +12,9 @@ from typing import Any
 from advisor.compiled.compiler.kernel import OPTION_NAMES, items_of
 from advisor.compiled.guesses.assumptions import INTEGERS, Assumption, assumption, narrower_note, unit_strides, unknown_strides
 from advisor.compiled.guesses.parameter_guesses import (
-    LEAST_DEPTH,
     argument_type,
     block_sizes,
     constant_value,
-    longest_product,
     row_sizes,
     type_of,
 )
@@ -24,7 +22,7 @@ from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING, JitFunction, Parameter, as_dict
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import last_name
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.system.errors import UsageError
@@ -33,8 +31,6 @@ MOST_ELEMENTS = 2**14
 """Of a tensor of guessed extents; a tensor of 64 x 64 x 64 takes minutes to compile."""
 MOST_ROW = 2**16
 """Of a block that covers a row by itself: the kernels that do so (Liger's, Unsloth's `calculate_settings`) refuse longer ones."""
-MOST_ROWS = 1_024
-"""Of a tile whose rows are counted by the product of two constants: Triton takes minutes for 64 queries of 64 heads."""
 DESCRIBED = 64
 """Elements along each dimension of the block of a descriptor that neither the user nor the file's launch says."""
 UNKNOWN_STAGES = "Triton's own num_stages"
@@ -138,8 +134,6 @@ def guesses(
         if rank > 2:
             choice = {**choice, "block": min(int(choice.get("block", 64)), 2 ** int(math.log2(MOST_ELEMENTS) // rank))}
         guess = _guess(source, function, usage, given, label, choice)
-        if rank > 1 and guess.invented and longest_product(function.node, guess.constexprs) > MOST_ROWS:
-            guess = _guess(source, function, usage, given, label, {**choice, "block": LEAST_DEPTH})
         key = (tuple(guess.signature.items()), repr(sorted(guess.constexprs.items(), key=lambda i: i[0])))
         if key not in seen:
             seen.add(key)
@@ -415,7 +409,7 @@ def _guess(
 def unknown_option(name: str, where: str) -> str:
     """What is assumed of a launch option that the file sets, to a value that is not known."""
     assumed = f"{name} = 4" if name == "num_warps" else UNKNOWN_STAGES if name == "num_stages" else f"Triton's own {name}"
-    return f"{assumed}, for what {where} sets it to is not known"
+    return f"{assumed}, for what {where} sets it to is unknown"
 
 
 def _whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
@@ -459,6 +453,6 @@ def _rank(node: ast.FunctionDef) -> int:
         if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Tuple):
             if any(isinstance(each, ast.Constant) and each.value is None for each in inner.slice.elts):
                 ranks.append(len(inner.slice.elts))
-        elif isinstance(inner, ast.Call) and (dotted(inner.func) or "").rsplit(".", 1)[-1] in ("zeros", "full"):
+        elif isinstance(inner, ast.Call) and last_name(inner) in ("zeros", "full"):
             ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]
     return max(ranks)

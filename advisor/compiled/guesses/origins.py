@@ -6,9 +6,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_load, last_name, parts, rearranged
+from advisor.compiled.guesses.value_flow import converted, is_bitcast, is_load, parts, rearranged
 from advisor.python_source.jit_function import JitFunction
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 
 _COUNTS = frozenset({"program_id", "num_programs", "arange", "cdiv"})
 _KEEPS = frozenset(

@@ -14,8 +14,8 @@ from typing import Any
 from advisor.compiled.guesses.usage_marks import Usage
 from advisor.compiled.guesses.usage_of_calls import TEXTS
 from advisor.python_source.jit_function import MISSING, Parameter
+from advisor.python_source.language import last_name
 from advisor.python_source.literal_values import Constexpr, Symbol
-from advisor.python_source.literals import dotted
 
 
 def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
@@ -63,28 +63,10 @@ def block_sizes(rows: Mapping[str, Collection[str]], constants: Mapping[str, Any
     return found
 
 
-def longest_product(kernel: ast.FunctionDef, constants: Mapping[str, Any]) -> int:
-    """The longest `tl.arange(0, A * B)`, also by a name that the kernel gives the product, where both are known; 0: there is none."""
-    named: dict[str, ast.expr | None] = {}
-    for node in ast.walk(kernel):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
-                named[name] = value
-    found = [0]
-    for node in ast.walk(kernel):
-        if isinstance(node, ast.Call) and (dotted(node.func) or "").endswith("arange") and len(node.args) == 2:
-            last = node.args[1]
-            match named.get(last.id) if isinstance(last, ast.Name) else last:
-                case ast.BinOp(left=ast.Name(id=left), op=ast.Mult(), right=ast.Name(id=right)):
-                    sizes = constants.get(left), constants.get(right)
-                    found += [sizes[0] * sizes[1]] if type(sizes[0]) is int and type(sizes[1]) is int else []
-    return max(found)
-
-
 def _range_of(node: ast.expr) -> tuple[str, int]:
     """B and 1 of `tl.arange(0, B)`, B and 2 of `tl.arange(0, B // 2)`, also `[:, None]` of it; no name: it is something else."""
     node = _unsliced(node)
-    if not (isinstance(node, ast.Call) and (dotted(node.func) or "").endswith("arange") and len(node.args) == 2):
+    if not (isinstance(node, ast.Call) and last_name(node) == "arange" and len(node.args) == 2):
         return "", 1
     first, last = node.args
     return _part_of(last) if isinstance(first, ast.Constant) and first.value == 0 else ("", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,14 +19,14 @@ from advisor.compiled.guesses.value_flow import (
     is_float,
     is_integer,
     is_load,
-    last_name,
     made_of_floats,
     to_float,
     type_given,
 )
 from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import Constexpr
-from advisor.python_source.literals import NotLiteralError, dotted
+from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 
 MAX_DEPTH = 6
@@ -35,31 +35,14 @@ SHORTEST_TUPLE = 2
 
 
 _ORDER = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
-MOST_REMEMBERED = 16
-"""Kernels whose usage is remembered: those of a list of configurations that are looked at together, and of the other files at hand."""
 
 
 def usage_of(source: SourceFile, function: JitFunction) -> Mapping[str, Usage]:
-    """Usage by parameter, read once for all configurations of a kernel; not to be changed."""
-    return _read(_Kernel(source, function))
-
-
-class _Kernel:
-    """A kernel as a key: the same one of the same file only, for to compare two would be to read them."""
-
-    def __init__(self, source: SourceFile, function: JitFunction) -> None:
-        self.source, self.function = source, function
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kernel) and other.source is self.source and other.function is self.function
-
-    def __hash__(self) -> int:
-        return hash((id(self.source), id(self.function)))
-
-
-@functools.lru_cache(maxsize=MOST_REMEMBERED)
-def _read(kernel: _Kernel) -> dict[str, Usage]:
-    return Reader(kernel.source).usage(kernel.function)
+    """Usage by parameter, read once for all configurations of a kernel and kept with its file; not to be changed."""
+    key = ("usage", function.node)
+    if key not in source.kept:
+        source.kept[key] = Reader(source).usage(function)
+    return source.kept[key]
 
 
 class Reader:
@@ -103,13 +86,34 @@ class _KernelReader:
             note = _KINDS.get(type(node))
             if note is not None:
                 note(self, node)
-        for name in FloatScalars(self.origins, self._holds_floats).names():
-            self.marks.found[name].beside_floats = True
+        for node in ast.walk(self.function.node):
+            self._beside_floats(_sides(node))
 
     def _holds_floats(self, name: str) -> bool:
         """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
         parameter = next(each for each in self.function.parameters if each.name == name)
         return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
+
+    def _beside_floats(self, sides: Sequence[ast.expr]) -> None:
+        """Note the arguments that stand beside a float: of operands that are of one type."""
+        for place, side in enumerate(sides):
+            if (use := self.marks.parameter(side)) is not None:
+                others = (inner for other in (*sides[:place], *sides[place + 1 :]) for inner in walk(other, self.origins.of_one_type))
+                use.beside_floats |= any(map(self._gives_floats, others))
+
+    def _gives_floats(self, node: ast.expr) -> bool:
+        """Whether an expression by itself says that its value is of floats."""
+        if isinstance(node, ast.BinOp):
+            return isinstance(node.op, ast.Div)
+        if not isinstance(node, ast.Call) or is_float(node):
+            return is_float(node)
+        if is_load(node):
+            return bool(node.args) and any(map(self._holds_floats, self.origins.roots(node.args[0])))
+        if converted(node) is not None:
+            return to_float(node)
+        if last_name(node) == "dot":
+            return not type_given(node).startswith("int")
+        return last_name(node) in FLOAT_CALLS or made_of_floats(node)
 
     def _floats(self, node: ast.AST) -> None:
         for operand in float_operands(node):
@@ -123,7 +127,7 @@ class _KernelReader:
                 use.items = max(use.items, SHORTEST_TUPLE)
 
     def _attribute(self, node: ast.Attribute) -> None:
-        root = dotted(node) or ""
+        root = dotted(node)
         use = self.marks.found.get(root.split(".")[0])
         # A helper may be handed a tile, which has a `type.element_ty`, too.
         if use is not None and "element_ty" in root and (not self.depth or ".dtype." in root):
@@ -153,9 +157,7 @@ class _KernelReader:
         sides = [node.left, *node.comparators]
         uses = [use for side in sides if (use := self.marks.parameter(side)) is not None]
         for side in sides:
-            of_triton = (
-                isinstance(side, ast.Attribute) and (dotted(side) or "").split(".")[0] in self.reader.source.module_names.triton_roots
-            )
+            of_triton = isinstance(side, ast.Attribute) and dotted(side).split(".")[0] in self.reader.source.module_names.triton_roots
             values = self._constants(side)
             for use in uses:
                 use.element_type |= of_triton
@@ -222,45 +224,6 @@ _MIXED = (ast.Add, ast.Sub, ast.Mult)
 """Operations with a number that is what the other operand is; a division says nothing, for sums are divided by counts."""
 _ALIKE = frozenset({"where", "maximum", "minimum", "clamp", "fma"})
 """Calls whose operands are of one type, but for the condition of `where`."""
-_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-
-
-class FloatScalars:
-    """Of one kernel.
-
-    Args:
-        origins: Of the kernel.
-        holds_floats: Whether what is loaded through a parameter are floats.
-    """
-
-    def __init__(self, origins: Origins, holds_floats: Callable[[str], bool]) -> None:
-        self._origins = origins
-        self._holds_floats = holds_floats
-
-    def names(self) -> Iterator[str]:
-        """The arguments that stand beside a float somewhere; an argument may come several times."""
-        for node in ast.walk(self._origins.node):
-            sides = _sides(node)
-            for place, side in enumerate(sides):
-                if not (isinstance(side, ast.Name) and self._origins.is_parameter(side)):
-                    continue
-                others = (*sides[:place], *sides[place + 1 :])
-                if any(self._gives_floats(inner) for other in others for inner in walk(other, self._origins.of_one_type)):
-                    yield side.id
-
-    def _gives_floats(self, node: ast.expr) -> bool:
-        """Whether an expression by itself says that its value is of floats."""
-        if isinstance(node, ast.BinOp):
-            return isinstance(node.op, ast.Div)
-        if not isinstance(node, ast.Call) or is_float(node):
-            return is_float(node)
-        if is_load(node):
-            return bool(node.args) and any(map(self._holds_floats, self._origins.roots(node.args[0])))
-        if converted(node) is not None:
-            return to_float(node)
-        if last_name(node) == "dot":
-            return not type_given(node).startswith("int")
-        return last_name(node) in FLOAT_CALLS or made_of_floats(node)
 
 
 def _sides(node: ast.AST) -> list[ast.expr]:
@@ -269,7 +232,7 @@ def _sides(node: ast.AST) -> list[ast.expr]:
         return [node.left, node.right]
     if isinstance(node, ast.AugAssign) and isinstance(node.op, _MIXED):
         return [node.target, node.value]
-    if isinstance(node, ast.Compare) and all(isinstance(op, _ORDERS) for op in node.ops):
+    if isinstance(node, ast.Compare) and all(isinstance(op, _ORDER) for op in node.ops):
         return [node.left, *node.comparators]
     if isinstance(node, ast.Call) and last_name(node) in _ALIKE:
         return node.args[1:3] if last_name(node) == "where" else node.args

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from advisor.compiled.guesses.usage_marks import Marks, Usage
 from advisor.compiled.guesses.value_flow import is_float, is_integer, made_pointer
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted
 
 MEMORY_CALLS = frozenset(
     {
@@ -98,7 +98,7 @@ class CallReader:
 
     def note(self, node: ast.Call) -> None:
         """Note what one call tells."""
-        called = _Called(node=node, name=dotted(node.func) or "")
+        called = _Called(node=node, name=dotted(node.func))
         self._product(called)
         for answers in _KINDS:
             if answers(self, called):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from advisor.python_source.literals import dotted
+from advisor.python_source.language import dotted, last_name
 
 FLOAT_CALLS = frozenset(
     {
@@ -47,13 +47,6 @@ _OF_THE_TYPE = frozenset({"dtype", "shape", "type", "element_ty", "scalar", "blo
 """Attributes that say what a tensor is, not what it holds."""
 
 
-def last_name(call: ast.Call) -> str:
-    """What is called: the last part of its name."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
-
-
 def is_float(node: ast.expr | None) -> bool:
     """Whether an expression is a literal float, also with a sign, or `float("inf")`."""
     if isinstance(node, ast.UnaryOp):
@@ -72,7 +65,7 @@ def is_integer(node: ast.expr | None) -> bool:
 
 def is_load(node: ast.AST) -> bool:
     """Whether it is a call of `tl.load`."""
-    return isinstance(node, ast.Call) and (dotted(node.func) or "").endswith(".load")
+    return isinstance(node, ast.Call) and dotted(node.func).endswith(".load")
 
 
 def converted(node: ast.expr) -> ast.expr | None:
@@ -87,7 +80,7 @@ def converted(node: ast.expr) -> ast.expr | None:
 def type_given(conversion: ast.Call) -> str:
     """The type that a conversion, or what makes a tensor, names: `uint8` of `x.to(tl.uint8)`; empty: none is named."""
     types = [*conversion.args, *(k.value for k in conversion.keywords)]
-    return next((name.rsplit(".", 1)[-1] for each in reversed(types) if "." in (name := dotted(each) or "")), "")
+    return next((name.rsplit(".", 1)[-1] for each in reversed(types) if "." in (name := dotted(each))), "")
 
 
 def is_bitcast(conversion: ast.Call) -> bool:
@@ -166,4 +159,4 @@ def _parts_of_call(node: ast.Call) -> list[ast.expr]:
 def to_float(node: ast.Call) -> bool:
     """Whether a call names a type of floats."""
     types = [*node.args, *(k.value for k in node.keywords)]
-    return any((dotted(each) or "").rsplit(".", 1)[-1].startswith(_FLOAT_TYPES) for each in types)
+    return any(last_name(each).startswith(_FLOAT_TYPES) for each in types)

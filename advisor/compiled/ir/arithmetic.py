@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.compiled.ir import values
-from advisor.compiled.ir.ir import Operation
+from advisor.compiled.ir.ir import Block, Module, Operation, Type
+from advisor.compiled.ir.slicing import for_parts
 from advisor.compiled.ir.values import Value
 
 _WIDTH = re.compile(r"^i(\d+)$")
@@ -101,9 +103,9 @@ def constant(operation: Operation) -> Value:
     result = operation.result
     shape = result.shape if result else ()
     text = operation.text.strip()
-    found = re.search(r"dense<([^>]*)>", text)
-    if found:
-        text = found.group(1)
+    match = re.search(r"dense<([^>]*)>", text)
+    if match:
+        text = match.group(1)
     text = re.sub(r"^\{[^}]*\}\s*", "", text).strip()
     if text in ("true", "false"):
         return values.number(text == "true", shape)
@@ -121,9 +123,9 @@ def compute(operation: Operation, operands: list[Value]) -> Value:
     name = operation.name
     shape = operation.result.shape if operation.result else ()
     element = operation.result.element if operation.result else ""
-    found = _sum_or_product(name, operands, shape) if element != "i1" else _logical(name, operands, shape)
-    if found is not None:
-        return found
+    exact = _sum_or_product(name, operands, shape) if element != "i1" else _logical(name, operands, shape)
+    if exact is not None:
+        return exact
     if name in BINARY:
         return values.elementwise(BINARY[name], shape, *operands)
     if name in ("arith.cmpi", "arith.cmpf"):
@@ -214,8 +216,8 @@ def _rearranged(operation: Operation, value: Value, shape: tuple[int, ...]) -> V
     if not value.known:
         return values.unknown(value.reasons, shape, value.base)
     if operation.name == "tt.trans":
-        found = re.search(r"array<i32:\s*([\d,\s]+)>", operation.text)
-        order = [int(n) for n in found.group(1).split(",")] if found else list(reversed(range(len(shape))))
+        match = re.search(r"array<i32:\s*([\d,\s]+)>", operation.text)
+        order = [int(n) for n in match.group(1).split(",")] if match else list(reversed(range(len(shape))))
         axes = (0, *(n + 1 for n in order))
         return Value(tuple(p.transpose(axes) for p in value.parts), shape, value.boolean, value.base)
     if "allow_reorder" not in operation.text:
@@ -233,3 +235,80 @@ def distinct_values(array: NDArray[Any]) -> NDArray[Any]:
     """
     values = np.sort(array, axis=None)
     return values[np.concatenate([np.ones(min(len(values), 1), bool), values[1:] != values[:-1]])]
+
+
+INTEGER = frozenset({"arith.divsi", "arith.remsi", "arith.divui", "arith.remui"})
+FLOAT = frozenset({"arith.divf", "arith.remf", "tt.precise_divf"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divisor:
+    """The divisor of one operation: how many values it has among the lanes of an execution, and the value of a constant."""
+
+    distinct: int
+    constant: int | float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """Dimensions along which a value varies, and the value of a constant."""
+
+    varying: frozenset[int]
+    constant: int | float | None = None
+
+
+def divisors(module: Module) -> dict[int, Divisor]:
+    """The divisor of every division, by the `id` of the operation."""
+    by_operation: dict[int, Divisor] = {}
+    _visit(module.kernel.blocks, {}, by_operation)
+    return by_operation
+
+
+def _visit(blocks: list[Block], known: dict[str, _Lanes], by_operation: dict[int, Divisor]) -> None:
+    """Values are defined before their uses in the text; a name that is used again means what was last defined."""
+    for block in blocks:
+        for name in block.arguments:
+            known.pop(name, None)
+        for op in block.operations:
+            if op.name in INTEGER | FLOAT and len(op.operands) > 1 and op.result is not None:
+                shape = op.result.shape
+                lanes = known.get(op.operands[1]) or _Lanes(_all(op.result))
+                distinct = 1
+                for axis in lanes.varying:
+                    distinct *= shape[axis]
+                by_operation[id(op)] = Divisor(distinct=distinct, constant=lanes.constant)
+            if op.name == "scf.for":  # what it carries is defined by its text
+                counter, _, _, _, carried = for_parts(op)
+                for name in (counter, *(name for name, _ in carried)):
+                    known.pop(name, None)
+            for region in op.regions:
+                _visit(region, known, by_operation)
+            for name, kind in zip(op.results, op.result_types, strict=False):
+                known[name] = _lanes(op, kind, known)
+
+
+def _all(kind: Type) -> frozenset[int]:
+    return frozenset(axis for axis, size in enumerate(kind.shape) if size > 1)
+
+
+def _lanes(op: Operation, result: Type, known: Mapping[str, _Lanes]) -> _Lanes:
+    """Along which dimensions an operation's result varies; along all where that cannot be said."""
+    everywhere = _Lanes(_all(result))
+    operands = [known.get(name) for name in op.operands]
+    first = operands[0] if operands else None
+    if op.name == "arith.constant":
+        value = constant(op)
+        if not value.known:
+            return everywhere
+        return _Lanes(frozenset(), value.scalar()[0].item())
+    if op.name == "tt.splat":
+        return _Lanes(frozenset(), first.constant if first else None)
+    if op.name == "tt.broadcast" and first is not None:
+        return first
+    if op.name == "tt.expand_dims" and first is not None:
+        axis = int(op.attribute("axis") or 0)
+        return _Lanes(frozenset(d + (d >= axis) for d in first.varying), first.constant)
+    if op.name.startswith(("arith.", "math.")) or op.name in ("tt.fp_to_fp", "tt.load"):
+        varying = frozenset[int]().union(*(lanes.varying if lanes else everywhere.varying for lanes in operands))
+        return _Lanes(varying & everywhere.varying)
+    return everywhere

@@ -232,9 +232,9 @@ def not_given(reasons: Iterable[str]) -> list[str]:
 
 
 def what_holds(names: Sequence[str]) -> str:
-    """`what a holds`, `what a, b and c hold`, in words."""
+    """`the contents of a, b and c`."""
     listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    return f"what {listed} hold{'' if len(names) > 1 else 's'}"
+    return f"the contents of {listed}"
 
 
 def plain(value: Any) -> int | float | bool:

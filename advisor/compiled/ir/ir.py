@@ -11,7 +11,127 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from advisor.compiled.compiler.kernel import IrError
-from advisor.compiled.ir.ir_text import Location, Locations, closing, split_top, trailing_location
+
+_LOC_DEFINITION = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
+_FILE_LOC = re.compile(r'^"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """File and line; None where the compiler made the operation up."""
+
+    file: str
+    line: int
+
+
+def split_top(text: str, separator: str) -> list[str]:
+    """Split at separators that no bracket or string encloses."""
+    parts, depth, start, i, length = [], 0, 0, 0, len(separator)
+    quoted = False
+    while i < len(text):
+        c = text[i]
+        if quoted:
+            if c == "\\":
+                i += 1
+            elif c == '"':
+                quoted = False
+        elif c == '"':
+            quoted = True
+        elif depth == 0 and text.startswith(separator, i):
+            parts.append(text[start:i])
+            i += length
+            start = i
+            continue
+        elif c in "([{<":
+            depth += 1
+        elif c in ")]}" or (c == ">" and text[i - 1] != "-"):
+            depth -= 1
+        i += 1
+    parts.append(text[start:])
+    return parts
+
+
+class Locations:
+    """Resolves `#loc12` to file and line, preferring the author's files."""
+
+    def __init__(self, lines: list[str], own_files: tuple[str, ...]) -> None:
+        self.definitions: dict[str, str] = {}
+        self.own = own_files
+        self.memory: dict[str, tuple[Location, ...]] = {}
+        for line in lines:
+            if line.startswith("#loc"):
+                match = _LOC_DEFINITION.match(line)
+                if match:
+                    self.definitions[match.group(1)] = match.group(2)
+
+    def frames(self, text: str, depth: int = 0) -> tuple[Location, ...]:
+        """The call stack, innermost first."""
+        text = text.strip()
+        if depth > 60:
+            return ()
+        if text in self.memory:
+            return self.memory[text]
+        if text.startswith("#"):
+            result = self.frames(self.definitions.get(text[1:], ""), depth + 1)
+        elif text.startswith("callsite("):
+            inner = text[len("callsite(") : -1]
+            callee, _, caller = inner.partition(" at ")
+            result = self.frames(callee, depth + 1) + self.frames(caller, depth + 1)
+        elif text.startswith("fused"):
+            inside = text[text.index("[") + 1 : text.rindex("]")] if "[" in text and "]" in text else ""
+            result = next((f for f in (self.frames(p, depth + 1) for p in split_top(inside, ",")) if f), ())
+        elif match := _FILE_LOC.match(text):
+            result = (Location(match.group(1), int(match.group(2))),)
+        elif text.startswith('"') and text.endswith(")"):
+            result = self.frames(text[text.index("(", text.index('"', 1)) + 1 : -1], depth + 1)
+        else:
+            result = ()
+        self.memory[text] = result
+        return result
+
+    def places(self, text: str) -> frozenset[str]:
+        """The texts that a `#loc12` stands for: several where operations were folded into one."""
+        definition = self.definitions.get(text[1:], "") if text.startswith("#") else text
+        inside = (
+            definition[definition.index("[") + 1 : definition.rindex("]")]
+            if definition.startswith("fused") and "[" in definition and "]" in definition
+            else text
+        )
+        return frozenset(part.strip() for part in split_top(inside, ","))
+
+    def location(self, text: str) -> Location | None:
+        """The innermost frame in a file of the author's; else the innermost."""
+        frames = self.frames(text)
+        for frame in frames:
+            name = frame.file.rsplit("/", 1)[-1]
+            if not self.own or name in self.own or frame.file in self.own:
+                return frame
+        return frames[-1] if frames else None
+
+
+def closing(text: str, start: int) -> int:
+    """Index of the bracket that closes the one at `start`.
+
+    Raises:
+        IrError: None does.
+    """
+    inside, *behind = split_top(text[start + 1 :], {"(": ")", "[": "]", "{": "}"}[text[start]])
+    if not behind:
+        raise IrError("a bracket of the IR is not closed", text[:100])
+    return start + 1 + len(inside)
+
+
+def trailing_location(line: str) -> tuple[str, str]:
+    """A line without its trailing `loc(...)`, and what stands in it."""
+    if not line.endswith(")"):
+        return line, ""
+    start = line.rfind(" loc(")
+    while start >= 0:
+        if closing(line, start + 4) == len(line) - 1:
+            return line[:start].rstrip(), line[start + 5 : -1]
+        start = line.rfind(" loc(", 0, start)
+    return line, ""
+
 
 _VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
@@ -67,7 +187,7 @@ class Operation:
     def attribute(self, name: str) -> str | None:
         """The text of `name = value` among the attributes, not within a text of theirs."""
         named = re.finditer(rf"(?<![\w.]){re.escape(name)} = ({_QUOTED}|[^,}}>\s]+)|{_QUOTED}", self.text)
-        return next((found[1].strip('"') for found in named if found[1] is not None), None)
+        return next((match[1].strip('"') for match in named if match[1] is not None), None)
 
     @property
     def result(self) -> Type | None:
@@ -119,44 +239,44 @@ class Module:
 
     def loops_around(self) -> dict[int, tuple[int, ...]]:
         """The loops that each operation stands in, the outermost first, all by `id` (a loop itself counts)."""
-        found: dict[int, tuple[int, ...]] = {}
+        loops: dict[int, tuple[int, ...]] = {}
 
         def visit(blocks: list[Block], around: tuple[int, ...]) -> None:
             for block in blocks:
                 for operation in block.operations:
-                    found[id(operation)] = (*around, id(operation)) if operation.name in ("scf.for", "scf.while") else around
+                    loops[id(operation)] = (*around, id(operation)) if operation.name in ("scf.for", "scf.while") else around
                     for region in operation.regions:
-                        visit(region, found[id(operation)])
+                        visit(region, loops[id(operation)])
 
         visit(self.kernel.blocks, ())
-        return found
+        return loops
 
 
 def parse_type(text: str) -> Type:
     """A type from its text; encodings (layouts) of tensors are dropped."""
     text = text.strip()
-    found = _TENSOR.match(text)
-    if not found:
+    match = _TENSOR.match(text)
+    if not match:
         inner = re.match(r"!tt\.tensordesc<(?:tensor<)?((?:\d+x)+)([^,>]+)", text)
         if inner:
             return Type(text, tuple(int(n) for n in inner.group(1).split("x") if n), inner.group(2))
         return Type(text, (), text)
-    shape = tuple(int(n) for n in found.group(1).split("x") if n)
-    return Type(text, shape, split_top(found.group(2), ",")[0].strip())
+    shape = tuple(int(n) for n in match.group(1).split("x") if n)
+    return Type(text, shape, split_top(match.group(2), ",")[0].strip())
 
 
-def parse(text: str, own: tuple[str, ...] = ()) -> Module:
+def parse(text: str, own_files: tuple[str, ...] = ()) -> Module:
     """Parse a module.
 
     Args:
         text: As `asm["ttir"]` or `asm["ttgir"]`.
-        own: Names of the files whose lines count as the author's; empty: all.
+        own_files: Names of the files whose lines count as the author's; empty: all.
 
     Raises:
         IrError: It is not the IR of a Triton kernel.
     """
     lines = text.splitlines()
-    parser = _Parser(lines, Locations(lines, own))
+    parser = _Parser(lines, Locations(lines, own_files))
     try:
         functions = parser.module()
     except (IndexError, ValueError, KeyError, RecursionError) as error:
@@ -191,18 +311,18 @@ class _Parser:
         return functions
 
     def function(self, line: str) -> Function:
-        found = re.match(r"tt\.func\s+(public|private)?\s*@(\"[^\"]*\"|[\w$.-]+)\(", line)
-        if not found:
+        match = re.match(r"tt\.func\s+(public|private)?\s*@(\"[^\"]*\"|[\w$.-]+)\(", line)
+        if not match:
             raise IrError("a function of the IR has an unknown form", line[:100])
-        end = closing(line, found.end() - 1)
-        arguments, types = self.arguments(line[found.end() : end])
+        end = closing(line, match.end() - 1)
+        arguments, types = self.arguments(line[match.end() : end])
         self.position += 1
         if not line.endswith("{"):
-            return Function(found.group(2), found.group(1) == "public", arguments, types, [])
+            return Function(match.group(2), match.group(1) == "public", arguments, types, [])
         blocks = self.region()
         location = self.locations.location(trailing_location(self.lines[self.position])[1])
         self.position += 1
-        return Function(found.group(2).strip('"'), found.group(1) == "public", arguments, types, blocks, location)
+        return Function(match.group(2).strip('"'), match.group(1) == "public", arguments, types, blocks, location)
 
     def arguments(self, text: str) -> tuple[list[str], list[Type]]:
         names, types = [], []
@@ -222,12 +342,12 @@ class _Parser:
             if line.startswith("}"):
                 return blocks
             if line.startswith("^"):
-                found = re.match(r"\^(\w+)", line)
-                assert found is not None
-                block = Block(found.group(1))
-                if line[found.end() : found.end() + 1] == "(":
-                    end = closing(line, found.end())
-                    block.arguments, block.argument_types = self.arguments(line[found.end() + 1 : end])
+                match = re.match(r"\^(\w+)", line)
+                assert match is not None
+                block = Block(match.group(1))
+                if line[match.end() : match.end() + 1] == "(":
+                    end = closing(line, match.end())
+                    block.arguments, block.argument_types = self.arguments(line[match.end() + 1 : end])
                 if len(blocks) == 1 and not blocks[0].operations and not blocks[0].label:
                     blocks = [block]
                 else:
@@ -315,9 +435,9 @@ class _Parser:
 
 def _branches(body: str) -> tuple[list[str], list[tuple[str, list[str]]]]:
     successors: list[tuple[str, list[str]]] = []
-    for found in re.finditer(r"\^(\w+)(\(([^)]*)\))?", body):
-        inner = (found.group(3) or "").split(" : ")[0].split(":")[0]
-        successors.append((found.group(1), _VALUE.findall(inner)))
+    for match in re.finditer(r"\^(\w+)(\(([^)]*)\))?", body):
+        inner = (match.group(3) or "").split(" : ")[0].split(":")[0]
+        successors.append((match.group(1), _VALUE.findall(inner)))
     first = body.split("^")[0]
     return _VALUE.findall(first), successors
 
@@ -332,15 +452,15 @@ def _split_types(text: str) -> tuple[str, str]:
 
 def _types_in(text: str) -> list[str]:
     """The types a signature lists, brackets opened."""
-    found: list[str] = []
+    types: list[str] = []
     for arrow in split_top(text, "->"):
         for part in split_top(arrow, ","):
             for piece in split_top(part, " * "):
                 for item in split_top(piece, " to "):
                     item = item.strip()
                     if item.startswith("(") and item.endswith(")"):
-                        found += _types_in(item[1:-1])
+                        types += _types_in(item[1:-1])
                     elif item:
                         # Attributes may follow a type: `i32 {tt.num_stages = 3}`.
-                        found.append(split_top(item, " ")[0])
-    return found
+                        types.append(split_top(item, " ")[0])
+    return types

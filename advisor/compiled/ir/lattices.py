@@ -49,8 +49,8 @@ class Lattice:
         done: list[tuple[int, int]] = []
         for step, count in sorted(s for s in self.steps if s[1] > 1):
             if done and step % done[-1][0] == 0 and step // done[-1][0] <= done[-1][1]:
-                own, reach = done[-1]
-                done[-1] = (own, reach + (count - 1) * (step // own))
+                last, reach = done[-1]
+                done[-1] = (last, reach + (count - 1) * (step // last))
             else:
                 done.append((step, count))
         self.steps = done
@@ -58,12 +58,12 @@ class Lattice:
     @property
     def runs(self) -> float:
         """Runs of elements, those that touch counted apart."""
-        return math.prod(float(count) for step, count in self.steps if step > 1) * math.prod(float(len(each)) for each in self.listed)
+        return math.prod(float(count) for step, count in self.steps if step > 1) * math.prod(float(len(item)) for item in self.listed)
 
     @property
     def span(self) -> int:
         """From the first to behind the last."""
-        return 1 + sum(step * (count - 1) for step, count in self.steps) + sum(int(each[-1]) for each in self.listed)
+        return 1 + sum(step * (count - 1) for step, count in self.steps) + sum(int(item[-1]) for item in self.listed)
 
 
 def distinct_bytes(lattices: Iterable[Lattice]) -> float:
@@ -73,35 +73,35 @@ def distinct_bytes(lattices: Iterable[Lattice]) -> float:
 
 def likely_distinct_bytes(lattices: Iterable[Lattice]) -> float:
     """The same where they are too many to list: those that are not are taken to overlap as little as those that are."""
-    found, share = _united(lattices)
-    return found / share
+    united, share = _united(lattices)
+    return united / share
 
 
 def _united(lattices: Iterable[Lattice]) -> tuple[float, float]:
     """Bytes in at least one of some lattices of bytes, as far as their runs are listed, and the share of the runs that are."""
-    unique = {(each.offset, tuple(each.steps), *(key_of(part) for part in each.listed)): each for each in lattices}
+    unique = {(lattice.offset, tuple(lattice.steps), *(key_of(part) for part in lattice.listed)): lattice for lattice in lattices}
     left = [Lattice(e.offset, list(e.steps), list(e.listed)) for e in unique.values()]
     if not left:
         return 0.0, 1.0
     times = 1
     while True:  # a step of all that is wider than the rest: as often the rest
-        common = set(left[0].steps).intersection(*(each.steps for each in left[1:]))
+        common = set(left[0].steps).intersection(*(item.steps for item in left[1:]))
         step, count = max(common, default=(0, 1))
         reach = max(e.offset + e.span for e in left) - min(e.offset for e in left) - step * (count - 1)
         if count <= 1 or step < reach:
             break
         times *= count
-        for each in left:
-            each.steps.remove((step, count))
+        for entry in left:
+            entry.steps.remove((step, count))
     room = max(MOST_RUNS // len(left), 1)
     lows, highs = [], []
-    runs, listed, least = 0.0, 0, min(each.offset for each in left)
-    for each in left:
-        run = next((s for s in each.steps if s[0] == 1), None)
-        starts = np.array([(each.offset - least) % 2**62], np.int64)  # strides that are too large lead beyond what 64 bits hold
-        parts = [step * np.arange(min(count, room), dtype=np.int64) for step, count in each.steps if (step, count) != run]
-        runs += each.runs
-        for part in (*each.listed, *parts):
+    runs, listed, least = 0.0, 0, min(item.offset for item in left)
+    for element in left:
+        run = next((s for s in element.steps if s[0] == 1), None)
+        starts = np.array([(element.offset - least) % 2**62], np.int64)  # strides that are too large lead beyond what 64 bits hold
+        parts = [step * np.arange(min(count, room), dtype=np.int64) for step, count in element.steps if (step, count) != run]
+        runs += element.runs
+        for part in (*element.listed, *parts):
             part = part[: max(room // len(starts), 1)]
             starts = (starts[:, None] + part[None, :]).reshape(-1)
         listed += len(starts)
@@ -178,19 +178,19 @@ class Sample:
         if not np.array_equal(starts[again], family.starts):  # several of one program
             return None
         limits = [(0, n - 1) for n in self.grid]
-        own = self.coordinates(programs)
+        inner = self.coordinates(programs)
         if len(programs) < len(self.indices):
-            limits = [(int(along.min()), int(along.max())) for along in own]
+            limits = [(int(along.min()), int(along.max())) for along in inner]
             if self._inside(limits) != len(programs):
-                return next((found for split in self.splits() if (found := split.all_starts(family)) is not None), None)
+                return next((further for split in self.splits() if (further := split.all_starts(family)) is not None), None)
             for axis, size in enumerate(self.grid):  # along the whole axis where that holds nothing else that was looked at
                 wider = [*limits[:axis], (0, size - 1), *limits[axis + 1 :]]
                 limits = wider if self._inside(wider) == len(programs) else limits
         for divisors in ((), sorted(self.divisors)):
             terms = [(axis, d) for axis in range(3) for d in (1, *divisors) if limits[axis][0] // d != limits[axis][1] // d]
-            factors = self._fitted(own, starts - starts[0], terms)
+            factors = self._fitted(inner, starts - starts[0], terms)
             if factors is not None and self._exist(limits):
-                there = sum(f * (int(own[axis][0]) // d) for (axis, d), f in zip(terms, factors, strict=True))
+                there = sum(f * (int(inner[axis][0]) // d) for (axis, d), f in zip(terms, factors, strict=True))
                 offset, sets = _along_axes(terms, factors, limits)
                 return int(starts[0]) - there + offset, sets
         return None
@@ -207,9 +207,9 @@ class Sample:
             inside &= (along >= low) & (along <= high)
         return int(inside.sum())
 
-    def _fitted(self, own: Sequence[Integers], starts: Integers, terms: list[tuple[int, int]]) -> list[int] | None:
+    def _fitted(self, inner: Sequence[Integers], starts: Integers, terms: list[tuple[int, int]]) -> list[int] | None:
         """Factors of the terms (an axis, what it is divided by) whose sum the starts are, apart from a constant."""
-        columns = [own[axis] // d for axis, d in terms]
+        columns = [inner[axis] // d for axis, d in terms]
         widths = [max(float(np.ptp(c)), 1.0) for c in columns]
         matrix = np.stack([np.ones(len(starts)), *((c - c[0]) / w for c, w in zip(columns, widths, strict=True))], axis=1)
         solved, _, rank, _ = np.linalg.lstsq(matrix, starts.astype(np.float64), rcond=None)
@@ -222,34 +222,34 @@ class Sample:
 
 def quotients(divisors: Iterable[int]) -> frozenset[int]:
     """Numbers that something is divided by if it is divided by some of `divisors`, one or two."""
-    found = sorted(divisors)
-    return frozenset({*found, *(a * b for a in found for b in found)})
+    ascending = sorted(divisors)
+    return frozenset({*ascending, *(a * b for a in ascending for b in ascending)})
 
 
 def _along_axes(
     terms: list[tuple[int, int]], factors: list[int], limits: list[tuple[int, int]]
 ) -> tuple[int, list[Integers | tuple[int, int]]]:
-    found: list[Integers | tuple[int, int]] = []
+    axes: list[Integers | tuple[int, int]] = []
     offset = 0
     for axis, (low, high) in enumerate(limits):
         used = [(d, f) for (a, d), f in zip(terms, factors, strict=True) if a == axis and f]
         if len(used) == 1:
             d, factor = used[0]
-            found.append((abs(factor), high // d - low // d + 1))
+            axes.append((abs(factor), high // d - low // d + 1))
             offset += min(factor * (low // d), factor * (high // d))
         elif used:
             along = np.arange(low, min(high + 1, low + MOST_RUNS), dtype=np.int64)
-            found.append(distinct_values(sum((f * (along // d) for d, f in used), np.zeros(len(along), np.int64))))
-    return offset, found
+            axes.append(distinct_values(sum((f * (along // d) for d, f in used), np.zeros(len(along), np.int64))))
+    return offset, axes
 
 
-def lattices(found: Iterable[Family], size: int, sample: Sample | None) -> tuple[tuple[Lattice, ...], tuple[Lattice, ...]]:
+def lattices(families: Iterable[Family], size: int, sample: Sample | None) -> tuple[tuple[Lattice, ...], tuple[Lattice, ...]]:
     """The bytes that families touch, and those that only programs looked at do, of which there may be more.
 
     Those that differ in the shifts of their trips alone become one: programs that go through the same loop for longer or shorter.
     """
     groups: dict[tuple[Any, ...], list[tuple[Family, list[Integers | tuple[int, int]], Integers]]] = {}
-    for family in found:
+    for family in families:
         offset, sets = int(family.starts[0]), [family.starts - family.starts[0]]
         certain = sample is None or family.programs is None
         if sample is not None and family.programs is not None:
@@ -257,7 +257,11 @@ def lattices(found: Iterable[Family], size: int, sample: Sample | None) -> tuple
             certain = starts is not None
             if starts is not None:
                 offset, sets = starts  # type: ignore[assignment]
-        alike = (*(each if isinstance(each, tuple) else key_of(each) for each in sets), None, *(key_of(each) for each in family.patterns))
+        alike = (
+            *(item if isinstance(item, tuple) else key_of(item) for item in sets),
+            None,
+            *(key_of(pattern) for pattern in family.patterns),
+        )
         groups.setdefault((certain, *alike), []).append((family, list(sets), family.shifts + offset))
     merged: tuple[list[Lattice], list[Lattice]] = ([], [])
     for key, group in groups.items():
@@ -270,22 +274,22 @@ def lattices(found: Iterable[Family], size: int, sample: Sample | None) -> tuple
                 made.add(part)
         made.offset *= size
         made.steps = [(1, size), *((step * size, count) for step, count in made.steps)]
-        made.listed = [each * size for each in made.listed]
+        made.listed = [item * size for item in made.listed]
         made.close()
         merged[0 if key[0] else 1].append(made)
     return tuple(merged[0]), tuple(merged[1])
 
 
-def growth(found: Iterable[Family], touched: Iterable[Lattice], size: int, sample: Sample) -> float:
-    """How many times the bytes of `touched` all programs of a launch likely touch, of which `found` are those looked at.
+def growth(families: Iterable[Family], touched: Iterable[Lattice], size: int, sample: Sample) -> float:
+    """How many times the bytes of `touched` all programs of a launch likely touch, of which `families` are those looked at.
 
     What more and more programs touch together grows by a power of their number: 1 where each has its own, 0 where all have the same.
     Which, half of those looked at against all of them tell.
     """
-    found = tuple(found)
-    seen = likely_distinct_bytes(lattices(found, size, None)[0])
-    halves = [family.of(sample.indices[::2]) for family in found]
-    half = likely_distinct_bytes(lattices([each for each in halves if len(each.starts)], size, None)[0])
+    families = tuple(families)
+    seen = likely_distinct_bytes(lattices(families, size, None)[0])
+    halves = [family.of(sample.indices[::2]) for family in families]
+    half = likely_distinct_bytes(lattices([halve for halve in halves if len(halve.starts)], size, None)[0])
     known = likely_distinct_bytes(touched)
     if not half or not known:
         return 1.0

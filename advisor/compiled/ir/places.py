@@ -91,8 +91,8 @@ class PlaceRecorder:
     sets: dict[bytes, NDArray[Any]] = field(default_factory=dict)
     listable: int = MOST_LISTED
 
-    def record(self, pointer: Value, mask: Value | None, running: Running, found: Places) -> None:
-        """Add to `found` what an execution touches in the programs that are active. Of an unknown mask its known factors count."""
+    def record(self, pointer: Value, mask: Value | None, running: Running, execution: Places) -> None:
+        """Add to `execution` what an execution touches in the programs that are active. Of an unknown mask its known factors count."""
         pattern = self.remembered.recall(
             ("pattern", pointer.shape), lambda: self._pattern(pointer, mask), pointer.varying, values.factors(mask)
         )
@@ -104,7 +104,7 @@ class PlaceRecorder:
         members = running.active & pattern.touching
         labels, tags = pattern.classes, running.tags
         if labels is None and tags is None:
-            self._add((-1, next(iter(pattern.keys.values()), ())), start, members, pattern, found)
+            self._add((-1, next(iter(pattern.keys.values()), ())), start, members, pattern, execution)
             return
         label = np.broadcast_to(np.int64(0) if labels is None else labels, members.shape)
         if tags is not None:
@@ -113,31 +113,31 @@ class PlaceRecorder:
             chosen = members & (label == value)
             at = np.flatnonzero(members)[first]
             kind = int(np.broadcast_to(labels, members.shape)[at]) if labels is not None else next(iter(pattern.keys))
-            self._add((-1 if tags is None else int(tags[at]), pattern.keys[kind]), start, chosen, pattern, found)
+            self._add((-1 if tags is None else int(tags[at]), pattern.keys[kind]), start, chosen, pattern, execution)
 
-    def _add(self, kind: tuple[int, tuple[bytes, ...]], start: Integers, members: Active, pattern: _Pattern, found: Places) -> None:
+    def _add(self, kind: tuple[int, tuple[bytes, ...]], start: Integers, members: Active, pattern: _Pattern, execution: Places) -> None:
         """Add the starts of some programs that are alike in tag and pattern."""
         if not members.any():
             return
         every = bool(members.all())
-        own = start if every or len(start) == 1 else start[members]
+        start_of_active = start if every or len(start) == 1 else start[members]
         indices = self.indices if every else self.indices[members]
         if pattern.listed is not None:
-            own, indices = _listed(own, indices, members, *pattern.listed)
-            if own.size > self.listable:
+            start_of_active, indices = _listed(start_of_active, indices, members, *pattern.listed)
+            if start_of_active.size > self.listable:
                 return
-            self.listable -= own.size
-        if not own.size:
+            self.listable -= start_of_active.size
+        if not start_of_active.size:
             return
-        first = int(own[0])
-        profile = own - own[0]
+        first = int(start_of_active[0])
+        profile = start_of_active - start_of_active[0]
         name = b""
         if profile.any():
             # Starts are told from lanes, which may be the same numbers and are kept as another array.
             name = b"starts" + key_of(profile) + (b"" if every else key_of(indices))
             if name not in self.sets:
                 self.sets[name] = np.stack([indices, profile])
-        found.setdefault((*kind, name), []).append(np.array([first]))
+        execution.setdefault((*kind, name), []).append(np.array([first]))
 
     def _pattern(self, pointer: Value, mask: Value | None) -> _Pattern:
         """What lanes add, group by group of dimensions whose offsets or masks hang together."""
@@ -151,18 +151,21 @@ class PlaceRecorder:
                 touching = touching & group.active.any(axis=tuple(range(1, group.active.ndim)))
             if not group.offsets:
                 continue
-            low, own, active = _lanes_of(group)
-            label = _rows(own)
+            low, lane_start, active = _lanes_of(group)
+            label = _rows(lane_start)
             if len(distinct_values(label)) > MOST_PATTERNS:
                 if listed is None:
-                    listed = (own + low[:, None], active)
+                    listed = (lane_start + low[:, None], active)
                     continue
-                own, label = np.zeros((1, 1), np.int64), np.zeros(1, np.int64)  # one lane stands for all: fewer, never more
+                lane_start, label = np.zeros((1, 1), np.int64), np.zeros(1, np.int64)  # one lane stands for all: fewer, never more
             lows = lows + low
-            relative.append(own)
+            relative.append(lane_start)
             combined = combined * _ODD + label
         kinds, at = np.unique(combined, return_index=True)
-        keys = {int(kind): tuple(self._keys(own[i if len(own) > 1 else 0] for own in relative)) for kind, i in zip(kinds, at, strict=True)}
+        keys = {
+            int(kind): tuple(self._keys(lane_start[i if len(lane_start) > 1 else 0] for lane_start in relative))
+            for kind, i in zip(kinds, at, strict=True)
+        }
         return _Pattern(lows, np.asarray(touching), None if len(kinds) == 1 else combined, keys, listed)
 
     def _keys(self, rows: Iterable[Integers]) -> Iterator[bytes]:
@@ -176,16 +179,16 @@ class PlaceRecorder:
                 yield name
 
 
-def _listed(own: Integers, indices: Integers, members: Active, offsets: Integers, counted: Active | None) -> tuple[Integers, Integers]:
+def _listed(start: Integers, indices: Integers, members: Active, offsets: Integers, counted: Active | None) -> tuple[Integers, Integers]:
     """Every address of the lanes that count, and the program that each is of: -1 where all start alike."""
     every = bool(members.all())
-    own = own[:, None] + (offsets if every or len(offsets) == 1 else offsets[members])
-    programs = np.broadcast_to(indices[:, None] if len(own) > 1 else np.int64(-1), own.shape)
+    start = start[:, None] + (offsets if every or len(offsets) == 1 else offsets[members])
+    programs = np.broadcast_to(indices[:, None] if len(start) > 1 else np.int64(-1), start.shape)
     if counted is not None:
-        counted = np.broadcast_to(counted, (len(members), own.shape[1]))[members] if len(counted) > 1 else counted
-        counted = np.broadcast_to(counted[: len(own)], own.shape)
-        own, programs = own[counted], programs[counted]
-    return own.reshape(-1), programs.reshape(-1)
+        counted = np.broadcast_to(counted, (len(members), start.shape[1]))[members] if len(counted) > 1 else counted
+        counted = np.broadcast_to(counted[: len(start)], start.shape)
+        start, programs = start[counted], programs[counted]
+    return start.reshape(-1), programs.reshape(-1)
 
 
 def _lanes_of(group: values.Group) -> tuple[Integers, Integers, Active | None]:
@@ -231,10 +234,10 @@ def between(outer: dict[Part, Places], samples: Sequence[tuple[Integers, dict[Pa
             tag, keys, name = key
             where, shifts = [], []
             for position, places in samples:
-                if (found := places.get(part, {}).get(key)) is not None:
+                if (difference := places.get(part, {}).get(key)) is not None:
                     at = 0 if tags is None else int(np.argmax(tags == tag))
                     where.append(int(position[at if len(position) > 1 else 0]))
-                    shifts.append(np.concatenate(found))
+                    shifts.append(np.concatenate(difference))
             filled = [np.concatenate(shifts)] if tags is not None and tag < 0 else [_filled(where, shifts)]
             target.setdefault((-1, keys, name), []).extend(filled)
 
@@ -265,25 +268,25 @@ def _filled(where: list[int], shifts: list[Integers]) -> Integers:
 
 def families(places: Places, sets: Mapping[bytes, NDArray[Any]]) -> list[Family]:
     """What an access touched in one set of programs."""
-    found = []
+    families_of = []
     for (_, keys, name), shifts in places.items():
         moved = distinct_values(np.concatenate(shifts))
         indices, starts = (None, np.zeros(1, np.int64)) if not name else (sets[name][0], sets[name][1])
-        found.append(Family(programs=indices, starts=starts, shifts=moved, patterns=tuple(sets[key] for key in keys)))
-    return found
+        families_of.append(Family(programs=indices, starts=starts, shifts=moved, patterns=tuple(sets[key] for key in keys)))
+    return families_of
 
 
-def together(found: Iterable[Family]) -> tuple[Family, ...]:
+def together(families: Iterable[Family]) -> tuple[Family, ...]:
     """The families of all sets of programs: those that differ in where they start become one."""
     groups: dict[tuple[bytes, ...], list[Family]] = {}
-    for each in found:
-        key = (b"" if each.programs is None else b"p", key_of(each.shifts - each.shifts[0]), *(key_of(p) for p in each.patterns))
-        groups.setdefault(key, []).append(each)
+    for family in families:
+        key = (b"" if family.programs is None else b"p", key_of(family.shifts - family.shifts[0]), *(key_of(p) for p in family.patterns))
+        groups.setdefault(key, []).append(family)
     merged = []
     for group in groups.values():
         first = group[0]
         shifts = first.shifts - first.shifts[0]
-        starts = np.concatenate([each.starts + each.shifts[0] for each in group])
+        starts = np.concatenate([item.starts + item.shifts[0] for item in group])
         programs = None if first.programs is None else np.concatenate([e.programs for e in group if e.programs is not None])
         merged.append(Family(programs=programs, starts=starts, shifts=shifts, patterns=first.patterns))
     return tuple(merged)

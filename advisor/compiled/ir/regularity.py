@@ -63,14 +63,14 @@ def regularity(loop: Operation) -> Regularity:
     """What is irregular over the trips of an `scf.for`."""
     counter, _, _, _, carried = for_parts(loop)
     names = [name for name, _ in carried]
-    found = Regularity()
+    counts = Regularity()
     courses = dict.fromkeys((counter, *names), Course.LINEAR)
-    yielded = _visit(loop.regions[0], courses, found)
-    found.carried = {name for name, course in zip(names, yielded, strict=False) if course > Course.LINEAR}
-    return found
+    yielded = _visit(loop.regions[0], courses, counts)
+    counts.carried = {name for name, course in zip(names, yielded, strict=False) if course > Course.LINEAR}
+    return counts
 
 
-def _visit(blocks: list[Block], courses: dict[str, Course], found: Regularity) -> list[Course]:
+def _visit(blocks: list[Block], courses: dict[str, Course], counts: Regularity) -> list[Course]:
     """Follow the operations of a region; what its terminator gives. Names that are not in `courses` come from before the loop."""
     out: list[Course] = []
     for block in blocks:
@@ -80,15 +80,15 @@ def _visit(blocks: list[Block], courses: dict[str, Course], found: Regularity) -
             if op.name in MEMORY:
                 address, *others = address_operands(op)
                 if courses.get(address, Course.FIXED) == Course.IRREGULAR:
-                    found.addresses.add(address)
-                found.deciding |= {name for name in others if courses.get(name, Course.FIXED) == Course.IRREGULAR}
+                    counts.addresses.add(address)
+                counts.deciding |= {name for name in others if courses.get(name, Course.FIXED) == Course.IRREGULAR}
                 results = [Course.IRREGULAR if any(given) else Course.FIXED] * len(op.results)
             elif op.name == "scf.if":
-                results = _branch(op, given[0], courses, found)
+                results = _branch(op, given[0], courses, counts)
             elif op.name == "scf.for":
-                results = _inner(op, courses, found)
+                results = _inner(op, courses, counts)
             elif op.name == "scf.while":
-                found.deciding.add("")  # no name: how often it runs is taken for irregular
+                counts.deciding.add("")  # no name: how often it runs is taken for irregular
                 results = [Course.IRREGULAR] * len(op.results)
             else:
                 results = [_course(op, given)] * len(op.results)
@@ -96,25 +96,25 @@ def _visit(blocks: list[Block], courses: dict[str, Course], found: Regularity) -
     return out
 
 
-def _branch(op: Operation, condition: Course, courses: dict[str, Course], found: Regularity) -> list[Course]:
+def _branch(op: Operation, condition: Course, courses: dict[str, Course], counts: Regularity) -> list[Course]:
     if condition == Course.IRREGULAR:
-        found.deciding.add(op.operands[0])
+        counts.deciding.add(op.operands[0])
     elif condition > Course.FIXED:
-        found.edges.add(op.operands[0])
-    sides = [_visit(region, courses, found) for region in op.regions]
+        counts.edges.add(op.operands[0])
+    sides = [_visit(region, courses, counts) for region in op.regions]
     if condition > Course.FIXED:
         return [Course.IRREGULAR] * len(op.results)
-    return [max(each) for each in zip(*sides, strict=False)]
+    return [max(side) for side in zip(*sides, strict=False)]
 
 
-def _inner(op: Operation, courses: dict[str, Course], found: Regularity) -> list[Course]:
+def _inner(op: Operation, courses: dict[str, Course], counts: Regularity) -> list[Course]:
     counter, low, high, step, carried = for_parts(op)
     bounds = {name: courses.get(name, Course.FIXED) for name in (low, high, step)}
-    found.deciding |= {name for name, course in bounds.items() if course == Course.IRREGULAR}
+    counts.deciding |= {name for name, course in bounds.items() if course == Course.IRREGULAR}
     state = [courses.get(start, Course.FIXED) for _, start in carried]
     while True:  # what is carried goes as the least regular of what it starts with and what comes back
         courses.update({counter: max(bounds[low], bounds[step])}, **dict(zip((n for n, _ in carried), state, strict=True)))
-        after = [max(pair) for pair in zip(state, _visit(op.regions[0], courses, found), strict=False)]
+        after = [max(pair) for pair in zip(state, _visit(op.regions[0], courses, counts), strict=False)]
         if after == state or not after:
             break
         state = after

@@ -45,7 +45,7 @@ class Flow:
     def _read(self, blocks: list[Block]) -> None:
         """Read the operations of blocks, and of those inside them that control flow has."""
         by_label = {b.label: b for b in blocks}
-        for op in (each for block in blocks for each in block.operations):
+        for op in (operation for block in blocks for operation in block.operations):
             for result in op.results:
                 self.producers.setdefault(result, []).append(op)
             if op.name in MEMORY:
@@ -138,12 +138,12 @@ def for_parts(op: Operation) -> tuple[str, str, str, str, list[tuple[str, str]]]
     Raises:
         IrError: Its text has an unknown form.
     """
-    found = _FOR.match(op.text)
-    if not found:
+    match = _FOR.match(op.text)
+    if not match:
         raise IrError("a loop of the IR has an unknown form", op.text[:100])
     inside = op.text.split("iter_args(", 1)
     carried = re.findall(r"(%[\w$.#-]+) = (%[\w$.#-]+)", inside[1].split(")")[0]) if len(inside) > 1 else []
-    return found.group(1), found.group(2), found.group(3), found.group(4), carried
+    return match.group(1), match.group(2), match.group(3), match.group(4), carried
 
 
 def while_arguments(op: Operation) -> list[tuple[str, str]]:
@@ -156,7 +156,7 @@ def weight(blocks: list[Block]) -> float:
     total = 0.0
     for block in blocks:
         for op in block.operations:
-            own = {"tt.dot": 100.0, "tt.load": 10.0, "tt.store": 10.0}.get(op.name, 0.1)
+            base_weight = {"tt.dot": 100.0, "tt.load": 10.0, "tt.store": 10.0}.get(op.name, 0.1)
             factor = 10.0 if op.name in ("scf.for", "scf.while") else 1.0
-            total += own + factor * sum(weight(region) for region in op.regions)
+            total += base_weight + factor * sum(weight(region) for region in op.regions)
     return total

@@ -183,10 +183,10 @@ def _chosen_parts(condition: NDArray[np.bool_], a: Value, b: Value) -> Parts:
     """Of two values the parts of one or the other per program, pattern by pattern, so that sums stay sums."""
     combine: Callable[[Any, Any], Any] = np.logical_and if a.boolean else np.add
     sides: list[dict[tuple[int, ...], NDArray[Any]]] = [{}, {}]
-    for found, value in zip(sides, (a, b), strict=True):
+    for chosen_side, value in zip(sides, (a, b), strict=True):
         for part in value.parts:
             key = part.shape[1:]
-            found[key] = combine(found[key], part) if key in found else part
+            chosen_side[key] = combine(chosen_side[key], part) if key in chosen_side else part
     parts = []
     for key in dict.fromkeys((*sides[0], *sides[1])):
         x, y = (side.get(key) for side in sides)
@@ -254,8 +254,8 @@ def groups(offsets: Sequence[NDArray[Any]], mask: Value | None, rank: int) -> It
     """The offsets of an access and the factors of its mask, by the dimensions that they share."""
     both = [*offsets, *factors(mask)]
     for dims, members in joined(both, rank):
-        own = [both[i] for i in members if i >= len(offsets)]
-        active = functools.reduce(np.logical_and, own) if own else None
+        group = [both[i] for i in members if i >= len(offsets)]
+        active = functools.reduce(np.logical_and, group) if group else None
         yield Group(dims, [both[i] for i in members if i < len(offsets)], active)
 
 
@@ -280,12 +280,12 @@ def lanes(mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[
 
 def along(mask: Value | None, axis: int, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Where along a dimension any lane is active, [programs or 1, size]; of an unknown mask its known factors count."""
-    found = np.ones((1, shape[axis]), bool)
+    selected = np.ones((1, shape[axis]), bool)
     for group in groups((), mask, len(shape)):
         assert group.active is not None
         others = tuple(d + 1 for d in range(len(shape)) if d != axis or axis not in group.dims)
-        found = found & group.active.any(axis=others).reshape(group.active.shape[0], -1)
-    return found
+        selected = selected & group.active.any(axis=others).reshape(group.active.shape[0], -1)
+    return selected
 
 
 def distinct(offset: Value, mask: Value | None, shape: tuple[int, ...], programs: int) -> NDArray[np.float64]:

@@ -128,7 +128,7 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
     if isinstance(entry.get("routing"), dict):
         contents = aligned_routing(entry["routing"], problem, configuration, arguments, asked.routing)
         if asked.routing is None:
-            assumed.append("uniform routing of tokens to experts")
+            assumed.append("balanced routing of tokens to experts")
     launch = described_launch(
         source,
         kernel,
@@ -197,7 +197,7 @@ def _untuned(
         untuned = _plain_dict(call_function(source, entry["default"], dict(problem)))
         lists = {str(name): values for name, values in entry["space"].items() if isinstance(values, (list, tuple))}
         beyond = [f"{name}={untuned[name]}" for name, values in lists.items() if name in untuned and untuned[name] not in values]
-        outside = f" (it lies outside the file's own space, by {', '.join(beyond)}, and counts as one of it)" if beyond else ""
+        outside = f" (it is outside the file's space, by {', '.join(beyond)}, and counts as one of it)" if beyond else ""
         return untuned, f"the configuration that the file gives untuned{outside}"
     space = {str(k): [chosen[k]] if k in chosen else list(values) for k, values in entry["space"].items()}
     for row in itertools.islice(itertools.product(*space.values()), LARGEST_SPACE):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,13 +51,11 @@ def inductor_launches(path: str | Path) -> list[KernelLaunch]:
 
 def embedded(source: SourceFile) -> Iterator[SourceFile]:
     """The kernels that a file of TorchInductor's holds as strings, to compile them when it runs, at the lines where they stand."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "@triton.jit" in node.value:
-            as_written = (node.end_lineno or node.lineno) - node.lineno == node.value.count("\n")
-            try:
-                yield parse_source("\n" * (node.lineno - 1) * as_written + node.value, source.path)
-            except InputError:
-                continue
+    for line, text, as_written in source.texts("@triton.jit"):
+        try:
+            yield parse_source("\n" * (line - 1) * as_written + text, source.path)
+        except InputError:
+            continue
 
 
 def with_generated(launch: KernelLaunch) -> KernelLaunch:
@@ -96,7 +93,7 @@ class _Generated:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.set_inside = _assigned(self.function)
+        self.set_inside = self.function.numbers
         self.axes: dict[str, str] = {}  # axis -> parameter: x -> xnumel, r0_ -> r0_numel
         for parameter in self.function.parameters:
             if found := _NUMEL.fullmatch(parameter.name):
@@ -207,17 +204,6 @@ def _block_name(axis: str) -> str:
 
 def _power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
-
-
-def _assigned(function: JitFunction) -> dict[str, int]:
-    """Whole numbers that a kernel gives names at its beginning: `xnumel = 4096`, `R0_BLOCK: tl.constexpr = 64`."""
-    found: dict[str, int] = {}
-    for node in function.node.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
-        if isinstance(value, ast.Constant) and type(value.value) is int:
-            found |= {target.id: value.value for target in targets if isinstance(target, ast.Name)}
-    return found
 
 
 __all__ = ["embedded", "inductor_launches", "with_generated"]

@@ -25,8 +25,8 @@ from advisor.compiled.compiler.kernel import (
 )
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.demand.costs import element_bytes
-from advisor.compiled.demand.counted import Counted
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.demand.likely_places import likely_inputs, with_likely_places
 from advisor.compiled.demand.machine_work import SPILLED
 from advisor.compiled.demand.products import Names
@@ -202,18 +202,17 @@ class Inspection:
         if idle := sorted({line for line in (*never, *(a.line for a in self.demand.accesses if not a.issued_bytes)) if line}):
             lines = f"line{'s' if len(idle) > 1 else ''} {', '.join(map(str, idle))}"
             found.append(f"Nothing is moved in {lines}, which never run or have all lanes masked off: is a length 0, or too small?")
-        found += [f"Not known: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
+        found += [f"Unknown: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
         places = self.demand.addressed_by
         if places:  # one number for all of it would send every program to the same place
             options = " ".join(f"--contents {name}" for name in places)
             found.append(
-                f"Which bytes are touched follows from {what_holds(places)}: list it under [contents] of a TOML file (--toml), or "
-                f"record the launch with `advisor record {options}`; how large the tensor is whose rows it chooses, [sizes] "
-                "and [shapes] of the file say."
+                f"Addresses depend on {what_holds(places)}: list it under [contents] of a TOML file (--toml), or record the launch "
+                f"with `advisor record {options}`. The size of the indexed tensor goes under [sizes] and [shapes]."
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
-            found.append(f"Data that decide what is done can be given: {options} (one for all of it, a list, or range(…)).")
+            found.append(f"Work depends on data. Specify them: {options} (a number, a list, or range(…)).")
         if shapeless := sorted(reason.removeprefix(SHAPE) for reason in self.demand.unknown if reason.startswith(SHAPE)):
             said = ", ".join(f"{name} = [rows, columns]" for name in shapeless)
             found.append(f"How large the tensors of descriptors are can be said under [shapes] of a TOML file (--toml): {said}.")

@@ -198,8 +198,8 @@ def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuS
     if not tuned.configs:
         why = (tuned.problem or "").removeprefix("the configurations: ")
         yield (
-            f"The list of @triton.autotune cannot be read ({why}), so its configurations are not known: write such a value in the file, or "
-            "give the list as `configs` of --toml."
+            f"The list of @triton.autotune cannot be read ({why}), so its configurations are unknown: write the values in the "
+            "file, or specify `configs` in a --toml file."
         )
     elif tuned.prunes:
         yield "The kernel prunes this list (prune_configs_by); a configuration shown may be one it leaves out."

@@ -20,13 +20,12 @@ from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.launch_sites import (
     FoundLaunch,
     LaunchCalls,
-    arguments_passed,
     common_launch,
     grid_as_written,
     grid_from_launches,
     names_around_launches,
     needed_for_grid,
-    options_passed,
+    passed_by_launches,
 )
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile, read_source
@@ -221,7 +220,7 @@ def _passed_unknown(launch: KernelLaunch, elsewhere: LaunchCalls) -> dict[str, O
     function = launch.source.kernel(launch.kernel)
     tuned = {name for each in (function.autotune.configs if function.autotune is not None else ()) for name in each.parameters}
     known = {*launch.given.constexprs, *launch.given.scalars, *tuned, *function.heuristics}
-    passed = arguments_passed(launch.source, launch.kernel, elsewhere) - known
+    passed = passed_by_launches(launch.source, launch.kernel, elsewhere).keys() - known
     names = {each.name for each in function.parameters if each.is_constexpr and each.default is not MISSING}
     options = {*OPTION_NAMES} - launch.given.options.keys() if function.autotune is None else set()
     return dict.fromkeys(passed & (names | options), "guessed")
@@ -244,8 +243,9 @@ def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
     known = {*launch.given.options, *function.heuristics}
     if function.autotune is not None and function.autotune.configs:
         known |= {"num_warps", "num_stages"}
-    passed = options_passed(launch.source, launch.kernel, OPTION_NAMES, elsewhere)
-    return [unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in passed.items() if name not in known]
+    passed = passed_by_launches(launch.source, launch.kernel, elsewhere)
+    unknown = {name: lines for name, lines in passed.items() if name in OPTION_NAMES and name not in known}
+    return [unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in unknown.items()]
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
@@ -318,7 +318,7 @@ def gpu_of(target: Target) -> GpuSpec | None:
 def open_kernel(text: str) -> tuple[SourceFile, str]:
     """The parsed file and the kernel's name of `FILE.py::KERNEL`; a file with one kernel needs no name.
 
-    Of several kernels of one name, KERNEL is `outer.kernel` or `kernel:LINE` (`SourceFile.named`).
+    Of several kernels of one name, KERNEL is `kernel:LINE` (`SourceFile.named`).
 
     Raises:
         UsageError, InputError: No such file or kernel.

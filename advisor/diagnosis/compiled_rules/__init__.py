@@ -67,11 +67,11 @@ def check_compiled(
     `analysis`, where there is one, says what curing a cause would save.
     """
     context = CompiledContext(inspection=inspection, facts=facts, gpu=gpu, analysis=analysis)
-    found = []
-    said = inspection.launch.divisible is not None  # of every argument: by a record, or by the user
-    strides, untold = (frozenset(), ()) if said else (inspection.guess.strides, inspection.guess.untold)
+    findings = []
+    divisible_known = inspection.launch.divisible is not None  # of every argument: by a record, or by the user
+    strides, assumed_strides = (frozenset(), ()) if divisible_known else (inspection.guess.strides, inspection.guess.untold)
     withheld = STRIDES_DECIDE if strides else frozenset()
-    if strides & set(untold):
+    if strides & set(assumed_strides):
         withheld |= TOLD_STRIDES_DECIDE
     for rule in COMPILED_RULES:
         if rule.id in withheld:
@@ -82,13 +82,13 @@ def check_compiled(
             finding = crashed(rule, f"{type(error).__name__}: {error}", "kernel")
         if finding is None:
             continue
-        if untold and rule.id in STRIDES_DECIDE | TOLD_STRIDES_DECIDE:
-            text = f"compiled without the values of {_few(untold)}: multiples of 16 may cure it"
+        if assumed_strides and rule.id in STRIDES_DECIDE | TOLD_STRIDES_DECIDE:
+            text = f"compiled without the values of {_few(assumed_strides)}: multiples of 16 may cure it"
             finding = replace(finding, evidence=f"{finding.evidence}; {text}")
         if guessed := _guessed(inspection.guess, rule.id):
             finding = replace(finding, title=f"{finding.title} (guessed: {_few(guessed)})")
-        found.append(finding)
-    return tuple(found)
+        findings.append(finding)
+    return tuple(findings)
 
 
 def _guessed(guess: Guess, rule: str) -> list[str]:

@@ -16,7 +16,7 @@ from advisor.compiled.ir.slicing import address_operands, needed_values
 from advisor.compiled.launches.launch import author_file
 from advisor.compiled.source_lines import exposed_us
 from advisor.diagnosis.compiled_rules.context import CompiledContext
-from advisor.diagnosis.rule import amount, found, microseconds, rule
+from advisor.diagnosis.rule import amount, make_finding, microseconds, rule
 from advisor.pipelines.bound import throughput_per_us
 from advisor.pipelines.demand import Demand
 from advisor.result.schema import Finding
@@ -40,13 +40,13 @@ def uncoalesced_access(context: CompiledContext) -> Finding | None:
     unused = worst.unused_bytes
     used = worst.contiguous or 1
     all_unused = context.work.sector_bytes if context.work is not None else unused
-    return found(
+    return make_finding(
         context,
         "warning" if share > 0.3 else "advice",
         f"A {worst.kind} of {worst.argument or 'memory'} is not coalesced",
         evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row, in sectors of "
         f"{worst.sector_ratio:.1f} times the useful bytes; {100 * share:.0f} % of the bytes the kernel moves",
-        remedy="let the last dimension of the block run along memory, or change the tensor's layout",
+        remedy="make the block's last dimension contiguous in memory, or change the tensor's layout",
         line=worst.line,
         file=worst.file,
         saving_us=context.without(
@@ -75,16 +75,17 @@ def narrow_access(context: CompiledContext) -> Finding | None:
     if worst is None or not total or worst.issued_bytes < 0.05 * total:
         return None
     work = context.work
-    untold = _untold(context, worst)
+    unspecified = _untold(context, worst)
     remedy = "make the size and stride multiples of 16, or assert it with tl.multiple_of / tl.max_contiguous"
-    if untold:
-        remedy = f"remove {', '.join(untold)} from do_not_specialize of @triton.jit: it hides multiples of 16 from the compiler; "
+    if unspecified:
+        remedy = f"remove {', '.join(unspecified)} from do_not_specialize of @triton.jit: it hides multiples of 16 from the compiler; "
         remedy += "or assert them with tl.multiple_of"
     spared = work.access_instructions - work.access_instructions_widest if work is not None else 0.0
-    return found(
+    return make_finding(
         context,
         "warning" if narrow < 4 else "advice",
-        f"A {worst.kind} of {worst.argument or 'memory'} moves {narrow} bytes per thread" + (", for do_not_specialize" if untold else ""),
+        f"A {worst.kind} of {worst.argument or 'memory'} moves {narrow} bytes per thread"
+        + (", for do_not_specialize" if unspecified else ""),
         evidence=f"{worst.contiguous} elements of {element_bytes(worst.element):g} bytes lie in a row, and each thread holds "
         f"{worst.lanes // threads}; 16 bytes were possible",
         remedy=remedy,
@@ -111,14 +112,14 @@ DENSE = 0.9
 """Share of the bytes from the first to the last that all loads together touch, from which on they lie there whole: borders are masked."""
 
 
-@rule("Narrow elements that lie side by side are loaded apart")
+@rule("Adjacent narrow elements are loaded one by one")
 def packable_loads(context: CompiledContext) -> Finding | None:
-    """Narrow elements that lie side by side are loaded apart."""
+    """Adjacent narrow elements are loaded one by one."""
     groups: dict[str, list[AccessDemand]] = defaultdict(list)
     for access in context.demand.accesses:
         if access.kind == "load" and element_bytes(access.element) < WORD_BYTES and access.contiguous == 1 and scattered(access):
             groups[access.name].append(access)
-    packable = [(each, packed) for each in groups.values() if (packed := _packed(context, each)) > 1]
+    packable = [(group, packed) for group in groups.values() if (packed := _packed(context, group)) > 1]
     if not packable:
         return None
     loads, packed = max(packable, key=lambda pair: sum(access.issued_bytes for access in pair[0]))
@@ -128,11 +129,11 @@ def packable_loads(context: CompiledContext) -> Finding | None:
     around = [op for op in context.index_operations if op.line in places]
     alu = sum(cost(op, context.divisors).alu * executions_at(context.demand, op.line, 0.0) for op in around)
     instructions = sum(access.issued_bytes for access in loads) / size / context.compiled.target.warp_size
-    return found(
+    return make_finding(
         context,
         "warning",
-        f"{len(loads)} loads of {first.name} take {size:g} byte{'s' if size > 1 else ''} each of words that lie there whole",
-        evidence=f"neighbouring threads are {first.sector_ratio * size:.0f} bytes apart, and other loads take what lies between",
+        f"{len(loads)} loads of {first.name} take {size:g} byte{'s' if size > 1 else ''} each of whole words",
+        evidence=f"neighbouring threads are {first.sector_ratio * size:.0f} bytes apart, and other loads read the bytes in between",
         remedy=f"load words of {packed * size:g} bytes (`ptr.to(tl.pointer_type(tl.uint{8 * packed * size:.0f}))`), and take them "
         "apart with shifts",
         line=first.line,
@@ -158,33 +159,33 @@ LEAST_SHARE_OF_REREADING = 0.05
 """Of the predicted latency: re-reading that costs less is not reported."""
 
 
-@rule("Programs load the same bytes again and again")
+@rule("Programs load the same bytes repeatedly")
 def repeated_loads(context: CompiledContext) -> Finding | None:
     """More bytes loaded than there are."""
     demand, analysis = context.demand, context.analysis
     located = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
-    asked_of = _by_name(located)
+    bytes_of = _by_name(located)
     # What every program needs whole beside a tensor of its own, such as the weights of a row, no order of programs spares.
-    whole = {n for n, asked in asked_of.items() if demand.likely_read_footprints[n] * demand.programs <= asked * 1.01}
-    requested = {n: asked for n, asked in asked_of.items() if n not in whole} or asked_of
+    whole = {n for n, amount in bytes_of.items() if demand.likely_read_footprints[n] * demand.programs <= amount * 1.01}
+    requested = {n: amount for n, amount in bytes_of.items() if n not in whole} or bytes_of
     loads = [access for access in located if access.name in requested]
     elsewhere = demand.requested_load_bytes - sum(access.requested_bytes for access in loads)
     footprints = {name: demand.likely_read_footprints[name] for name in requested}
     loaded, distinct = sum(requested.values()), sum(footprints.values())
     if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:
         return None
-    costs = context.saving(lambda asked: _once(asked, elsewhere))
+    costs = context.saving(lambda demand: _once(demand, elsewhere))
     if costs is None or costs < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     name = max(requested, key=lambda name: requested[name] - footprints[name])
     most = max((access for access in loads if access.name == name), key=lambda access: access.requested_bytes)
-    return found(
+    return make_finding(
         context,
         "advice",
         f"Every byte is loaded {loaded / distinct:.1f} times",
         evidence=f"{amount(loaded)} through the L2 for {amount(distinct)} of distinct data (L2: {amount(analysis.gpu.l2_bytes)}); "
         f"re-reading costs {microseconds(costs)} of {microseconds(analysis.predicted.us)} in all",
-        remedy="larger tiles, or an order of the programs in which neighbours share operands (GROUP_SIZE_M)",
+        remedy="use larger tiles, or order programs so that neighbours share operands (GROUP_SIZE_M)",
         line=most.line,
         file=most.file,
     )
@@ -192,20 +193,20 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
 
 def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
     """Bytes asked for of each argument."""
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for access in loads:
-        found[access.name] = found.get(access.name, 0.0) + access.requested_bytes
-    return found
+        by_name[access.name] = by_name.get(access.name, 0.0) + access.requested_bytes
+    return by_name
 
 
-def _once(asked: Demand, elsewhere: float) -> Demand:
+def _once(demand: Demand, elsewhere: float) -> Demand:
     """The demand with every distinct byte read once, besides what is loaded `elsewhere`: from nobody knows where."""
-    least = asked.compulsory_bytes + elsewhere
+    least = demand.compulsory_bytes + elsewhere
     return replace(
-        asked,
-        l2_bytes=np.minimum(asked.l2_bytes, least),
-        dram_bytes=np.minimum(asked.dram_bytes, least),
-        cta_load_bytes=np.minimum(asked.cta_load_bytes, least / asked.ctas),
+        demand,
+        l2_bytes=np.minimum(demand.l2_bytes, least),
+        dram_bytes=np.minimum(demand.dram_bytes, least),
+        cta_load_bytes=np.minimum(demand.cta_load_bytes, least / demand.ctas),
     )
 
 
@@ -216,23 +217,23 @@ MOST_SCALARS = 4
 """Scalars that a program may load without a word: which rows are its own, say."""
 
 
-@rule("Scalars are loaded by every thread again and again")
+@rule("Every thread loads the same scalars repeatedly")
 def scalar_loads(context: CompiledContext) -> Finding | None:
-    """Scalars are loaded by every thread again and again."""
+    """Every thread loads the same scalars repeatedly."""
     analysis, warps = context.analysis, context.compiled.num_warps
     loads = [access for access in context.demand.accesses if access.kind == "load" and access.lanes == 1]
     if analysis is None or analysis.predicted is None or not loads:
         return None
     instructions = sum(access.executions for access in loads) * warps
-    issuing = instructions / throughput_per_us(analysis.gpu, analysis.asked.tensor_dtype)["issue"]
+    issuing = instructions / throughput_per_us(analysis.gpu, analysis.demand.tensor_dtype)["issue"]
     waits = exposed_us(analysis)
-    waiting = sum(waits.get(place, 0.0) for place in {(author_file(context.compiled, each.file) or "", each.line or 0) for each in loads})
+    waiting = sum(waits.get(place, 0.0) for place in {(author_file(context.compiled, load.file) or "", load.line or 0) for load in loads})
     often = sum(access.executions for access in loads) / max(context.demand.programs, 1)
     saving = min((issuing + waiting) * (1 - 1 / often), analysis.predicted.us - analysis.bound.us) if often >= MOST_SCALARS else 0.0
     if saving < LEAST_SHARE_OF_SCALARS * analysis.predicted.us:
         return None
     most = max(loads, key=lambda access: access.executions)
-    return found(
+    return make_finding(
         context,
         "advice",
         f"{often:,.0f} scalar loads in a program, each issued by all {warps * context.compiled.target.warp_size} threads",

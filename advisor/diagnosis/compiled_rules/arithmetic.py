@@ -6,10 +6,10 @@ from collections import defaultdict
 
 from advisor.compiled.demand.costs import Cost, cost, element_bytes
 from advisor.compiled.demand.machine_work import executions_at
-from advisor.compiled.ir.divisors import INTEGER
+from advisor.compiled.ir.arithmetic import INTEGER
 from advisor.compiled.ir.ir import Operation
 from advisor.diagnosis.compiled_rules.context import CompiledContext
-from advisor.diagnosis.rule import found, microseconds, percent, rule
+from advisor.diagnosis.rule import make_finding, microseconds, percent, rule
 from advisor.pipelines.bound import throughput_per_us
 from advisor.result.schema import Finding
 
@@ -21,7 +21,7 @@ def atomics_in_loop(context: CompiledContext) -> Finding | None:
     if not atomics:
         return None
     most = max(atomics, key=lambda a: a.executions * a.lanes)
-    return found(
+    return make_finding(
         context,
         "warning",
         f"{len(atomics)} atomic operation{'s' if len(atomics) > 1 else ''} in a loop",
@@ -39,24 +39,24 @@ LEAST_SHARE_OF_L2 = 0.1
 """Of what goes through the L2; what is less is not reported."""
 
 
-@rule("Many atomics meet at the same addresses")
+@rule("Many atomics contend for the same addresses")
 def contended_atomics(context: CompiledContext) -> Finding | None:
     """Programs that add to the same few addresses. The finding is for the tensor to which most is added."""
     demand, analysis = context.demand, context.analysis
-    atomics = [each for each in demand.accesses if each.kind == "atomic"]
+    atomics = [access for access in demand.accesses if access.kind == "atomic"]
     if analysis is None or not atomics:
         return None
-    most = max(atomics, key=lambda each: each.requested_bytes)
-    added = sum(each.requested_bytes for each in atomics if each.name == most.name)
+    most = max(atomics, key=lambda atomic: atomic.requested_bytes)
+    added = sum(atomic.requested_bytes for atomic in atomics if atomic.name == most.name)
     distinct = max(demand.likely_written_footprints.get(most.name, added), element_bytes(most.element))
-    share = sum(each.requested_bytes for each in atomics) / max(float(analysis.asked.l2_bytes[0]), 1.0)
+    share = sum(atomic.requested_bytes for atomic in atomics) / max(float(analysis.demand.l2_bytes[0]), 1.0)
     if added < CONTENDED * distinct or share < LEAST_SHARE_OF_L2:
         return None
-    return found(
+    return make_finding(
         context,
         "warning",
         f"{added / distinct:,.0f} atomics meet at each of {distinct / element_bytes(most.element):,.0f} addresses of {most.name}",
-        evidence=f"atomics are {percent(share)} of what goes through the L2; that they wait for each other is not in the prediction",
+        evidence=f"atomics are {percent(share)} of what goes through the L2; contention is not in the prediction",
         remedy="reduce more in each program before the atomic (a loop, a smaller grid); or store partial sums and add "
         "them in a second launch",
         line=most.line,
@@ -81,12 +81,12 @@ def integer_division_in_loop(context: CompiledContext) -> Finding | None:
     saving = context.without(alu=alu, xu=xu, issue=(alu + xu) / warp) if alu else None
     if saving is None and context.predicts_savings:
         return None  # one division for each tile of a persistent kernel, say
-    return found(
+    return make_finding(
         context,
         "advice" if elements == 1 else "warning",
         f"{len(divisions)} integer division{'s' if len(divisions) > 1 else ''} in a loop",
         evidence=f"{worst.name.split('.')[1]} of {elements:,} element{'s' if elements > 1 else ''}, divisor not a constant",
-        remedy="make the divisor a tl.constexpr, carry the quotient along, or divide before the loop",
+        remedy="make the divisor a tl.constexpr, update the quotient incrementally, or divide before the loop",
         saving_us=saving,
         line=worst.location.line if worst.location else None,
         file=worst.location.file if worst.location else None,
@@ -102,14 +102,14 @@ LINES = 3
 REMEDIES = {
     "divisions": "divide by powers of two that are tl.constexpr; increment rows and columns instead of dividing; use one flat offset for "
     "contiguous data",
-    "masks": "give interior programs a path without masks (a branch, or a second launch for the border); or pad the tensor",
-    "addresses": "work the offsets out once and add to them, with strides that are tl.constexpr, and in 32 bits",
+    "masks": "add a path without masks for interior programs (a branch, or a second launch for the border), or pad the tensor",
+    "addresses": "compute offsets once and increment them, with tl.constexpr strides, in 32 bits",
 }
 
 
-@rule("Integer arithmetic of indices and masks takes the time")
+@rule("Integer arithmetic of indices and masks limits the kernel")
 def index_arithmetic(context: CompiledContext) -> Finding | None:
-    """Integer arithmetic of indices and masks takes the time."""
+    """Integer arithmetic of indices and masks limits the kernel."""
     analysis = context.analysis
     if analysis is None or analysis.predicted is None:
         return None
@@ -125,13 +125,13 @@ def index_arithmetic(context: CompiledContext) -> Finding | None:
     saving = context.without(alu=total.alu, xu=total.xu, issue=(total.alu + total.xu) / warp) if total.alu else None
     if saving is None or saving < LEAST_SHARE_OF_INDICES * analysis.predicted.us:
         return None
-    rate = throughput_per_us(analysis.gpu, analysis.asked.tensor_dtype)["alu"]
+    rate = throughput_per_us(analysis.gpu, analysis.demand.tensor_dtype)["alu"]
     heaviest = sorted((key for key in lines if key[1] is not None), key=lambda key: -lines[key].alu)[:LINES]
     named = ", ".join(f"line {line}: {microseconds(lines[file, line].alu / rate)}" for file, line in heaviest)
     main = max(kinds, key=lambda kind: kinds[kind])
     shares = ", ".join(f"{100 * kinds[kind] / total.alu:.0f} % {kind}" for kind in sorted(kinds, key=lambda kind: -kinds[kind]))
     file, line = heaviest[0] if heaviest else (None, None)
-    return found(
+    return make_finding(
         context,
         "warning",
         f"Index and mask arithmetic keeps the integer units busy for {microseconds(total.alu / rate)}",
@@ -153,7 +153,7 @@ LEAST_SHARE_OF_DOUBLES = 0.05
 """Of the predicted latency: what costs less is not reported."""
 
 
-@rule("Double precision takes the time")
+@rule("Double precision limits the kernel")
 def double_precision(context: CompiledContext) -> Finding | None:
     """Arithmetic of doubles, for which most GPUs have a fraction of the fp32 rate; the saving is that of fp32 in its place."""
     analysis, flop = context.analysis, context.demand.fp64_flop
@@ -164,14 +164,14 @@ def double_precision(context: CompiledContext) -> Finding | None:
     saving = context.without(fma=flop * (slower - 1), changes_type=True)
     if saving is None or saving < LEAST_SHARE_OF_DOUBLES * analysis.predicted.us:
         return None
-    lines = sorted((each for each in context.demand.lines if each.fp64_flop), key=lambda each: -each.fp64_flop)[:LINES]
+    lines = sorted((line for line in context.demand.lines if line.fp64_flop), key=lambda line: -line.fp64_flop)[:LINES]
     heaviest = lines[0] if lines else None
-    return found(
+    return make_finding(
         context,
         "warning",
         f"fp64 arithmetic: {flop / 1e9:,.3g} GFLOP at 1/{slower:.0f} of the fp32 rate",
-        evidence=", ".join(f"line {each.line}: {percent(each.fp64_flop / flop)}" for each in lines) + " of them",
-        remedy="compute in fp32 where its 24 bits suffice: leave out casts to tl.float64, and make constants and arguments fp32",
+        evidence=", ".join(f"line {line.line}: {percent(line.fp64_flop / flop)}" for line in lines) + " of them",
+        remedy="use fp32 where 24 bits suffice: remove casts to tl.float64, and make constants and arguments fp32",
         line=heaviest.line if heaviest else None,
         file=heaviest.file if heaviest else None,
         saving_us=saving,
@@ -194,7 +194,7 @@ def wide_index_in_loop(context: CompiledContext) -> Finding | None:
     threads = context.compiled.num_warps * context.compiled.target.warp_size
     trips = executions_at(context.demand, loop.first_line, 0.0)
     spared = NARROWER * loop.wide_integer * threads * trips
-    return found(
+    return make_finding(
         context,
         "advice",
         f"{100 * share:.0f} % of the loop's instructions are 64-bit index arithmetic",
@@ -219,22 +219,22 @@ def masked_lanes(context: CompiledContext) -> Finding | None:
     The saving is what the arithmetic of those lanes costs; None where that is little, or products share it.
     """
     analysis = context.analysis
-    loads = [each for each in context.demand.accesses if each.kind == "load" and each.lanes > 1 and each.issued_bytes]
-    whole = [each.executions * each.lanes * element_bytes(each.element) for each in loads]
+    loads = [access for access in context.demand.accesses if access.kind == "load" and access.lanes > 1 and access.issued_bytes]
+    whole = [load.executions * load.lanes * element_bytes(load.element) for load in loads]
     if analysis is None or analysis.predicted is None or not loads or context.demand.total_tensor_flop:
         return None
-    masked = 1 - sum(each.issued_bytes for each in loads) / sum(whole)
-    totals = {name: masked * float(analysis.asked.totals()[name][0]) for name in ("alu", "xu", "fma", "issue")}
+    masked = 1 - sum(load.issued_bytes for load in loads) / sum(whole)
+    totals = {name: masked * float(analysis.demand.totals()[name][0]) for name in ("alu", "xu", "fma", "issue")}
     saving = context.without(changes_type=False, **totals) if masked >= LEAST_MASKED else None
     if saving is None or saving < LEAST_SHARE_OF_MASKED * analysis.predicted.us:
         return None
-    most = max(loads, key=lambda each: each.executions * each.lanes)
-    return found(
+    most = max(loads, key=lambda load: load.executions * load.lanes)
+    return make_finding(
         context,
         "warning",
         f"{percent(masked)} of the lanes that load are masked off",
-        evidence=f"they are computed for all the same; most are those of {most.name}",
-        remedy="take a block no larger than the length it covers needs: its next power of two, or a smaller block in a loop",
+        evidence=f"they are still computed; most belong to {most.name}",
+        remedy="use the next power of two of the length as the block, or loop over smaller blocks",
         line=most.line,
         file=most.file,
         saving_us=saving,
@@ -261,7 +261,7 @@ def mask_never_binds(context: CompiledContext) -> Finding | None:
     if not idle or any("mask" in text for text in unknown.values()):
         return None
     names = ", ".join(sorted({a.argument or "memory" for a in idle}))
-    return found(
+    return make_finding(
         context,
         "info",
         f"Masks on {names} never bind for these sizes",

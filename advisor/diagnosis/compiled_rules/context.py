@@ -14,13 +14,13 @@ from advisor.compiled.compiler.kernel import CompiledKernel
 from advisor.compiled.demand.assembly import CodeFacts, CodeLoop, main_loop
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.machine_work import MachineWork, machine_work
-from advisor.compiled.ir.divisors import Divisor, divisors
+from advisor.compiled.ir.arithmetic import Divisor, divisors
 from advisor.compiled.ir.ir import Module, Operation, parse
 from advisor.compiled.ir.slicing import needed_values
 from advisor.compiled.launches.launch import Inspection, author_file, own_files
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines.cache import second_pass_fraction
 from advisor.pipelines.demand import Demand
+from advisor.pipelines.memory import second_pass_fraction
 from advisor.pipelines.schedule import latency_us
 
 LEAST_SAVING_US = 0.01
@@ -76,23 +76,24 @@ class CompiledContext:
     @property
     def predicts_savings(self) -> bool:
         """Whether it can be said what a change would save: where `saving` gives None all the same, it would save nothing."""
-        found = self.analysis
+        analysis = self.analysis
         known = self.inspection.launch.grid is not None and not any(loop.reasons for loop in self.demand.loops)
-        return known and found is not None and found.predicted is not None
+        return known and analysis is not None and analysis.predicted is not None
 
     def saving(self, change: Callable[[Demand], Demand], *, changes_type: bool = False) -> float | None:
         """Microseconds that the launch is predicted to save where its demand changes so; at most what lies above its bound.
 
+        The model of counted work says which share that is, also of a latency that the learned model predicts.
         Where the change is to another type of operands (`changes_type`), that bound is none of it.
         None where that cannot be said: the grid or the trips of a loop are not known, or the launch is not predicted to run.
         """
-        found = self.analysis
-        if not self.predicts_savings or found is None or found.predicted is None:
+        analysis = self.analysis
+        if not self.predicts_savings or analysis is None or analysis.predicted is None:
             return None
-        after = float(np.atleast_1d(latency_us(change(found.asked), found.gpu))[0])
-        saved = found.predicted.us - after
+        before, after = (float(np.atleast_1d(latency_us(demand, analysis.gpu))[0]) for demand in (analysis.demand, change(analysis.demand)))
+        saved = analysis.predicted.us * (1 - after / before)
         if not changes_type:
-            saved = min(saved, found.predicted.us - found.bound.us)
+            saved = min(saved, analysis.predicted.us - analysis.bound.us)
         return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
 
     def without(
@@ -101,35 +102,35 @@ class CompiledContext:
         """The saving without some work: amounts of the launch by pipeline (smem, alu, xu, fma, issue), of loads, of the L2 and of DRAM;
         `changes_type` as in `saving`."""
 
-        def less(asked: Demand) -> Demand:
-            ctas = asked.ctas
-            per_cta = {name: np.maximum(value - amounts.get(name, 0.0) / ctas, 0.0) for name, value in asked.per_cta.items()}
+        def less(demand: Demand) -> Demand:
+            ctas = demand.ctas
+            per_cta = {name: np.maximum(value - amounts.get(name, 0.0) / ctas, 0.0) for name, value in demand.per_cta.items()}
             return replace(
-                asked,
+                demand,
                 per_cta=per_cta,
-                l2_bytes=np.maximum(asked.l2_bytes - l2_bytes, 0.0),
-                dram_bytes=np.maximum(asked.dram_bytes - dram_bytes, 0.0),
-                cta_load_bytes=np.maximum(asked.cta_load_bytes - load_bytes / ctas, 0.0),
+                l2_bytes=np.maximum(demand.l2_bytes - l2_bytes, 0.0),
+                dram_bytes=np.maximum(demand.dram_bytes - dram_bytes, 0.0),
+                cta_load_bytes=np.maximum(demand.cta_load_bytes - load_bytes / ctas, 0.0),
             )
 
         return self.saving(less, changes_type=changes_type)
 
     def without_spills(self) -> float | None:
         """The saving without what spilled registers move: through the L1, the L2, and DRAM where it holds them no longer."""
-        work, found = self.work, self.analysis
-        if work is None or found is None:
+        work, analysis = self.work, self.analysis
+        if work is None or analysis is None:
             return None
-        missed = work.spill_l2_bytes * float(second_pass_fraction(np.array([work.spilled_at_once]), found.gpu)[0])
+        missed = work.spill_l2_bytes * float(second_pass_fraction(np.array([work.spilled_at_once]), analysis.gpu)[0])
         return self.without(smem=work.spill_bytes, l2_bytes=work.spill_l2_bytes, dram_bytes=missed)
 
     @property
     def work(self) -> MachineWork | None:
         """The work of the machine code beyond the IR; None without a GPU."""
-        found = self.analysis
-        if found is None:
+        analysis = self.analysis
+        if analysis is None:
             return None
-        ctas, resident = float(found.asked.ctas[0]), max(found.occupancy.resident_ctas_per_sm, 1)
-        return machine_work(self.compiled, self.demand, self.facts, found.gpu, ctas, resident)
+        ctas, resident = float(analysis.demand.ctas[0]), max(analysis.occupancy.resident_ctas_per_sm, 1)
+        return machine_work(self.compiled, self.demand, self.facts, analysis.gpu, ctas, resident)
 
     @property
     def capability(self) -> int | None:

@@ -8,7 +8,7 @@ from advisor.compiled.launches.launch import JUDGED
 from advisor.diagnosis.compiled_rules.context import CompiledContext
 from advisor.diagnosis.context import THRESHOLD
 from advisor.diagnosis.pricing import first
-from advisor.diagnosis.rule import found, kibibytes, microseconds, percent, rule
+from advisor.diagnosis.rule import kibibytes, make_finding, microseconds, percent, rule
 from advisor.diagnosis.rules import limits
 from advisor.pipelines.demand import Demand
 from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
@@ -22,7 +22,7 @@ def cannot_launch(context: CompiledContext) -> Finding | None:
     analysis = context.analysis
     if analysis is None or analysis.predicted is not None:
         return None
-    gpu, held = analysis.gpu, analysis.asked.resources
+    gpu, held = analysis.gpu, analysis.demand.resources
     warps, memory = int(held.num_warps[0]), float(held.shared_memory_bytes[0])
     threads = warps * gpu.warp_size
     stages = context.compiled.num_stages
@@ -40,7 +40,7 @@ def cannot_launch(context: CompiledContext) -> Finding | None:
         remedy = "halve the blocks or num_warps until it fits"
     # What nobody said to run is no launch that fails.
     severity: Severity = "warning" if context.inspection.guess.invented else "error"
-    return found(context, severity, title, evidence=evidence, remedy=remedy)
+    return make_finding(context, severity, title, evidence=evidence, remedy=remedy)
 
 
 COMFORTABLE = 128
@@ -59,7 +59,7 @@ def block_exceeds_registers(context: CompiledContext) -> Finding | None:
     fits = 1 << int(elements * COMFORTABLE / live).bit_length() - 1
     names = [name for name, value in compiled.constexprs.items() if value == elements]
     function = context.inspection.launch.source.kernel(compiled.name)
-    return found(
+    return make_finding(
         context,
         "warning",
         f"{names[0] if names else 'A block'} of {elements:,} elements: {elements // threads:,} for each of {threads:,} threads",
@@ -83,7 +83,7 @@ def register_spills(context: CompiledContext) -> Finding | None:
     inside = loop.mix.get("spill", 0) if loop is not None else 0
     if not inside and any(op.name == "tt.print" for op, _ in context.operations):
         return None  # tl.device_print hands its values over on the stack: no register spills for that
-    return found(
+    return make_finding(
         context,
         "warning" if inside or spilled >= 64 else "advice",
         f"{spilled} bytes per thread spill to local memory",
@@ -100,32 +100,32 @@ def too_few_ctas(context: CompiledContext) -> Finding | None:
     analysis = context.analysis
     if analysis is None or analysis.predicted is None:
         return None
-    ctas, sms = first(analysis.asked.ctas), analysis.gpu.num_sms
-    trips = first(analysis.asked.k_iterations) / max(len(context.demand.loops), 1)
-    saving = context.saving(lambda asked: _spread(asked, sms / ctas, max(trips, 1.0))) if ctas < sms else None
+    ctas, sms = first(analysis.demand.ctas), analysis.gpu.num_sms
+    trips = first(analysis.demand.k_iterations) / max(len(context.demand.loops), 1)
+    saving = context.saving(lambda demand: _spread(demand, sms / ctas, max(trips, 1.0))) if ctas < sms else None
     if saving is None or saving < THRESHOLD * analysis.predicted.us:
         return None
-    return found(
+    return make_finding(
         context,
         "warning",
         f"{ctas:,.0f} CTA{'s' if ctas > 1 else ''} for {sms} SMs: {percent(1 - ctas / sms)} of the GPU idles",
         evidence=f"{sms - ctas:,.0f} SMs get none",
-        remedy="give each program less: smaller blocks, or a grid that divides the loop too, its parts added up by a second launch",
+        remedy="use smaller tiles, or split-K with a second launch that sums the parts",
         saving_us=saving,
     )
 
 
-def _spread(asked: Demand, times: float, trips: float) -> Demand:
+def _spread(demand: Demand, times: float, trips: float) -> Demand:
     """The same work in so many times as many CTAs, each with as much less to do: in turn, what loops of `trips` can give."""
-    phases, shorter = asked.phases, min(trips, times)
+    phases, shorter = demand.phases, min(trips, times)
     return replace(
-        asked,
-        per_cta={name: amount / times for name, amount in asked.per_cta.items()},
-        ctas=asked.ctas * times,
-        launched_ctas=asked.launched_ctas * times,
-        cta_load_bytes=asked.cta_load_bytes / times,
-        cta_store_bytes=asked.cta_store_bytes / times,
-        k_iterations=asked.k_iterations / shorter,
+        demand,
+        per_cta={name: amount / times for name, amount in demand.per_cta.items()},
+        ctas=demand.ctas * times,
+        launched_ctas=demand.launched_ctas * times,
+        cta_load_bytes=demand.cta_load_bytes / times,
+        cta_store_bytes=demand.cta_store_bytes / times,
+        k_iterations=demand.k_iterations / shorter,
         largest_cta_ratio=None,
         phases=None if phases is None else replace(phases, serial_us=phases.serial_us / shorter),
     )
@@ -135,15 +135,15 @@ def _spread(asked: Demand, times: float, trips: float) -> Demand:
 def small_programs(context: CompiledContext) -> Finding | None:
     """The GPU starts programs one after another."""
     analysis = context.analysis
-    saving = context.saving(lambda asked: replace(asked, launched_ctas=asked.launched_ctas * 0))
+    saving = context.saving(lambda demand: replace(demand, launched_ctas=demand.launched_ctas * 0))
     if analysis is None or analysis.predicted is None or saving is None or saving < THRESHOLD * analysis.predicted.us:
         return None
-    starting = first(start_us(analysis.asked, analysis.gpu))
-    return found(
+    starting = first(start_us(analysis.demand, analysis.gpu))
+    return make_finding(
         context,
         "warning",
         f"{context.demand.programs:,} programs take {microseconds(starting)} to start",
-        evidence=f"whatever they do; were that free, the launch would take {microseconds(analysis.predicted.us - saving)}",
-        remedy="give each program more: a larger block, or a loop over several blocks with a smaller grid",
+        evidence=f"their work excluded; without this cost the launch would take {microseconds(analysis.predicted.us - saving)}",
+        remedy="use a larger block, or a smaller grid of programs that loop over blocks",
         saving_us=saving,
     )

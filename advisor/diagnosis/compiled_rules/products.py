@@ -9,7 +9,7 @@ import numpy as np
 from advisor.compiled.demand.costs import cost, tensor_type
 from advisor.compiled.demand.machine_work import executions_at
 from advisor.diagnosis.compiled_rules.context import CompiledContext
-from advisor.diagnosis.rule import found, rule
+from advisor.diagnosis.rule import make_finding, rule
 from advisor.pipelines.demand import Demand
 from advisor.result.schema import Finding
 
@@ -23,14 +23,14 @@ def dot_without_tensor_instruction(context: CompiledContext) -> Finding | None:
         left = next((t for t in operation.types if t.shape), None)
         if left is None or tensor_type(operation, left) is not None:
             continue
-        return found(
+        return make_finding(
             context,
             "warning",
             f"A dot of {left.element} operands runs on the fma pipeline",
             evidence=f"operands {left.element}, precision {operation.attribute('inputPrecision') or 'ieee'}, no matrix "
             f"instruction in the code{', in a loop' if depth else ''}",
             remedy='set input_precision="tf32" (or "tf32x3"), or convert the operands to bf16 or fp16',
-            saving_us=context.saving(lambda asked: _on_tensor_pipeline(asked, context), changes_type=True),
+            saving_us=context.saving(lambda demand: _on_tensor_pipeline(demand, context), changes_type=True),
             line=operation.location.line if operation.location else None,
             file=operation.location.file if operation.location else None,
         )
@@ -41,25 +41,25 @@ FLOP_PER_FMA = 1.5
 """As the analysis counts instructions: fused ones do two, others one."""
 
 
-def _on_tensor_pipeline(asked: Demand, context: CompiledContext) -> Demand:
+def _on_tensor_pipeline(demand: Demand, context: CompiledContext) -> Demand:
     """The demand with the dots' FLOP in TF32, where the GPU has it."""
     assert context.gpu is not None
     if "tf32" not in context.gpu.tensor_flop_per_clock_per_sm:
-        return asked
+        return demand
     flop = 0.0
     for operation, _ in context.operations:
         if operation.name == "tt.dot":
             often = executions_at(context.demand, operation.location.line if operation.location else None, 0.0)
             flop += cost(operation).fma * often
-    flop = min(flop / float(asked.ctas[0]), float(asked.per_cta["fma"][0]))
-    spared = np.minimum(flop / FLOP_PER_FMA / context.compiled.target.warp_size, asked.per_cta["issue"])
+    flop = min(flop / float(demand.ctas[0]), float(demand.per_cta["fma"][0]))
+    spared = np.minimum(flop / FLOP_PER_FMA / context.compiled.target.warp_size, demand.per_cta["issue"])
     per_cta = {
-        **asked.per_cta,
-        "fma": asked.per_cta["fma"] - flop,
-        "tensor": asked.per_cta["tensor"] + flop,
-        "issue": asked.per_cta["issue"] - spared,
+        **demand.per_cta,
+        "fma": demand.per_cta["fma"] - flop,
+        "tensor": demand.per_cta["tensor"] + flop,
+        "issue": demand.per_cta["issue"] - spared,
     }
-    return replace(asked, per_cta=per_cta, tensor_dtype="tf32")
+    return replace(demand, per_cta=per_cta, tensor_dtype="tf32")
 
 
 @rule("mma.sync where a warp-group instruction was possible")
@@ -74,16 +74,16 @@ def mma_instead_of_wgmma(context: CompiledContext) -> Finding | None:
     dot = max(dots, key=lambda op: op.result.elements if op.result else 0)
     rows = dot.result.shape[-2] if dot.result and len(dot.result.shape) >= 2 else 0
     warps = context.compiled.num_warps
-    why = f"{rows} rows" if rows < 64 else f"{warps} warps" if warps % 4 else "operands or layouts the instruction does not take"
+    why = f"{rows} rows" if rows < 64 else f"{warps} warps" if warps % 4 else "operands or layouts that the instruction does not support"
     better = "tcgen05" if capability >= 100 else "wgmma"
-    return found(
+    return make_finding(
         context,
         "advice",
         f"The dot uses mma.sync, not {better}",
         evidence=f"tile of {rows} x {dot.result.shape[-1] if dot.result else 0} with {warps} warps on "
         f"{context.compiled.target.name}: {why}",
         remedy=f"give {better} 64 rows and four warps; with few rows, swap the operands so that the long side is M",
-        saving_us=context.saving(lambda asked: replace(asked, tensor_rate=np.ones_like(asked.tensor_rate))),
+        saving_us=context.saving(lambda demand: replace(demand, tensor_rate=np.ones_like(demand.tensor_rate))),
         line=dot.location.line if dot.location else None,
         file=dot.location.file if dot.location else None,
     )
@@ -102,13 +102,13 @@ def no_async_copy(context: CompiledContext) -> Finding | None:
     if not dots or not loads:
         return None
     stages = context.compiled.num_stages
-    return found(
+    return make_finding(
         context,
         "warning",
         f"num_stages={context.compiled.num_stages}, but nothing is copied asynchronously",
-        evidence=f"{len(loads)} loads in loops with a dot, and no cp.async or TMA instruction",
+        evidence=f"{len(loads)} loads in loops with tl.dot, and no cp.async or TMA instruction",
         remedy="make the contiguous dimension and its stride multiples of 16, or use tensor descriptors",
-        saving_us=context.saving(lambda asked: replace(asked, num_stages=np.full_like(asked.num_stages, stages))),
+        saving_us=context.saving(lambda demand: replace(demand, num_stages=np.full_like(demand.num_stages, stages))),
         line=loads[0].location.line if loads[0].location else None,
         file=loads[0].location.file if loads[0].location else None,
     )
@@ -118,21 +118,21 @@ STAGES = 3
 """Triton's own `num_stages`."""
 
 
-@rule("A loop with a product waits for its loads")
+@rule("A loop with tl.dot waits for its loads")
 def single_stage_loop(context: CompiledContext) -> Finding | None:
     """A loop with a product runs with one stage."""
     if context.compiled.num_stages != 1 or (context.capability or 80) < 80:
         return None
     dots = [op for op, depth in context.operations if op.name.startswith("tt.dot") and depth > 0]
     loads = [op for op, depth in context.operations if op.name in ("tt.load", "tt.descriptor_load") and depth > 0]
-    saving = context.saving(lambda asked: replace(asked, num_stages=np.full_like(asked.num_stages, STAGES)))
+    saving = context.saving(lambda demand: replace(demand, num_stages=np.full_like(demand.num_stages, STAGES)))
     if not dots or not loads or (saving is None and context.predicts_savings):
         return None
-    return found(
+    return make_finding(
         context,
         "warning",
         "num_stages=1: each trip of the loop waits for its loads",
-        evidence=f"{len(loads)} load{'s' if len(loads) > 1 else ''} in a loop with a product, and none is made ahead of it",
+        evidence=f"{len(loads)} load{'s' if len(loads) > 1 else ''} in a loop with a product, and none is prefetched",
         remedy=f"num_stages={STAGES}, or as many as the shared memory holds",
         line=loads[0].line,
         file=loads[0].location.file if loads[0].location else None,
@@ -150,12 +150,12 @@ def convert_layout_in_loop(context: CompiledContext) -> Finding | None:
         return None  # once for each tile of a persistent kernel, say, or beside a pipeline that is busier
     line, text, _ = context.facts.conversions_in_loop[0]
     count = len(context.facts.conversions_in_loop)
-    return found(
+    return make_finding(
         context,
         "advice",
         f"{count} layout conversion{'s' if count > 1 else ''} in a loop",
         evidence=text,
-        remedy="move it out of the loop, or change what is computed before and after it so that the layouts agree",
+        remedy="move it out of the loop, or change the surrounding operations so that layouts agree",
         line=line,
         saving_us=saving,
     )

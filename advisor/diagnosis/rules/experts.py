@@ -8,7 +8,7 @@ import numpy as np
 
 from advisor.diagnosis.context import LaunchContext, parameter_of
 from advisor.diagnosis.pricing import first
-from advisor.diagnosis.rule import cured, found, microseconds, percent, remedy_of, rule, severity_of
+from advisor.diagnosis.rule import cured, make_finding, microseconds, percent, remedy_of, rule, severity_of
 from advisor.pipelines import problem_batch
 from advisor.result.schema import Finding
 
@@ -49,10 +49,10 @@ def clamped_block_k(context: LaunchContext) -> Finding | None:
     remedy = f"write BLOCK_SIZE_K={runs}"
     if better is not None and worth:
         remedy += f", and take {remedy_of(better, context)}"
-    return found(
+    return make_finding(
         context,
         severity_of(context, saving) if worth else "info",
-        f"The entry says BLOCK_SIZE_K={written}, {runs} runs",
+        f"The entry has BLOCK_SIZE_K={written}, {runs} runs",
         evidence=f"quantization block {list(context.problem.block_shape)}" if context.problem.block_shape else "the launcher clamps it",
         remedy=remedy,
         saving_us=saving if worth else None,
@@ -72,7 +72,8 @@ def expert_padding(context: LaunchContext) -> Finding | None:
         return None
     around = context.neighbours()
     better = around.best(
-        (around.values["BLOCK_SIZE_M"] < block) & (around.column(around.demand.useful_fraction) > first(context.asked.useful_fraction))
+        (around.values["BLOCK_SIZE_M"] < block)
+        & (around.column(around.demand.useful_fraction) > first(context.launch_demand.useful_fraction))
     )
     active = float((count * (rows > 0)).sum())
     return cured(
@@ -97,13 +98,13 @@ def low_rows_per_expert(context: LaunchContext) -> Finding | None:
     mean = float((rows * count).sum()) / max(active, 1.0)
     if mean >= SMALLEST_TILE / 2 or context.bound.binding_pipeline(0) not in ("dram", "l2"):
         return None
-    return found(
+    return make_finding(
         context,
         "info",
         f"{mean:.1f} rows per active expert",
         evidence=f"{active:,.0f} of {context.problem.sizes['E']:,} experts are active; the smallest tile has "
         f"{SMALLEST_TILE} rows, and {context.bound.binding_pipeline(0)} binds",
-        remedy="more tokens per batch are nearly free up to 16 rows per expert; no configuration changes it",
+        remedy="batches of up to 16 rows per expert cost nearly the same; no configuration changes it",
     )
 
 
@@ -118,10 +119,10 @@ def uneven_routing(context: LaunchContext) -> Finding | None:
     if not context.matters(costs):
         return None
     mean = sum(loads) / len(loads)
-    return found(
+    return make_finding(
         context,
         "info",
         f"The busiest expert gets {max(loads) / mean:.1f} times the mean",
         evidence=f"{sum(1 for n in loads if not n)} of {len(loads)} experts idle; even routing would take {microseconds(even)}",
-        remedy="balance the experts, and tune with the routing that is served",
+        remedy="balance the experts, and tune with the deployed routing",
     )

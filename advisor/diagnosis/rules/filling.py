@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from advisor.diagnosis.context import LaunchContext
 from advisor.diagnosis.pricing import first
-from advisor.diagnosis.rule import cured, found, kibibytes, microseconds, percent, rule
+from advisor.diagnosis.rule import cured, kibibytes, make_finding, microseconds, percent, rule
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import least_launch_us
 from advisor.pipelines.occupancy import TENSOR_MEMORY_COLUMNS, Resources, held_registers
@@ -17,7 +17,7 @@ from advisor.result.schema import Finding
 @rule("Some SMs get no CTA", "configuration", "runs")
 def too_few_ctas(context: LaunchContext) -> Finding | None:
     """SMs that get no CTA. Fires where more CTAs save time."""
-    ctas, sms = first(context.asked.ctas), context.gpu.num_sms
+    ctas, sms = first(context.launch_demand.ctas), context.gpu.num_sms
     if ctas >= sms:
         return None
     around = context.neighbours()
@@ -33,7 +33,7 @@ def too_few_ctas(context: LaunchContext) -> Finding | None:
 @rule("The last wave of CTAs leaves SMs idle", "configuration", "runs")
 def tail_wave(context: LaunchContext) -> Finding | None:
     """CTAs left over after the full waves. Fires where other blocks fill the waves better."""
-    plan, ctas, sms = context.plan, first(context.asked.ctas), context.gpu.num_sms
+    plan, ctas, sms = context.plan, first(context.launch_demand.ctas), context.gpu.num_sms
     if ctas < sms:
         return None
     costs = context.costs(relax=("tail-wave",))
@@ -50,9 +50,9 @@ def tail_wave(context: LaunchContext) -> Finding | None:
         better,
         f"The last wave is {percent(first(plan.last_wave_fill))} full"
         if waves > 1
-        else f"{ctas:,.0f} CTAs do not divide evenly over {sms} SMs",
+        else f"{ctas:,.0f} CTAs on {sms} SMs leave the last wave partly empty",
         evidence=f"{ctas:,.0f} CTAs over {sms} SMs with {first(plan.resident):.0f} resident each make {waves:.2f} waves, "
-        f"the busiest SM gets {math.ceil(ctas / sms)}; spread evenly they would take {microseconds(costs)} less",
+        f"the busiest SM runs {math.ceil(ctas / sms)}; an even spread would take {microseconds(costs)} less",
         costs_us=costs,
     )
 
@@ -71,7 +71,7 @@ def launch_bound(context: LaunchContext) -> Finding | None:
         return None
     if context.configuration is not None and not (context.runs and context.current_us <= NEAR_LAUNCH * (launch + work)):
         return None  # there is something to win first
-    return found(
+    return make_finding(
         context,
         "info",
         f"{percent(launch / (launch + work))} of launch and work is the launch",
@@ -101,7 +101,7 @@ HELD: Mapping[str, Callable[[Resources, GpuSpec], str]] = {
 @rule("Too few CTAs fit on an SM to hide each other's loads", "configuration", "runs")
 def low_occupancy(context: LaunchContext) -> Finding | None:
     """Resident CTAs, limited by what each of them holds. Fires where more resident CTAs save time."""
-    plan, resources = context.plan, context.asked.resources
+    plan, resources = context.plan, context.launch_demand.resources
     if plan.limiter_name in ("grid", "none"):
         return None
     costs = context.costs(relax=("occupancy",))

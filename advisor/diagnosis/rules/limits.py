@@ -6,7 +6,7 @@ import numpy as np
 
 from advisor.diagnosis.context import LaunchContext
 from advisor.diagnosis.pricing import first
-from advisor.diagnosis.rule import found, kibibytes, microseconds, remedy_of, rule
+from advisor.diagnosis.rule import kibibytes, make_finding, microseconds, remedy_of, rule
 from advisor.pipelines import least_launch_us
 from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
 from advisor.result.schema import Finding, Severity
@@ -16,7 +16,7 @@ from advisor.tables.launchability import least_block_k
 @rule("The configuration cannot launch on this GPU", "configuration")
 def cannot_launch(context: LaunchContext) -> Finding | None:
     """Shared memory, registers or threads of one CTA beyond the limit, a kernel that does not compile, or options that are refused."""
-    gpu, resources, warps = context.gpu, context.asked.resources, context.parameter("num_warps", 4)
+    gpu, resources, warps = context.gpu, context.launch_demand.resources, context.parameter("num_warps", 4)
     threads = warps * gpu.warp_size
     severity: Severity = "error"
     memory = first(resources.shared_memory_bytes)
@@ -25,7 +25,7 @@ def cannot_launch(context: LaunchContext) -> Finding | None:
         evidence = f"num_warps={warps} × {gpu.warp_size} threads"
     elif warps & (warps - 1):
         title = f"num_warps={warps} is not a power of two"
-        evidence = "asserted by every back end of Triton when it compiles"
+        evidence = "every Triton back end asserts it at compile time"
     elif resources.compiles is not None and not first(resources.compiles):
         title = f"BLOCK_SIZE_K={context.parameter('BLOCK_SIZE_K', 64)} is too small to compile"
         evidence = f"tl.dot takes {least_block_k(context.problem.dtype, gpu.vendor)} or more of {context.problem.dtype} operands"
@@ -43,8 +43,8 @@ def cannot_launch(context: LaunchContext) -> Finding | None:
             severity = "warning"  # an estimate: the compiler may cap the registers, and spill, instead of failing
     elif context.refused:
         remedy = "remove it" if context.recommended is None else f"{remedy_of(context.recommended, context)}, and is launched; or remove it"
-        title = f"The launch refuses {context.refused.partition(':')[0]}"
-        return found(context, severity, title, evidence=context.refused, remedy=remedy)
+        title = f"The launcher rejects {context.refused.partition(':')[0]}"
+        return make_finding(context, severity, title, evidence=context.refused, remedy=remedy)
     else:
         return None
     around = context.neighbours()
@@ -56,7 +56,7 @@ def cannot_launch(context: LaunchContext) -> Finding | None:
         remedy = f"{better.text()} fits, and is the fastest such neighbour by prediction"
     else:
         remedy = "halve the blocks or num_stages until it fits, or tune on this GPU"
-    return found(context, severity, title, evidence=evidence, remedy=remedy)
+    return make_finding(context, severity, title, evidence=evidence, remedy=remedy)
 
 
 @rule("A measured latency is below the bound", "measured")
@@ -75,7 +75,7 @@ def below_bound(context: LaunchContext) -> Finding | None:
         limits.append(("the bound of its configuration", first(config.us), config.binding_pipeline(0), also))
     for name, limit, pipeline, also in limits:
         if measured < limit:
-            return found(
+            return make_finding(
                 context,
                 "error",
                 f"{origin.capitalize()} {microseconds(measured)} is below {name}, {microseconds(limit)}",
@@ -96,7 +96,7 @@ def slower_than_predicted(context: LaunchContext) -> Finding | None:
     measured, predicted = context.measured_us, context.current_us
     if measured is None or measured <= FAR_SLOWER * predicted:
         return None
-    return found(
+    return make_finding(
         context,
         "advice",
         f"{context.measured_origin.capitalize()} {microseconds(measured)}, {measured / predicted:.1f} times the predicted "

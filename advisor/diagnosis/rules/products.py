@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.diagnosis.context import LaunchContext
 from advisor.diagnosis.pricing import first
-from advisor.diagnosis.rule import cured, found, kibibytes, microseconds, percent, rule, severity_of
+from advisor.diagnosis.rule import cured, kibibytes, make_finding, microseconds, percent, rule, severity_of
 from advisor.pipelines import problem_batch
 from advisor.result.schema import Finding
 from advisor.tables.launchability import swaps_operands
@@ -18,7 +18,7 @@ from advisor.tables.launchability import swaps_operands
 @rule("The product does not run on the matrix pipeline", "configuration", "runs", "dot", changes_type=True)
 def not_tensor_dtype(context: LaunchContext) -> Finding | None:
     """fp32 operands on the fma pipeline. Fires where a type of the matrix pipeline saves time."""
-    if context.asked.tensor_dtype is not None:
+    if context.launch_demand.tensor_dtype is not None:
         return None
     dtype = next((d for d in ("tf32", "bf16", "fp16") if context.gpu.supports(d)), None)
     if dtype is None:
@@ -34,7 +34,7 @@ def not_tensor_dtype(context: LaunchContext) -> Finding | None:
         why = f"the fp32 matrix instructions of {name} are as fast as its vector units"
     else:
         title, why = f"{slow} runs on the fma pipeline", f"{name} has no matrix instruction for {slow}"
-    return found(
+    return make_finding(
         context,
         severity_of(context, saving),
         title,
@@ -47,12 +47,12 @@ def not_tensor_dtype(context: LaunchContext) -> Finding | None:
 @rule("The tile is too small for the fastest matrix instruction", "configuration", "runs", "dot")
 def tile_below_matrix_instruction(context: LaunchContext) -> Finding | None:
     """Fewer than 64 rows or four warps where wgmma wants them. Fires where a tile for the faster instruction saves time."""
-    rate = first(context.asked.tensor_rate)
-    if rate >= 1 or context.asked.tensor_dtype is None:
+    rate = first(context.launch_demand.tensor_rate)
+    if rate >= 1 or context.launch_demand.tensor_dtype is None:
         return None
     # wgmma reads its operands from shared memory by itself: with the lower rate goes the reading through registers.
-    free = {**context.asked.per_cta, "smem": np.zeros_like(context.asked.per_cta["smem"])}
-    costs = context.costs(demand={"tensor_rate": np.ones_like(context.asked.tensor_rate), "per_cta": free})
+    free = {**context.launch_demand.per_cta, "smem": np.zeros_like(context.launch_demand.per_cta["smem"])}
+    costs = context.costs(demand={"tensor_rate": np.ones_like(context.launch_demand.tensor_rate), "per_cta": free})
     if not context.matters(costs):
         return None
     around = context.neighbours()
@@ -95,7 +95,7 @@ def edge_padding(context: LaunchContext) -> Finding | None:
     if wasted[name] <= 0 or not context.matters(costs):
         return None
     around = context.neighbours()
-    fits = around.column(around.demand.useful_fraction) > first(context.asked.useful_fraction) * 1.001
+    fits = around.column(around.demand.useful_fraction) > first(context.launch_demand.useful_fraction) * 1.001
     better = around.best(fits & (around.values[name] != blocks[name]))
     return cured(
         context,
@@ -112,7 +112,7 @@ def few_stages(context: LaunchContext) -> Finding | None:
     costs = context.costs(relax=("latency",))
     if not context.matters(costs):
         return None
-    stages, trips = context.parameter("num_stages", 3), first(context.asked.k_iterations)
+    stages, trips = context.parameter("num_stages", 3), first(context.launch_demand.k_iterations)
     around = context.neighbours()
     deeper = (around.values["num_stages"] > stages) | (around.column(around.demand.k_iterations) < trips)
     better = around.best(deeper & around.only("num_stages", "BLOCK_SIZE_K", "BLOCK_N") & (around.cost("latency") < costs))
@@ -120,7 +120,7 @@ def few_stages(context: LaunchContext) -> Finding | None:
         context,
         better,
         f"{trips:,.0f} trips of the loop, {stages} stages deep, wait for their loads",
-        evidence=f"with loads that take no time the launch would be {microseconds(costs)} faster",
+        evidence=f"with free loads the launch would be {microseconds(costs)} faster",
         costs_us=costs,
     )
 
@@ -128,7 +128,7 @@ def few_stages(context: LaunchContext) -> Finding | None:
 @rule("The loop over K ends before the software pipeline is full", "configuration", "runs", "tiles")
 def k_loop_shorter_than_pipeline(context: LaunchContext) -> Finding | None:
     """Stages that never fill. Fires where fewer stages or shorter steps save time."""
-    trips, stages = first(context.asked.k_iterations), context.parameter("num_stages", 3)
+    trips, stages = first(context.launch_demand.k_iterations), context.parameter("num_stages", 3)
     if trips >= stages:
         return None
     around, block = context.neighbours(), context.parameter("BLOCK_SIZE_K", 64)
@@ -140,5 +140,5 @@ def k_loop_shorter_than_pipeline(context: LaunchContext) -> Finding | None:
         better,
         f"{trips:.0f} trip{'s' if trips > 1 else ''} through a pipeline of {stages} stages",
         evidence=f"the loop over K has {trips:.0f} trips of {block}; its buffers take "
-        f"{kibibytes(first(context.asked.resources.shared_memory_bytes))} of shared memory",
+        f"{kibibytes(first(context.launch_demand.resources.shared_memory_bytes))} of shared memory",
     )

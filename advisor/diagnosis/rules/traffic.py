@@ -17,8 +17,8 @@ L2_AGAIN, DRAM_AGAIN = 1.5, 1.25
 @rule("Small tiles read the operands many times", "configuration", "runs", "dot")
 def operand_traffic(context: LaunchContext) -> Finding | None:
     """More bytes through the L2 or from DRAM than the problem has. Fires where larger tiles save time."""
-    asked = context.asked
-    l2, dram, distinct = first(asked.l2_bytes), first(asked.dram_bytes), first(asked.compulsory_bytes)
+    demand = context.launch_demand
+    l2, dram, distinct = first(demand.l2_bytes), first(demand.dram_bytes), first(demand.compulsory_bytes)
     if l2 < L2_AGAIN * distinct and dram < DRAM_AGAIN * distinct:
         return None
     costs = context.costs(relax=("traffic",))
@@ -44,12 +44,12 @@ def group_size_l2(context: LaunchContext) -> Finding | None:
         return None
     around = context.neighbours()
     better = around.best(around.only("GROUP_SIZE_M"))
-    asked = context.asked
+    demand = context.launch_demand
     return cured(
         context,
         better,
         f"GROUP_SIZE_M={context.parameter('GROUP_SIZE_M')} fetches operands from DRAM again",
-        evidence=f"{amount(first(asked.dram_bytes))} from and to DRAM for {amount(first(asked.compulsory_bytes))} "
+        evidence=f"{amount(first(demand.dram_bytes))} from and to DRAM for {amount(first(demand.compulsory_bytes))} "
         f"of distinct data, with an L2 of {amount(context.gpu.l2_bytes)}",
     )
 
@@ -57,15 +57,15 @@ def group_size_l2(context: LaunchContext) -> Finding | None:
 @rule("Shared-memory bandwidth limits the launch", "configuration", "runs", "dot")
 def smem_bound(context: LaunchContext) -> Finding | None:
     """Operands go through shared memory more often than the matrix pipeline needs. Fires where less shared-memory traffic saves time."""
-    asked = context.asked
-    smem = first(asked.per_cta["smem"])
+    demand = context.launch_demand
+    smem = first(demand.per_cta["smem"])
     if smem <= 0:
         return None
-    none = {**asked.per_cta, "smem": np.zeros_like(asked.per_cta["smem"])}
+    none = {**demand.per_cta, "smem": np.zeros_like(demand.per_cta["smem"])}
     costs = context.costs(demand={"per_cta": none})
     if not context.matters(costs):
         return None
-    total = first(asked.ctas) * smem
+    total = first(demand.ctas) * smem
     around = context.neighbours()
     totals = around.column(around.demand.per_cta["smem"]) * around.column(around.demand.ctas)
     better = around.best(totals < 0.99 * total)
@@ -73,7 +73,7 @@ def smem_bound(context: LaunchContext) -> Finding | None:
         context,
         better,
         f"{amount(total)} go through shared memory",
-        evidence=f"{total / max(first(asked.l2_bytes), 1):.1f} times what is loaded; with free shared memory the launch "
+        evidence=f"{total / max(first(demand.l2_bytes), 1):.1f} times what is loaded; with free shared memory the launch "
         f"would take {microseconds(costs)} less",
         costs_us=costs,
     )

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.machine import TENSOR_MEMORY
 from advisor.pipelines import token_draws
-from advisor.pipelines.cache import SPLIT_L2
 from advisor.pipelines.columns import Array
+from advisor.pipelines.memory import SPLIT_L2
 from advisor.tables.entries import FIELDS, released_defaults
 
 BF16, FP8, FP8_BLOCK, MXFP4 = range(4)

@@ -15,8 +15,7 @@ import numpy as np
 from advisor.learned.machine import Machine
 from advisor.learned.moe.moe_physics import SPLIT_L2
 from advisor.pipelines import Array, ProblemBatch
-from advisor.pipelines.cache import missed_share
-from advisor.pipelines.dram import TURNAROUND
+from advisor.pipelines.memory import TURNAROUND, missed_share
 from advisor.pipelines.schedule import EFFICIENCY
 
 OPERATORS = (

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from advisor.learned.machine import Machine
 from advisor.learned.moe.launch import FIELDS, Launch
 from advisor.pipelines import Array
-from advisor.pipelines.same_launch import repeats
+from advisor.pipelines.batch import repeats
 
 PICKS = 24
 """How many picks are made so; the rest follow in their order."""

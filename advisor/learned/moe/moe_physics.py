@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.learned.moe.launch import Launch
-from advisor.pipelines import Array, cache
+from advisor.pipelines import Array, memory
 
 # name -> (start value, how firmly it is held there). All are positive and fitted as logarithms.
 PARAMETERS: dict[str, tuple[float, float]] = {
@@ -38,7 +38,7 @@ PARAMETERS: dict[str, tuple[float, float]] = {
     "resident_rest": (0.3, 1.0),
     "tail_us": (0.3, 1.0),
 }
-SPLIT_L2 = tuple(float(capability) for capability in cache.SPLIT_L2)
+SPLIT_L2 = tuple(float(capability) for capability in memory.SPLIT_L2)
 """Compute capabilities whose L2 has two partitions, as numbers."""
 
 REST_POWER = 3.0

@@ -21,7 +21,7 @@ from advisor.learned.moe.launch import Launch, as_configuration, as_rows, fits, 
 from advisor.learned.moe.moe_physics import SPLIT_L2
 from advisor.learned.moe.ranking_features import Rivals, ranking_features, rivals
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
-from advisor.pipelines.same_launch import repeats
+from advisor.pipelines.batch import repeats
 
 FORESTS = ("quick", "close", "first", "first_afar", "first_unseen")
 

@@ -11,8 +11,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.measurement.devices import probe
 from advisor.measurement.devices.probe import no_gpu
 from advisor.measurement.kernel_file import KernelRef
-from advisor.measurement.launch import Sustained
-from advisor.measurement.rounds import Timing
+from advisor.measurement.launch import Sustained, Timing
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import UsageError
 
@@ -65,9 +64,6 @@ class Device(Protocol):
 
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> Bench:
         """Makes inputs and computes the reference."""
-
-    def measure_ceilings(self) -> dict[str, float]:
-        """The device's own ceilings, by the names of `ceilings.FIGURES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

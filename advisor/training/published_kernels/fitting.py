@@ -101,7 +101,7 @@ def stacked(measured: Iterable[Measured]) -> list[Rows]:
     """Launches without matrix products, by GPU and cache state."""
     groups: dict[tuple[str, str], list[Measured]] = {}
     for each in measured:
-        if each.analysis.asked.phases is not None:
+        if each.analysis.demand.phases is not None:
             groups.setdefault((each.gpu.name, each.analysis.cache), []).append(each)
     return [
         Rows(
@@ -109,7 +109,7 @@ def stacked(measured: Iterable[Measured]) -> list[Rows]:
             cache=cache,
             kernels=tuple(each.kernel for each in group),
             chains=tuple(each.analysis.chain for each in group),
-            demand=_columns([each.analysis.asked for each in group]),
+            demand=_columns([each.analysis.demand for each in group]),
             us=np.array([each.us for each in group]),
             bound_us=np.array([each.analysis.bound.us for each in group]),
         )

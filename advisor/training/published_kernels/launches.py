@@ -19,7 +19,7 @@ from typing import Any
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
-from advisor.compiled.demand.counted import Counted
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.records import kernel_launch
 from advisor.gpus.hardware import GpuSpec, load_gpu

@@ -18,7 +18,7 @@ from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
 from advisor.result.step import StepTime
 from advisor.rows.silicon import GPUS
-from advisor.steps.constants import Constants
+from advisor.steps.collectives import Constants
 from advisor.steps.model_config import Architecture, architecture, load_architecture
 from advisor.steps.step import Priced, StepRequest, price
 from advisor.steps.workload import Load, Split

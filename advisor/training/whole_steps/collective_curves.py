@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor.gpus.hardware import load_gpu, match_device_name
 from advisor.rows.silicon import GPUS
-from advisor.steps.constants import read_curves
+from advisor.steps.collectives import read_curves
 from advisor.system.errors import InputError
 
 LOG2_BYTES = tuple(range(8, 31))

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from advisor.learned.base import Predictor
-from advisor.steps.collectives import ENGINES
-from advisor.steps.constants import Constants, load_constants, read_constants
+from advisor.steps.collectives import ENGINES, Constants, load_constants, read_constants
 from advisor.training.whole_steps.cases import (
     CACHED,
     COMPILED,

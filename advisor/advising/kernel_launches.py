@@ -61,30 +61,30 @@ class KernelReports:
         space = self.targets[report.id].space
         return 1 if space is None else sum(target.space == space for target in self.targets.values())
 
-    def take(self, target: KernelTarget, found: KernelAnalysis | Unreadable, gpu: GpuSpec, *, tried: bool = False) -> None:
+    def take(self, target: KernelTarget, analysis: KernelAnalysis | Unreadable, gpu: GpuSpec, *, tried: bool = False) -> None:
         """Keep one target's outcome; one that was only `tried` may fail without a word."""
         self.targets[target.id] = target
-        if isinstance(found, Unreadable):
-            self.failed[target.id] = found.reason
-            self.warnings += [] if tried else [f"{found.id}: {found.reason}"]
+        if isinstance(analysis, Unreadable):
+            self.failed[target.id] = analysis.reason
+            self.warnings += [] if tried else [f"{analysis.id}: {analysis.reason}"]
             return
-        report = self.reports[target.id] = compiled_report(target, found, gpu)
-        self.sources |= dict.fromkeys(source_texts(found.inspection, report.source_lines))
-        self.unknowns[target.id] = _assumptions(target, found)
-        if found.asked.phases is None or not shipped().measured(gpu):
+        report = self.reports[target.id] = compiled_report(target, analysis, gpu)
+        self.sources |= dict.fromkeys(source_texts(analysis.inspection, report.source_lines))
+        self.unknowns[target.id] = _assumptions(target, analysis)
+        if analysis.demand.phases is None or not shipped().measured(gpu):
             self.unknowns[target.id] += unmeasured_vendor([gpu])
-        trips = f" ({phrase('note.one_trip')})" if guessed_trips(found.inspection.demand) else ""
-        self.guessed[target.id] = f"{in_words(found.guessed)}{trips}" if found.guessed else ""
-        self.deciding[target.id] = found.guessed
-        if any(part.cause == UNCERTAIN for part in found.gap_parts):  # then a distance is told, but to work that hangs on data
-            self.deciding[target.id] |= {*found.inspection.demand.unknown, *guessed_places(found.inspection.demand)}
-        self.missing[target.id] = missing_options(found.inspection) if self.takes_options else ()
-        self.besides[target.launch.kernel] = options_besides(found.inspection)
+        trips = f" ({phrase('note.one_trip')})" if guessed_trips(analysis.inspection.demand) else ""
+        self.guessed[target.id] = f"{in_words(analysis.guessed)}{trips}" if analysis.guessed else ""
+        self.deciding[target.id] = analysis.guessed
+        if any(part.cause == UNCERTAIN for part in analysis.gap_parts):  # then a distance is told, but to work that hangs on data
+            self.deciding[target.id] |= {*analysis.inspection.demand.unknown, *guessed_places(analysis.inspection.demand)}
+        self.missing[target.id] = missing_options(analysis.inspection) if self.takes_options else ()
+        self.besides[target.launch.kernel] = options_besides(analysis.inspection)
 
     def say_left(self, rest: Sequence[KernelTarget]) -> None:
         """Say of which kernels configurations were left for when their sizes are known."""
         for target in self.targets.values():
-            left = sum(each.space == target.space and each.id not in self.targets for each in rest)
+            left = sum(item.space == target.space and item.id not in self.targets for item in rest)
             if left and target.id in self.reports:
                 self.unknowns[target.id].append(phrase("note.more_configurations", kernel=self.reports[target.id].kernel, count=left))
 
@@ -97,9 +97,9 @@ class KernelReports:
         kernels = self.kernels
         names = {name: frozenset(p.name for p in kernels[name].kernel(name).parameters) for name in options}
         lacking = [
-            Lacking(kernel=name, options=tuple(each), besides=self.besides[name], parameters=names[name])
-            for name, each in options.items()
-            if each
+            Lacking(kernel=name, options=tuple(option), besides=self.besides[name], parameters=names[name])
+            for name, option in options.items()
+            if option
         ]
         return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(kernels) == 1)
 
@@ -149,14 +149,16 @@ MOST_ASSUMPTIONS = 12
 def _assumptions(target: KernelTarget, analysis: KernelAnalysis) -> list[str]:
     """Sentences on what of a launch is unknown or assumed, each with the kernel's name."""
     name = analysis.inspection.compiled.name
-    found = [text for text in analysis.inspection.assumptions if not text.startswith("Assumed the first configuration of @triton.autotune")]
-    if not found:
+    assumptions = [
+        text for text in analysis.inspection.assumptions if not text.startswith("Assumed the first configuration of @triton.autotune")
+    ]
+    if not assumptions:
         return []
     if target.launch.grid is None and not target.launch.assumed:
         guessed = phrase("note.guessed_arguments", kernel=name)
         return [guessed, *(f"{name}: {text[0].lower()}{text[1:]}" for text in target.launch.notes)]
-    taken = [text.removeprefix("Assumed ").removesuffix(".") for text in found if text.startswith("Assumed ")]
+    taken = [text.removeprefix("Assumed ").removesuffix(".") for text in assumptions if text.startswith("Assumed ")]
     # Of one program, counted to show something, what is not known is beside the point: what is missing is said as the first thing to do.
-    untold = ("Assumed ", "Not known: ") if target.launch.grid is None else ("Assumed ",)
-    rest = [f"{name}: {text[0].lower()}{text[1:]}" for text in found if not text.startswith(untold)]
+    unsized_prefixes = ("Assumed ", "Unknown: ") if target.launch.grid is None else ("Assumed ",)
+    rest = [f"{name}: {text[0].lower()}{text[1:]}" for text in assumptions if not text.startswith(unsized_prefixes)]
     return [*([phrase("note.assumed", kernel=name, values="; ".join(taken))] if taken else []), *rest[:MOST_ASSUMPTIONS]]

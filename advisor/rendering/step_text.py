@@ -64,10 +64,10 @@ def memory_line(result: StepResult) -> str:
     what = ("weights", memory.kv_bytes, "KV cache")
     if memory.activations_bytes:
         what = ("weights with gradients", memory.activations_bytes, "activations at least")
-    each = [f"{memory.weights_bytes / 1e9:.1f} GB of {what[0]}", f"{what[1] / 1e9:.1f} GB of {what[2]}"]
+    amounts = [f"{memory.weights_bytes / 1e9:.1f} GB of {what[0]}", f"{what[1] / 1e9:.1f} GB of {what[2]}"]
     if memory.state_bytes:
-        each.append(f"{memory.state_bytes / 1e9:.2f} GB of states")
-    held = f"{', '.join(each[:-1])} and {each[-1]}"
+        amounts.append(f"{memory.state_bytes / 1e9:.2f} GB of states")
+    held = f"{', '.join(amounts[:-1])} and {amounts[-1]}"
     if memory.fits:
         return f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB"
     room = memory.gpu_bytes - memory.weights_bytes - memory.state_bytes - memory.activations_bytes
@@ -98,17 +98,17 @@ def cells(row: StepOperator) -> tuple[str, ...]:
 
 def rows(result: StepResult) -> list[tuple[str, ...]]:
     """The table under `columns`: the operators by gain, each followed by the kernels it is made of, and the step as a whole."""
-    found = []
+    table = []
     for row in result.operators:
-        found.append(cells(row))
+        table.append(cells(row))
         for name, us in row.parts:
             share = us / row.us
             part = (f"  {row.name} {name}", f"{row.count}", f"{us:.1f}", f"{share * row.total_us / 1e3:.3f}", f"{share * row.share:.1%}")
-            found.append(part + ("",) * (len(COLUMNS) - len(part)))
-    if found and not is_trace(result):
+            table.append(part + ("",) * (len(COLUMNS) - len(part)))
+    if table and not is_trace(result):
         total = {"operator": "step", "total ms": f"{result.step.us / 1e3:.3f}", "share": "100.0%", "bound µs": f"{result.bound_us:.1f}"}
-        found.append(tuple(total.get(column, "") for column in COLUMNS))
-    return found
+        table.append(tuple(total.get(column, "") for column in COLUMNS))
+    return table
 
 
 def table(result: StepResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -126,10 +126,10 @@ def measured_rows(result: StepResult) -> list[tuple[str, ...]]:
     """The rows under `MEASURED`, the whole step last; none where nothing was measured."""
     if result.measured_us is None:
         return []
-    found = [(row.kind, row.measured_us, row.predicted_us, row.bound_us) for row in result.measured]
+    table = [(row.kind, row.measured_us, row.predicted_us, row.bound_us) for row in result.measured]
     whole = (result.step.us, sum(row.bound_us for row in result.measured))
-    found.append(("step", result.measured_us, *((0.0, 0.0) if is_trace(result) else whole)))
-    return [(kind, *(f"{us / 1e3:.3f}" if us or i == 0 else "-" for i, us in enumerate(values))) for kind, *values in found]
+    table.append(("step", result.measured_us, *((0.0, 0.0) if is_trace(result) else whole)))
+    return [(kind, *(f"{us / 1e3:.3f}" if us or i == 0 else "-" for i, us in enumerate(values))) for kind, *values in table]
 
 
 def overview(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
@@ -137,9 +137,9 @@ def overview(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
     if len(results) < 2:
         return []
     gpus = list(dict.fromkeys(result.gpu for result in results))
-    found = {(result.load, result.gpu): _in_short(result) for result in results}
+    by_load = {(result.load, result.gpu): _in_short(result) for result in results}
     loads = dict.fromkeys(result.load for result in results)
-    return [("step", *gpus), *((load, *(found[load, gpu] for gpu in gpus)) for load in loads)]
+    return [("step", *gpus), *((load, *(by_load[load, gpu] for gpu in gpus)) for load in loads)]
 
 
 def _in_short(result: StepResult) -> str:
@@ -157,14 +157,14 @@ def step_text(result: StepResult) -> str:
     """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
     engine = f"{result.engine} {result.stack_version}".strip()
     subject = (result.model, result.gpu, result.split, engine, result.dtype)
-    said = ["  ".join(filter(None, subject)), verdict(result)]
+    printed = ["  ".join(filter(None, subject)), verdict(result)]
     if not is_trace(result):
-        said.insert(len(said) if result.memory.fits else 0, memory_line(result))
-    said += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
+        printed.insert(len(printed) if result.memory.fits else 0, memory_line(result))
+    printed += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
     if result.measured:
-        said += [*aligned([MEASURED, *measured_rows(result)], LEFT), ""]
+        printed += [*aligned([MEASURED, *measured_rows(result)], LEFT), ""]
     heads, lines = table(result)
-    return "\n".join([*said, *(aligned([heads, *lines], LEFT) if lines else [])])
+    return "\n".join([*printed, *(aligned([heads, *lines], LEFT) if lines else [])])
 
 
 def milliseconds(us: float) -> str:

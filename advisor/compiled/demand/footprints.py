@@ -54,15 +54,15 @@ def likely_unused_bytes(accesses: Sequence[AccessDemand], inputs: Inputs, progra
 
     Only of arguments of which an access is scattered: what one program leaves of a row's last sector, the next one mostly uses.
     """
-    found = 0.0
+    unused = 0.0
     for name in dict.fromkeys(a.name for a in accesses if scattered(a)):
         group = [a for a in accesses if a.name == name]
         fetched = [
             replace(a, touched=tuple(map(widened, a.touched)), requested_bytes=a.requested_bytes * a.sector_ratio) if scattered(a) else a
             for a in group
         ]
-        found += likely_footprints(fetched, inputs, programs)[name] - likely_footprints(group, inputs, programs)[name]
-    return max(found, 0.0)
+        unused += likely_footprints(fetched, inputs, programs)[name] - likely_footprints(group, inputs, programs)[name]
+    return max(unused, 0.0)
 
 
 def _footprints(
@@ -74,22 +74,22 @@ def _footprints(
     by_name: dict[str, list[AccessDemand]] = {}
     for access in accesses:
         by_name.setdefault(access.name, []).append(access)
-    found = {}
+    footprints = {}
     for name, group in by_name.items():
         located = [a for a in group if a.reach_bytes is not None]
         unknown = [a for a in group if a.reach_bytes is None]
         size = max((s for a in group if (s := _size_bytes(a, inputs)) is not None), default=None)
         if likely:
-            touched = likely_distinct_bytes(each for a in located for each in a.touched) * max((a.growth for a in located), default=1.0)
+            touched = likely_distinct_bytes(item for a in located for item in a.touched) * max((a.growth for a in located), default=1.0)
         else:
-            touched = distinct_bytes(each for a in located for each in a.certain)
+            touched = distinct_bytes(item for a in located for item in a.certain)
         touched = min(
             touched, sum(a.requested_bytes if likely else a.certain_bytes for a in located), _covered(a.reach_bytes for a in located)
         )
-        found[name] = max(touched, unknown_bytes(unknown, size) if unknown else 0.0)
+        footprints[name] = max(touched, unknown_bytes(unknown, size) if unknown else 0.0)
         if size is not None:
-            found[name] = min(found[name], size)
-    return found
+            footprints[name] = min(footprints[name], size)
+    return footprints
 
 
 def unlocated(accesses: Iterable[AccessDemand]) -> frozenset[str]:
@@ -121,7 +121,7 @@ CONSIDERABLE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passing:
+class DramFootprint:
     """Bytes, each once.
 
     Attributes:
@@ -137,15 +137,15 @@ class Passing:
     in_place: float
 
 
-def certain_passing(demand: KernelDemand) -> Passing:
+def certain_footprint(demand: KernelDemand) -> DramFootprint:
     """What passes whatever the data are, and whatever tensors addresses lead to that are not those of an argument."""
     read = _before(demand, demand.read_footprints)
     written = demand.written_footprints
     elsewhere = frozenset(a.name for a in demand.accesses if anywhere(a))
     updated = sum(count for name, count in written.items() if name in demand.updated)
-    own_read, own_written = (sum(count for name, count in each.items() if name not in elsewhere) for each in (read, written))
+    own_read, own_written = (sum(count for name, count in item.items() if name not in elsewhere) for item in (read, written))
     # Those of several lines may be one tensor too.
-    other_read, other_written = (max((each.get(name, 0.0) for name in elsewhere), default=0.0) for each in (read, written))
+    other_read, other_written = (max((item.get(name, 0.0) for name in elsewhere), default=0.0) for item in (read, written))
     all_written = max(own_written, other_written)
     in_place = _in_both(demand.footprint_bytes, read, demand.read_footprints, written)
     if other_written:
@@ -153,7 +153,7 @@ def certain_passing(demand: KernelDemand) -> Passing:
     all_read = max(own_read, other_read - updated)  # old values of what is updated count as read already
     in_place += min(other_read, own_written) + min(other_written, own_read)
     in_place += sum(min(read.get(name, 0.0), written.get(other, 0.0)) for name in elsewhere for other in elsewhere if name != other)
-    return Passing(
+    return DramFootprint(
         read=all_read,
         written=all_written,
         results=all_written - updated,
@@ -161,29 +161,29 @@ def certain_passing(demand: KernelDemand) -> Passing:
     )
 
 
-def likely_passing(demand: KernelDemand) -> Passing:
+def likely_footprint(demand: KernelDemand) -> DramFootprint:
     """What passes if all is so that a prediction takes for likely: tensors behind loaded addresses are others than the arguments'."""
     read, written = _before(demand, demand.likely_read_footprints), demand.likely_written_footprints
     results = sum(count for name, count in written.items() if name not in demand.updated)
     in_place = _in_both(demand.likely_footprint_bytes, read, demand.likely_read_footprints, written)
-    return Passing(read=sum(read.values()), written=sum(written.values()), results=results, in_place=in_place)
+    return DramFootprint(read=sum(read.values()), written=sum(written.values()), results=results, in_place=in_place)
 
 
 def not_told_apart(demand: KernelDemand) -> dict[str, str]:
     """What of the bytes that pass a bound leaves out, for it may be counted already: what is not known, and what is assumed."""
-    found = {}
-    for verb, each in (("reads", demand.read_footprints), ("writes", demand.written_footprints)):
-        total = sum(each.values())
-        for name in sorted({a.name for a in demand.accesses if anywhere(a)} & each.keys()):
-            if min(each[name], total - each[name]) > CONSIDERABLE * total:
+    alike = {}
+    for verb, footprint in (("reads", demand.read_footprints), ("writes", demand.written_footprints)):
+        total = sum(footprint.values())
+        for name in sorted({a.name for a in demand.accesses if anywhere(a)} & footprint.keys()):
+            if min(footprint[name], total - footprint[name]) > CONSIDERABLE * total:
                 what = f"what the kernel {verb} behind loaded addresses" if name == LOADED else f"what {name} {verb}"
-                found[f"whether {what} is one of the other tensors"] = "the bound takes it for one, the prediction for another"
+                alike[f"whether {what} is one of the other tensors"] = "the bound takes it for one, the prediction for another"
     for name, before in demand.rewritten.items():
         if before > CONSIDERABLE * sum(demand.read_footprints.values()):
-            found[f"how much of what is read of {name} the launch has written before"] = (
+            alike[f"how much of what is read of {name} the launch has written before"] = (
                 f"the bound takes {before / 1e6:.4g} MB for written, the prediction nothing"
             )
-    return found
+    return alike
 
 
 def _before(demand: KernelDemand, read: Mapping[str, float]) -> dict[str, float]:
@@ -215,11 +215,11 @@ def rewritten_bytes(accesses: Sequence[AccessDemand], module: Module, inputs: In
         around, other = loops[id(load)], loops[id(store)]
         return bool(set(around) & set(other)) and (around != other or address_operands(load) != address_operands(store))
 
-    found = {}
+    rewritten = {}
     for name in dict.fromkeys(a.name for a in accesses if a.kind == "load" and a.certain_executions):
         loads = [a for a in accesses if a.name == name and a.kind == "load"]
         stores = [a for a in accesses if a.kind != "load" and (a.name == name or anywhere(a) or anywhere(loads[0]))]
         early = [load for load in loads if not any(may_follow(load.operation, store.operation) for store in stores)]
         if len(early) < len(loads):
-            found[name] = footprints(loads, inputs)[name] - (footprints(early, inputs)[name] if early else 0.0)
-    return {name: count for name, count in found.items() if count > 0}
+            rewritten[name] = footprints(loads, inputs)[name] - (footprints(early, inputs)[name] if early else 0.0)
+    return {name: count for name, count in rewritten.items() if count > 0}

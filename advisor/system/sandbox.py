@@ -1,7 +1,7 @@
-"""The room that a stranger's code is compiled in: walls that the kernel of this machine holds, whatever runs within them.
+"""The sandbox that untrusted code is compiled in: walls that the kernel of this machine holds, whatever runs within them.
 
 The Python of a kernel is not to be trusted, and what looks through it for what it may not do can be outwitted. So the process that
-compiles it gives up, before it reads a word of it, all that it does not need. `Room` does that with what Linux gives to anyone:
+compiles it gives up, before it reads a word of it, all that it does not need. `Sandbox` does that with what Linux gives to anyone:
 
 - environment: the variables of `PASSED`, and no others;
 - files: Landlock. Python, Triton and the system's libraries are read; one temporary folder is written, or none. What it does not hold is
@@ -111,7 +111,7 @@ _READ_SEARCH = 2
 """The capability to read what belongs to others, which what ran as root keeps: Landlock decides what of it is read."""
 
 
-class Unbuilt(Exception):  # noqa: N818
+class SandboxUnavailable(Exception):  # noqa: N818
     """A wall that does not stand; the text says why."""
 
 
@@ -120,7 +120,7 @@ def passed(environment: Mapping[str, str], folder: str) -> dict[str, str]:
     kept = {name: value for name, value in environment.items() if name.upper() in PASSED}
     for name in FOLDER_LISTS:
         if name in kept:
-            kept[name] = os.pathsep.join(each for each in kept[name].split(os.pathsep) if os.path.isabs(each))  # noqa: PTH117
+            kept[name] = os.pathsep.join(part for part in kept[name].split(os.pathsep) if os.path.isabs(part))  # noqa: PTH117
     return kept | {"HOME": folder, "TMPDIR": folder}
 
 
@@ -131,7 +131,7 @@ def landlock_version() -> int:
     return max(0, ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, 1))
 
 
-class Room:
+class Sandbox:
     """What is the same for every process that enters: made once, by a process that nothing untrusted runs in.
 
     Args:
@@ -147,13 +147,13 @@ class Room:
     def _ruleset(self, folder: str | None) -> int:
         """Descriptor of Landlock's rules for a process that may write `folder`, or nothing."""
         if self.version < 1:
-            raise Unbuilt("the kernel has no Landlock (Linux 5.13 and newer have it, where it is not switched off)")
+            raise SandboxUnavailable("the kernel has no Landlock (Linux 5.13 and newer have it, where it is not switched off)")
         rights = (1 << _KNOWN_RIGHTS.get(self.version, 16)) - 1
         attributes = struct.pack("QQQ", rights, 3, 3)[: 8 if self.version < 4 else 16 if self.version < 6 else 24]
         libc = ctypes.CDLL(None, use_errno=True)
         rules = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
         if rules < 0:
-            raise Unbuilt(f"Landlock: {os.strerror(ctypes.get_errno())}")
+            raise SandboxUnavailable(f"Landlock: {os.strerror(ctypes.get_errno())}")
         looked_at = _READ_FILE | _READ_FOLDER | _EXECUTE
         for allowed, paths in (
             (looked_at, self.looked_at), (_READ_FILE | 1 << 1 | _IOCTL, ("/dev/null",)),
@@ -174,19 +174,19 @@ class Room:
         Returns:
             What each of `WALLS` lacks; "": it stands.
         """
-        said = {"environment": "" if set(os.environ) <= PASSED | {"HOME", "TMPDIR", *OURS} else "variables of others were given"}
+        lacking = {"environment": "" if set(os.environ) <= PASSED | {"HOME", "TMPDIR", *OURS} else "variables of others were given"}
         for name, build in (
             ("limits", lambda: self._limit(folder, seconds)), ("files", lambda: self._shut(folder)),
             ("system", lambda: self._filter(programs=folder is not None)),
         ):  # fmt: skip
             try:
                 build()
-                said[name] = ""
-            except Unbuilt as error:
-                said[name] = str(error)
+                lacking[name] = ""
+            except SandboxUnavailable as error:
+                lacking[name] = str(error)
             except (OSError, ValueError, AttributeError, ImportError) as error:
-                said[name] = f"{type(error).__name__}: {error}"
-        return {name: said[name] for name in WALLS}
+                lacking[name] = f"{type(error).__name__}: {error}"
+        return {name: lacking[name] for name in WALLS}
 
     def _limit(self, folder: str | None, seconds: float) -> None:
         memory = int(os.environ.get("ADVISOR_COMPILE_MEMORY_BYTES", MEMORY_BYTES))
@@ -200,7 +200,7 @@ class Room:
         if self.is_root and (user := _nobody_with(folder)) is not None:
             _become(user)
         elif self.is_root:
-            raise Unbuilt("root is not held to a limit on processes, and may become nobody else here")
+            raise SandboxUnavailable("root is not held to a limit on processes, and may become nobody else here")
 
     def _shut(self, folder: str | None) -> None:
         """Landlock, from here on."""
@@ -208,10 +208,10 @@ class Room:
         rules = self._ruleset(folder)
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.syscall(_RESTRICT_SELF, rules, 0):
-            raise Unbuilt(f"Landlock: {os.strerror(ctypes.get_errno())}")
+            raise SandboxUnavailable(f"Landlock: {os.strerror(ctypes.get_errno())}")
         os.close(rules)
         if self.version < MINIMUM_LANDLOCK:
-            raise Unbuilt(
+            raise SandboxUnavailable(
                 f"Landlock stands, but its version {self.version} lets files be emptied, which {MINIMUM_LANDLOCK} (Linux 6.2) does not"
             )
 
@@ -220,13 +220,13 @@ class Room:
         _no_new_privileges()
         machine = platform.machine()
         if sys.platform != "linux" or machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
-            raise Unbuilt(f"the system calls of {sys.platform} on {machine} are not known here")
+            raise SandboxUnavailable(f"the system calls of {sys.platform} on {machine} are unknown here")
         program = filter_program(machine, signals=self.version >= 6, programs=programs)
         buffer = ctypes.create_string_buffer(program, len(program))
         header = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.syscall(_ARCHITECTURES[machine][2], 1, 0, header):
-            raise Unbuilt(f"seccomp: {os.strerror(ctypes.get_errno())}")
+            raise SandboxUnavailable(f"seccomp: {os.strerror(ctypes.get_errno())}")
 
 
 OURS = ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "LC_CTYPE")
@@ -302,7 +302,7 @@ def probe() -> dict[str, str]:
 
 def _no_new_privileges() -> None:
     if sys.platform != "linux" or ctypes.CDLL(None).prctl(38, 1, 0, 0, 0):
-        raise Unbuilt("the kernel does not let a process give up its privileges")
+        raise SandboxUnavailable("the kernel does not let a process give up its privileges")
 
 
 def _allow(libc: Any, rules: int, path: str, allowed: int) -> None:
@@ -320,19 +320,19 @@ def _allow(libc: Any, rules: int, path: str, allowed: int) -> None:
 
 def _python() -> list[str]:
     """The interpreter, its standard library without what is installed beside it, and the libraries that it and its tools load."""
-    found = [sys.executable, os.path.realpath(sys.executable), "/etc/ld.so.cache"]
+    paths = [sys.executable, os.path.realpath(sys.executable), "/etc/ld.so.cache"]
     for library in _libraries():
         with contextlib.suppress(OSError):
-            found += [each.path for each in os.scandir(library) if each.name not in ("site-packages", "dist-packages")]
+            paths += [item.path for item in os.scandir(library) if item.name not in ("site-packages", "dist-packages")]
     with contextlib.suppress(OSError):
-        found += [str(each) for each in Path(sys.base_prefix, "lib").glob("*.so*")]
+        paths += [str(item) for item in Path(sys.base_prefix, "lib").glob("*.so*")]
     mapped = []
     with contextlib.suppress(OSError):
         mapped = [line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line]
     for path in dict.fromkeys(mapped):
         if path.startswith("/"):  # the folder of the system's own libraries: programs that are started load theirs from it
-            found.append(os.path.dirname(path) if os.path.basename(path).startswith(("libc.so", "libc-", "ld-")) else path)  # noqa: PTH119, PTH120
-    return found
+            paths.append(os.path.dirname(path) if os.path.basename(path).startswith(("libc.so", "libc-", "ld-")) else path)  # noqa: PTH119, PTH120
+    return paths
 
 
 def _libraries() -> set[str]:
@@ -342,22 +342,22 @@ def _libraries() -> set[str]:
 
 def _tools() -> list[str]:
     """Paths of the compiler's tools that the environment names; where one is a script, its interpreter too."""
-    found = [path for name, path in os.environ.items() if name in PASSED and name.startswith("TRITON_") and name.endswith("_PATH")]
-    for path in tuple(found):
+    paths = [path for name, path in os.environ.items() if name in PASSED and name.startswith("TRITON_") and name.endswith("_PATH")]
+    for path in tuple(paths):
         with contextlib.suppress(OSError), open(path, "rb") as tool:  # noqa: PTH123
             if tool.read(2) == b"#!":
-                found += [os.fsdecode(word) for word in tool.readline(256).split()[:1]]
-    return found
+                paths += [os.fsdecode(word) for word in tool.readline(256).split()[:1]]
+    return paths
 
 
 def _own_threads() -> int:
     """Processes and threads of this user, which a limit on them counts; 0 where they cannot be counted."""
     count = 0
     with contextlib.suppress(OSError, AttributeError):
-        for each in os.scandir("/proc"):
+        for item in os.scandir("/proc"):
             with contextlib.suppress(OSError):
-                if each.name.isdigit() and each.stat().st_uid == os.getuid():
-                    count += len(list(Path("/proc", each.name, "task").iterdir()))
+                if item.name.isdigit() and item.stat().st_uid == os.getuid():
+                    count += len(list(Path("/proc", item.name, "task").iterdir()))
     return count
 
 
@@ -383,4 +383,4 @@ def _become(user: int) -> None:
     os.setresuid(user, user, user)
     header, bit = struct.pack("Ii", 0x20080522, 0), 1 << _READ_SEARCH
     if libc.capset(header, struct.pack("IIIIII", bit, bit, bit, 0, 0, 0)) or libc.prctl(47, 2, _READ_SEARCH, 0, 0):  # PR_CAP_AMBIENT_RAISE
-        raise Unbuilt(f"capabilities: {os.strerror(ctypes.get_errno())}")
+        raise SandboxUnavailable(f"capabilities: {os.strerror(ctypes.get_errno())}")

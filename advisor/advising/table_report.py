@@ -9,13 +9,21 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import __version__
-from advisor.advising.backends import stack_of, with_backend
-from advisor.advising.choice import Choice, Draft, Measured, choose, draft_of, gain_probability, predicted_latency, probability
+from advisor.advising.choice import (
+    Choice,
+    Draft,
+    Measured,
+    as_measured,
+    choose,
+    draft_of,
+    fastest_measured,
+    gain_probability,
+    predicted_latency,
+    probability,
+)
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
-from advisor.advising.layers import layer_reports, slower_as_a_layer, weighed
-from advisor.advising.linears import linear_reports
-from advisor.advising.measured_choice import as_measured, fastest_measured
+from advisor.advising.layers import layer_reports, linear_reports, slower_as_a_layer, stack_of, weighed, with_backend
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
@@ -68,9 +76,9 @@ def advise_target(
         gpu=target.gpu.name,
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
-        verdict=verdict(launches, unknowns),
+        verdict=verdict(launches, unknowns, layers=bool(layers)),
         actions=with_backend(
-            weighed(actions(launches), layers, {each.id for each in launches if each.measured is not None}), layers, stack_of(target)
+            weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}), layers, stack_of(target)
         ),
         launches=launches,
         layers=layers,
@@ -100,9 +108,9 @@ def launch_reports(
     measured = measured or {}
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
-        shares[launch.share].append(launch)
+        shares[launch.decision_id].append(launch)
     reports: list[LaunchReport] = []
-    held = held_configurations(target, predictor, WORTH_CHANGING, {name: each.latency.us for name, each in measured.items()})
+    held = held_configurations(target, predictor, WORTH_CHANGING, {name: item.latency.us for name, item in measured.items()})
     for group in shares.values():
         reports += _group(group, target, predictor, measured, held.get(group[0].id), diagnosing)
         if progress:
@@ -118,10 +126,10 @@ def _table_findings(target: Target) -> tuple[Finding, ...]:
         return ()
     _, issues = audit_table(target.table.path)
     # What the name does not say is known all the same, or there were no report.
-    said = f"the name says {target.table.name.device_name}, which is not described in ceilings/; this report is for {target.gpu.name}"
-    issues = tuple(replace(issue, message=said) if issue.check == "unknown-gpu" else issue for issue in issues)
-    own = {launch.entry_key for launch in target.launches if launch.entry_key is not None and launch.table is None}
-    return table_findings(issues, own)
+    evidence = f"the name says {target.table.name.device_name}, which is not described in ceilings/; this report is for {target.gpu.name}"
+    issues = tuple(replace(issue, message=evidence) if issue.check == "unknown-gpu" else issue for issue in issues)
+    keys_of_launches = {launch.entry_key for launch in target.launches if launch.entry_key is not None and launch.table is None}
+    return table_findings(issues, keys_of_launches)
 
 
 def _group(
@@ -151,7 +159,7 @@ def _group(
     reports, alone = [], Pricing(predictor=predictor)
     for draft in drafts:
         others = tuple(other for other in sharing if other.id != draft.launch.id)
-        pricing = replace(alone, sharing=others, fixed=draft.launch.fixed)
+        pricing = replace(alone, sharing=others, fixed=draft.launch.frozen_parameters)
         reports.append(
             _report(
                 draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing, kept if offered is None else None
@@ -287,7 +295,7 @@ def _report(
         pipelines=times,
         binding_pipeline=analysis.bound.binding_pipeline(0),
         # Not that of the bound of the configuration, which leaves out what the L2 carries again.
-        config_binding_pipeline=max(times, key=lambda each: each.time_us).pipeline,
+        config_binding_pipeline=max(times, key=lambda time: time.time_us).pipeline,
         bound=Latency(us=draft.bound_us, origin="specified", source=f"bound from the figures of {gpu.name}"),
         config_bound=Latency(
             us=float(analysis.config_bound.us[0]), origin="specified", source=f"bound of this configuration from the figures of {gpu.name}"
@@ -310,7 +318,7 @@ def _report(
         faults=diagnosis.faults,
         library=predictor.library_reference(draft.batch, gpu),
         kept=kept,
-        decision=launch.sort or launch.share,
+        decision=launch.row_sort_id or launch.decision_id,
     )
 
 
@@ -366,12 +374,12 @@ def held_configurations(
     """
     sorts: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
-        if launch.fixed:
-            sorts[launch.sort or launch.id].append(launch)
+        if launch.frozen_parameters:
+            sorts[launch.row_sort_id or launch.id].append(launch)
     held: dict[str, Configuration] = {}
     for group in sorts.values():
         now = sum(measured_us.get(launch.id, np.inf) for launch in group)
-        rows = _rows(group, target, predictor, worth, now) if group[0].sort is not None else None
+        rows = _rows(group, target, predictor, worth, now) if group[0].row_sort_id is not None else None
         for launch in group:
             if launch.configuration is not None:
                 changed = {} if rows is None else {SHARED: rows}

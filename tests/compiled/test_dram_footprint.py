@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from advisor.compiled.analysis import kernel_analysis
-from advisor.compiled.demand.passing import Passing, certain_passing, likely_passing
+from advisor.compiled.demand.footprints import DramFootprint, certain_footprint, likely_footprint
 from advisor.compiled.launches.launch import Inspection, inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.gpus.hardware import load_gpu
@@ -70,7 +70,7 @@ def test_what_an_address_may_reach_that_an_argument_does_counts_once(
 ) -> None:
     """The table's address is that of `x`, or of `out`, for all that is known; a prediction takes it for another tensor's."""
     demand = inspected(kernel, tmp_path, {"x": "*fp32", "out": "*fp32", **others}, {"table": 2**32} if "table" in others else {}).demand
-    found, expected = certain_passing(demand), likely_passing(demand)
+    found, expected = certain_footprint(demand), likely_footprint(demand)
     assert (found.read, found.written) == (read, written)
     assert expected.read + expected.written == likely
     assert any(what in each and "one of the other tensors" in each for each in demand.unknown)
@@ -122,9 +122,9 @@ AGAIN_IN_LOOP = """
 )
 def test_what_the_launch_wrote_before_is_not_read_from_elsewhere(kernel: str, passing: tuple[int, int, int], tmp_path: Path) -> None:
     """In units of what all programs touch in one go: read, written, and read to be overwritten."""
-    found = certain_passing(inspected(kernel, tmp_path, {"x": "*fp32", "out": "*fp32"}).demand)
+    found = certain_footprint(inspected(kernel, tmp_path, {"x": "*fp32", "out": "*fp32"}).demand)
     read, written, in_place = (each * ALL for each in passing)
-    assert found == Passing(read=read, written=written, results=written, in_place=in_place)
+    assert found == DramFootprint(read=read, written=written, results=written, in_place=in_place)
 
 
 @pytest.mark.parametrize("cache", ["cold", "warm"])

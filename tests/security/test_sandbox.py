@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from advisor.compiled.compiler import pool
 from advisor.compiled.compiler.answers import INTERFERED
 from advisor.compiled.compiler.pool import Worker
-from advisor.system import room
+from advisor.system import sandbox
 
 from .rooms import SECRET, kernel_request, listening, need_walls, python
 
@@ -98,7 +100,7 @@ def test_what_runs_in_the_room_reaches_nothing(how: str, room_worker: Worker, th
     assert SECRET not in str(answer)
     assert state(there) == before
     assert "Error" in answer["error"].removeprefix("“ValueError: "), answer
-    assert room_worker.ask({"walls": True}, 30)["walls"] == dict.fromkeys(room.WALLS, "")  # it goes on
+    assert room_worker.ask({"walls": True}, 30)["walls"] == dict.fromkeys(sandbox.WALLS, "")  # it goes on
 
 
 def test_machine_code_cannot_be_brought_along(room_worker: Worker, there: Path, tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_machine_code_cannot_be_brought_along(room_worker: Worker, there: Path, 
 def test_nothing_of_the_environment_is_handed_on(room_worker: Worker) -> None:
     answer = room_worker.ask(python("import ctypes, os\nreturn sorted(os.environ)"), 30)
     names = set(eval(answer["error"].strip("“”").removeprefix("ValueError: ")))
-    assert names <= room.PASSED | {"HOME", "TMPDIR", *room.OURS}
+    assert names <= sandbox.PASSED | {"HOME", "TMPDIR", *sandbox.OURS}
 
 
 @pytest.mark.parametrize(
@@ -262,3 +264,12 @@ def test_an_answer_without_end_is_cut(room_worker: Worker) -> None:
 def test_root_is_root_no_more(room_worker: Worker) -> None:
     answer = room_worker.ask(python("import os\nreturn os.getuid() * os.geteuid() * os.getgid() > 0 and not os.getgroups()"), 30)
     assert "True" in answer["error"]
+
+
+def test_folders_deeper_than_any_compilation_makes_are_too_large(tmp_path: Path) -> None:
+    """What is written there is not counted, so nothing is to be there."""
+    worker = runpy.run_path(str(pool.WORKER))
+    (tmp_path / "cache" / "a" / "b").mkdir(parents=True)
+    assert worker["disk_bytes"](str(tmp_path)) < 100_000
+    (tmp_path / "cache" / "a" / "b" / "c").mkdir()
+    assert worker["disk_bytes"](str(tmp_path)) > worker["MOST_DISK_BYTES"]

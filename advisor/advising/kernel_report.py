@@ -11,7 +11,7 @@ from dataclasses import replace
 from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.exports import triton_config
-from advisor.advising.kernel_reports import KernelReports
+from advisor.advising.kernel_launches import KernelReports
 from advisor.advising.launch_facts import gpu_figures, warm_cache
 from advisor.advising.measured.profiles import timed
 from advisor.advising.missing_options import is_tuned
@@ -19,7 +19,7 @@ from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
-from advisor.compiled.demand.counted import Counted
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.launch_report import (
     KernelTarget,
     analyse_targets,
@@ -56,7 +56,7 @@ def advise_compiled(
     *,
     cache: str,
     command: str,
-    asked: LaunchOptions | None = None,
+    launch_options: LaunchOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
     try_s: float | None = None,
     regrid: Regrid | None = None,
@@ -72,7 +72,7 @@ def advise_compiled(
         gpu: GPU to compile for.
         cache: What the L2 holds at launch, cold or warm.
         command: The command line that repeats this.
-        asked: What the user says of the launch.
+        launch_options: What the user says of the launch.
         progress: Called with (done, total) launches, and configurations of them that are tried.
         try_s: Seconds for trying the tunables of launches of which one configuration is known, all together; None: as the settings say.
         regrid: The grid of the one launch with other constants, where a function gives it.
@@ -82,10 +82,10 @@ def advise_compiled(
         UsageError, InputError: It is none of these, or nothing of it can be compiled.
         MissingDependencyError: triton is not installed.
     """
-    heavy, sums = heaviest(record_target(text)) if is_launch_record(text) and asked in (None, LaunchOptions()) else ([], [])
-    targets = targets_recorded(heavy) if heavy else targets_from(text, asked, gpu)
+    heavy, sums = heaviest(record_target(text)) if is_launch_record(text) and launch_options in (None, LaunchOptions()) else ([], [])
+    targets = targets_recorded(heavy) if heavy else targets_from(text, launch_options, gpu)
     # Records hold what there is to know, and a file of TorchInductor's says its sizes itself.
-    written = all(each.launch.source.kernel(each.launch.kernel).inductor is None for each in targets)
+    written = all(item.launch.source.kernel(item.launch.kernel).inductor is None for item in targets)
     gathered = KernelReports(takes_options=written and not is_launch_record(text))
     if is_launch_record(text):
         gathered.warnings += dict.fromkeys(read_launches(text).problems)  # what it lacks, each once
@@ -94,19 +94,19 @@ def advise_compiled(
             gathered.warnings += lacking
     first, rest = until_sized(targets)
     counted = Counted()
-    for target, found in analyse_targets(first, gpu, cache, progress=progress, counted=counted, judge=launch_analysis):
-        gathered.take(target, found, gpu)
+    for target, analysis in analyse_targets(first, gpu, cache, progress=progress, counted=counted, judge=launch_analysis):
+        gathered.take(target, analysis, gpu)
     failed = {gathered.targets[name].space for name in gathered.failed}
-    for target, found in analyse_targets(
-        [each for each in rest if each.space in failed], gpu, cache, progress=progress, judge=launch_analysis
+    for target, analysis in analyse_targets(
+        [item for item in rest if item.space in failed], gpu, cache, progress=progress, judge=launch_analysis
     ):
-        gathered.take(target, found, gpu)
+        gathered.take(target, analysis, gpu)
     gathered.say_left(rest)
     if seconds := read_settings().try_s if try_s is None else try_s:
         _try(gathered, gpu, cache, counted, time.monotonic() + seconds, progress, regrid)
     if not gathered.reports:
         why = f": {shorten(gathered.warnings[0], 400)}" if gathered.warnings else ""
-        remedy = "types, constants and options can be given (`advisor inspect --help`)"
+        remedy = "specify types, constants and options (`advisor inspect --help`)"
         raise InputError(f"{text}: no launch could be compiled{why}", None, None, remedy)
     launches, searches = _rated(gathered)
     unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in gathered.unknowns[report.id])]
@@ -155,8 +155,8 @@ def _try(
 ) -> None:
     """Try the tunables of the launches that are one configuration of one kernel, those that take longest first; each becomes a space."""
     alone = [group[0] for group in _alike(tuple(gathered.reports.values()), gathered.targets) if len(group) == 1]
-    untried = [each for each in alone if gathered.targets[each.id].launch.grid is not None]
-    untried = [each for each in untried if each.predicted is not None and gathered.count(each) == 1]
+    untried = [item for item in alone if gathered.targets[item.id].launch.grid is not None]
+    untried = [item for item in untried if item.predicted is not None and gathered.count(item) == 1]
     untried.sort(key=lambda report: -_predicted_us(report) * gathered.targets[report.id].count)
     with Pool() as workers:
         trials = Trials(gpu=gpu, cache=cache, workers=workers, counted=counted, deadline=deadline, regrid=regrid)
@@ -172,12 +172,12 @@ def _try(
             )
             until = time.monotonic() + max(left / (len(untried) - number), LEAST_S)
             tried = trials.of(target, analysis, until) if isinstance(analysis, KernelAnalysis) else None
-            for target, found in tried.found if tried is not None else ():
-                gathered.take(target, found, gpu, tried=True)
+            for target, outcome in tried.analyses if tried is not None else ():
+                gathered.take(target, outcome, gpu, tried=True)
             if tried is not None:
                 gathered.stopped[report.id] = tried.stopped
                 gathered.unknowns[report.id] += [f"{report.kernel}: {text}" for text in tried.left_alone]
-                for target, _ in tried.found[1:]:  # what is assumed of the launch holds for all of them
+                for target, _ in tried.analyses[1:]:  # what is assumed of the launch holds for all of them
                     gathered.unknowns[target.id], gathered.missing[target.id] = gathered.unknowns[report.id], gathered.missing[report.id]
 
 
@@ -258,7 +258,7 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
     for report in group:
         for name, value in report.configuration.flat().items() if report.configuration is not None else ():
             values[name] |= {value} if type(value) is int else set()
-    ranges = ", ".join(f"{name} {min(each)}–{max(each)}" for name, each in values.items() if len(each) > 1)
+    ranges = ", ".join(f"{name} {min(item)}–{max(item)}" for name, item in values.items() if len(item) > 1)
     near = sum(_predicted_us(report) <= DOUBT * _predicted_us(best) for report in group if report is not best)
     doubt = f"{100 * (DOUBT - 1):.0f} %"
     if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
@@ -282,8 +282,8 @@ def _alike(reports: tuple[LaunchReport, ...], targets: Mapping[str, KernelTarget
         constants = {
             name: value for name, value in launch.given.constexprs.items() if not isinstance(value, (int, str)) or name not in tuned
         }
-        told = [constants, launch.same, launch.sizes, launch.shapes, report.problem.sizes]
-        work = repr([sorted((name, repr(value)) for name, value in each.items()) for each in told])
+        parts = [constants, launch.same, launch.sizes, launch.shapes, report.problem.sizes]
+        work = repr([sorted((name, repr(value)) for name, value in item.items()) for item in parts])
         groups[(report.kernel, report.problem.op, work, report.problem.dtype)].append(report)
     return [part for group in groups.values() for part in _of_one_grid(group, targets)]
 
@@ -294,7 +294,7 @@ def _of_one_grid(group: Sequence[LaunchReport], targets: Mapping[str, KernelTarg
     grids = defaultdict(set)
     for launch in launches:
         grids[repr(sorted(launch.given.constexprs.items(), key=str))].add(launch.grid)
-    if all(len(each) == 1 for each in grids.values()):
+    if all(len(grid) == 1 for grid in grids.values()):
         return [list(group)]
     parts: dict[object, list[LaunchReport]] = defaultdict(list)
     for report, launch in zip(group, launches, strict=True):
@@ -360,7 +360,7 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: f
     cured = {finding.rule for finding in report.findings} - {finding.rule for finding in best.findings}
     return replace(
         report,
-        findings=report.findings if recommendation is None else tuple(_cured(each, each.rule in cured) for each in report.findings),
+        findings=report.findings if recommendation is None else tuple(_cured(item, item.rule in cured) for item in report.findings),
         ceiling=ceiling,
         ceiling_configuration=best.configuration,
         headroom=now / ceiling.us - 1 if now is not None else None,

@@ -1,0 +1,297 @@
+"""A comparison as a page, as Markdown for a pull request, and as SARIF."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from advisor.rendering import comparison_words as words
+from advisor.rendering import figures
+from advisor.rendering.markdown import LIMIT, environment, filled_markdown
+from advisor.rendering.markdown import environment as fingerprint_rows
+from advisor.rendering.page import filled
+from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, StaticRow, Subject, comparison_to_json, evidence
+from advisor.result.schema import Finding
+
+MARKER = "<!-- triton-advisor: compare -->"
+"""Hidden first line: whoever posts the comment looks for it, and edits the comment that begins with it."""
+
+SUMMARY_LIMIT = 900_000
+"""GitHub takes a step summary of up to 1 MiB."""
+
+_LENGTHS = ((400, 400, 100), (60, 400, 100), (0, 200, 100), (0, 60, 60), (0, 20, 40), (0, 8, 20), (0, 3, 10), (0, 0, 5), (0, 0, 0))
+"""(unchanged rows, changed rows, subjects) shown at most, tried in turn until the text fits."""
+
+FOLDED_FROM = 6_000
+"""Characters of subjects from which on the others are folded: a reader takes in one screen or two."""
+
+
+def to_comment(comparison: ComparisonResult, *, limit: int = LIMIT) -> str:
+    """The pull-request comment, at most `limit` characters."""
+    return MARKER + "\n" + _fitted(comparison, limit - len(MARKER) - 1)
+
+
+def to_summary(comparison: ComparisonResult) -> str:
+    """The step summary: the comment without its marker, and with room for every row."""
+    return _fitted(comparison, SUMMARY_LIMIT)
+
+
+def _fitted(comparison: ComparisonResult, limit: int) -> str:
+    """The longest of the versions that fit: everything; without unchanged rows; fewer rows of every subject; no subject."""
+    brief = [subject for subject in comparison.subjects if words.is_brief(subject)]
+    order = sorted((item for item in comparison.subjects if item not in brief), key=words.rank)
+    means = []
+    if comparison.measured_mean is not None:
+        rows = (row for subject in comparison.subjects for row in subject.measured)
+        means.append(f"{words.change_text(comparison.measured_mean)} {evidence(rows)}")
+    if comparison.static_mean is not None:
+        means.append(f"{words.change_text(comparison.static_mean)} predicted")
+    text = ""
+    for quiet, loud, most in _LENGTHS:
+        text = filled_markdown(
+            "comment.md.jinja",
+            comparison=comparison,
+            subjects=order,
+            brief=brief,
+            common=words.common_notes(order[:most]),
+            means=means,
+            quiet=quiet,
+            loud=loud,
+            most=most,
+            folded_from=FOLDED_FROM,
+            base_is_faster=BASE_IS_FASTER,
+            environment=environment,
+            evidence=evidence,
+            w=words,
+        )
+        if len(text) <= limit:
+            break
+    return text
+
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+LEVELS = {"error": "error", "warning": "warning", "advice": "note", "info": "note"}
+VERDICT_LEVELS = {
+    "regressed": "error",
+    "failed": "error",
+    "cannot-launch": "error",
+    "inconclusive": "warning",
+    "predicted-regressed": "warning",
+    "not comparable": "note",
+    "spills": "warning",
+    "no-longer-compiles": "warning",
+}
+LARGEST_RESULTS = 5_000
+"""GitHub takes 25,000 results per run, and shows 5,000."""
+
+MOST_ANNOTATIONS = 10
+"""GitHub shows as many of a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """One result. `where` is what it is about within the file ("M=64 on H200"), and stays the same when the figures change."""
+
+    rule: str
+    level: str
+    text: str
+    path: str
+    where: str
+    line: int | None = None
+
+
+def to_sarif(comparison: ComparisonResult) -> str:
+    """SARIF text, ending in a newline."""
+    reported: list[Reported] = []
+    for subject in comparison.subjects:
+        reported += _results(subject)
+    reported = reported[:LARGEST_RESULTS]
+    rules = sorted({item.rule for item in reported})
+    numbers = {rule: number for number, rule in enumerate(rules)}
+    run: dict[str, Any] = {
+        "tool": {
+            "driver": {
+                "name": "triton-advisor",
+                "version": comparison.tool_version,
+                "rules": [{"id": rule, "shortDescription": {"text": words.verdict_word(rule)}} for rule in rules],
+            }
+        },
+        "columnKind": "unicodeCodePoints",
+        "results": [
+            {
+                "ruleId": item.rule,
+                "ruleIndex": numbers[item.rule],
+                "level": item.level,
+                "message": {"text": figures.clean(item.text)},
+                "locations": [
+                    {
+                        "physicalLocation": {"artifactLocation": {"uri": _uri(item.path)}, "region": {"startLine": item.line or 1}},
+                    }
+                ],
+                # Without the message: its figures change from one comparison to the next, and an alert would close and open anew.
+                "partialFingerprints": {"advisor/v2": f"{item.rule}:{_uri(item.path)}:{figures.clean(item.where)[:120]}"},
+            }
+            for item in reported
+        ],
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _uri(path: str) -> str:
+    """A relative URI; nothing in a path can make it absolute or lead out of the tree."""
+    parts = [part for part in path.encode("utf-8", "surrogateescape").split(b"/") if part not in (b"", b".", b"..")]
+    return "/".join(quote(part) for part in parts) or "unnamed"
+
+
+def _results(subject: Subject) -> list[Reported]:
+    path, name = subject.path.split("::")[0], subject.title.partition("::")[2]
+    out: list[Reported] = []
+
+    def add(verdict: str, text: str, where: str, line: int | None = None) -> None:
+        rule = verdict.replace(" ", "-")
+        out.append(Reported(rule=rule, level=VERDICT_LEVELS[verdict], text=text, path=path, where=where, line=line or subject.line))
+
+    for row in subject.measured:
+        if row.verdict in VERDICT_LEVELS:
+            effect = f", {words.effect_text(row)} measured" if row.effect is not None else ""
+            where = f"{row.label} on {row.gpu}"
+            add(row.verdict, f"{where}: {row.verdict}{effect} ({row.reason})", f"{name} {where}")
+    failed: dict[tuple[str, str], list[str]] = {}  # by GPU and reason: of a file that cannot be read it is one for all rows
+    for static in subject.static:
+        where = f"{static.label} on {static.gpu}"
+        if static.verdict == "failed":
+            failed.setdefault((static.gpu, static.reason), []).append(static.label)
+        elif static.verdict in VERDICT_LEVELS:
+            change = f", {words.change_text(static.change)}" if static.change is not None else ""
+            text = f"{where}: {words.verdict_word(static.verdict)}{change} ({static.reason})"
+            add(static.verdict, text + _to_try(static), f"{name} {where}", static.line)
+        out += [
+            _finding(item, f"{where}: ", path, f"{name} {where}", static.line or subject.line)
+            for item in static.new_findings
+            if item.severity != "info" and item.rule != static.verdict
+        ]
+    for (gpu, reason), labels in failed.items():
+        add("failed", f"{words.labels_text(labels)} on {gpu}: {words.verdict_word('failed')} ({reason})", f"{name} {labels[0]} on {gpu}")
+    issues = {item.evidence for item in subject.new_issues}
+    for failure in subject.failures:
+        if not any(evidence and evidence in failure.reason for evidence in issues):
+            add(failure.condition, f"{name or subject.title} {failure.what}: {failure.reason}", f"{name} {failure.what}", failure.line)
+    for compiled in subject.resources:
+        where = f"{compiled.kernel} on {compiled.gpu}"
+        before = compiled.base.spill_bytes if compiled.base is not None else 0
+        after = compiled.head.spill_bytes if compiled.head is not None else None
+        if after and after > (before or 0):
+            text = f"{compiled.kernel} with {compiled.label} spills on {compiled.gpu}: {before} to {after} bytes per thread"
+            add("spills", text, where)
+        if compiled.base is not None and compiled.head is None and not compiled.unfinished and not subject.failures:
+            add("no-longer-compiles", f"{compiled.kernel} on {compiled.gpu}: {compiled.reason}", where, compiled.line)
+    return out + [_finding(item, "", path, item.scope, subject.line) for item in subject.new_issues]
+
+
+def _to_try(row: StaticRow) -> str:
+    """What would launch in place of what cannot; no other verdict needs that to be put right."""
+    if row.verdict != "cannot-launch" or row.advice is None:
+        return ""
+    return f". To try: {words.advice_text(row.advice)}, {figures.microseconds(row.advice.latency.us)} µs {row.advice.latency.origin}"
+
+
+def _finding(item: Finding, prefix: str, path: str, where: str, line: int | None) -> Reported:
+    text = f"{prefix}{item.title}: {item.evidence}. {item.remedy[:1].upper()}{item.remedy[1:]}"
+    of_subject = item.source_file is None or path.endswith(item.source_file) or item.source_file.endswith(path)
+    return Reported(
+        rule=item.rule,
+        level=LEVELS[item.severity],
+        text=text,
+        path=path if of_subject else item.source_file or path,
+        where=where,
+        line=item.source_line or (line if of_subject else None),
+    )
+
+
+def to_annotations(comparison: ComparisonResult) -> str:
+    """The same as commands of a GitHub workflow, which shows each beside its line."""
+    commands = {"error": "error", "warning": "warning", "note": "notice"}
+    findings = [result for subject in comparison.subjects for result in _results(subject)]
+    return "".join(
+        f"::{commands[item.level]} file={_escaped(item.path, ':,')},line={item.line or 1},title={_escaped(item.rule, ':,')}"
+        f"::{_escaped(figures.clean(item.text))}\n"
+        for item in sorted(findings, key=lambda finding: list(commands).index(finding.level))[:MOST_ANNOTATIONS]
+    )
+
+
+def _escaped(text: str, others: str = "") -> str:
+    """A text without what ends a workflow command's value."""
+    for character in f"%\r\n{others}":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def to_page(comparison: ComparisonResult) -> str:
+    """The page for this comparison."""
+    subjects = [_view(subject, number) for number, subject in enumerate(sorted(comparison.subjects, key=words.rank), 1)]
+    packed = base64.b64encode(comparison_to_json(comparison).encode("utf-8")).decode("ascii")
+    context: dict[str, Any] = {
+        "comparison": comparison,
+        "subjects": subjects,
+        "tiles": _tiles(comparison),
+        "evidence": _evidence(comparison),
+        "evidence_of": lambda view: evidence(view["measured"]),
+        "fingerprints": [
+            (name, fingerprint_rows(side.fingerprint))
+            for name, side in (("base", comparison.base), ("head", comparison.head))
+            if side.fingerprint is not None
+        ],
+        "download": Markup(f"data:application/json;base64,{packed}"),
+        "w": words,
+        "scale": _scale,
+        "config_lines": lambda configuration: list(figures.fields_of(configuration).items()) if configuration is not None else [],
+    }
+    return filled("comparison.html.jinja", **context)
+
+
+def _view(subject: Subject, number: int) -> dict[str, Any]:
+    """A subject as the page shows it; `reasoned` are its static rows, each with why it has its verdict."""
+    reasoned = words.reasoned(subject.static)
+    return {
+        "subject": subject,
+        "anchor": f"subject-{number}",
+        "sentence": words.subject_sentence(subject),
+        "measured": words.measured_order(subject.measured),
+        "static": [row for row, _ in reasoned],
+        "reasoned": reasoned,
+        "several_gpus": words.gpu_count(subject) > 1,
+        "has_default": any(row.default is not None for row in subject.static),
+        "has_rows": bool(subject.static or subject.measured),
+    }
+
+
+def _scale(row: StaticRow) -> float:
+    """What a full bar of a row stands for, in microseconds: the slower side."""
+    return max((side.predicted.us for side in (row.base, row.head) if side is not None and side.predicted is not None), default=1.0)
+
+
+def _evidence(comparison: ComparisonResult) -> str:
+    return evidence(row for subject in comparison.subjects for row in subject.measured)
+
+
+def _tiles(comparison: ComparisonResult) -> list[tuple[str, str, int, str]]:
+    """(kind of evidence, word, count, class) of every verdict that occurs."""
+    classes = {
+        "regressed": "far",
+        "failed": "far",
+        "cannot-launch": "far",
+        "predicted-regressed": "room",
+        "inconclusive": "room",
+        "improved": "near",
+        "predicted-improved": "near",
+        "launches-again": "near",
+    }
+    measured = _evidence(comparison)
+    tiles = [(measured, word, count, classes.get(word, "")) for word, count in comparison.measured_counts.items()]
+    tiles += [("predicted", words.verdict_word(word), count, classes.get(word, "")) for word, count in comparison.static_counts.items()]
+    return tiles

@@ -1,1 +1,0 @@
-"""Steps of a model, on the terminal and as a page."""
