@@ -65,7 +65,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         NothingMatchedError: No configuration of the space fits the GPU.
     """
     space, first = target.space, group[0]
-    held = held_to(space, like, first.frozen_parameters)
+    restricted = held_to(space, like, first.frozen_parameters)
     problems, first_ranked = [problem_batch([launch.problem]) for launch in group], []
     for launch, problem in zip(group, problems, strict=True):
         scores = predictor.scores(problem, space, target.gpu)
@@ -74,11 +74,16 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
                 f"{launch.id}: no configuration of the space fits {target.gpu.name}", None, None, "describe a smaller space"
             )
         first_ranked.append(int(np.argmin(scores)))
-    if held is not space or len(group) > 1:  # else that one launch's scores are those of the group
-        scores = predictor.scores(problems, held, target.gpu)
-    best = _closest(held, scores, first.configuration or first.default_configuration)
-    row, chosen, reason = held.take(np.array([best])), configuration_at(held, best), FIRST
-    if first.configuration is None and first.default_configuration is not None and chosen != first.default_configuration and held is space:
+    if restricted is not space or len(group) > 1:  # else that one launch's scores are those of the group
+        scores = predictor.scores(problems, restricted, target.gpu)
+    best = _closest(restricted, scores, first.configuration or first.default_configuration)
+    row, chosen, reason = restricted.take(np.array([best])), configuration_at(restricted, best), FIRST
+    if (
+        first.configuration is None
+        and first.default_configuration is not None
+        and chosen != first.default_configuration
+        and restricted is space
+    ):
         untuned = configuration_batch([first.default_configuration])
         if not _likely_faster(problems, untuned, row, target.gpu, predictor):
             row, chosen, reason = untuned, first.default_configuration, phrase("choice.default")
@@ -293,8 +298,10 @@ def fastest_measured(
             if tried is not None:
                 latencies[draft.launch.id] = tried
         total = sum(latency.us for latency in latencies.values())
-        kept = like is None or all(configuration.parameters.get(name) == like.parameters.get(name) for name in first.frozen_parameters)
-        if not kept or len(latencies) < len(drafts):
+        same_shared = like is None or all(
+            configuration.parameters.get(name) == like.parameters.get(name) for name in first.frozen_parameters
+        )
+        if not same_shared or len(latencies) < len(drafts):
             continue
         measured += 1
         if total < least_us:

@@ -131,16 +131,16 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
         recorded: Whether the launches are those of a record, which alone says what tensors hold; else a TOML file may.
         alone: Whether the target is one kernel.
     """
-    held = {kernel: not_given(frozenset[str]().union(*launches.values())) for kernel, launches in deciding.items()}
-    held = {kernel: names for kernel, names in held.items() if names}
-    if not held:
+    contents = {kernel: not_given(frozenset[str]().union(*launches.values())) for kernel, launches in deciding.items()}
+    contents = {kernel: names for kernel, names in contents.items() if names}
+    if not contents:
         return ()
-    names = sorted({name for item in held.values() for name in item})
-    of = "" if alone else f" in {next(iter(held))}" if len(held) == 1 else f" in {len(held)} kernels"
+    names = sorted({name for item in contents.values() for name in item})
+    of = "" if alone else f" in {next(iter(contents))}" if len(contents) == 1 else f" in {len(contents)} kernels"
     command = f"advisor record {' '.join(f'--contents {name}' for name in names)}"
     listed = "[contents]\n" + "\n".join(f"{name} = […]" for name in names)
     how = phrase("action.contents_record") if recorded else phrase("action.contents_options", command=command)
-    ids = tuple(launch for kernel, launches in deciding.items() if kernel in held for launch in launches)
+    ids = tuple(launch for kernel, launches in deciding.items() if kernel in contents for launch in launches)
     return (
         Action(
             title=phrase("action.contents", what=what_holds(names), of=of),
@@ -157,12 +157,12 @@ def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:
     """The command with the options that are missing; where the target is a file for one of its kernels, without what others were given."""
     words = shlex.split(command)
     if not alone:
-        kept: list[str] = []
+        arguments: list[str] = []
         for word in words:
-            valued = bool(kept) and kept[-1] in _NAMED and "=" in word
+            valued = bool(arguments) and arguments[-1] in _NAMED and "=" in word
             if valued and word.partition("=")[0].strip() not in lacking.parameters:
-                kept.pop()
+                arguments.pop()
             else:
-                kept.append(f"{target}::{lacking.kernel}" if word == target else word)
-        words = kept
+                arguments.append(f"{target}::{lacking.kernel}" if word == target else word)
+        words = arguments
     return " ".join([shlex.join(words), *lacking.options])

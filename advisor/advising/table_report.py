@@ -110,9 +110,9 @@ def launch_reports(
     for launch in target.launches:
         shares[launch.decision_id].append(launch)
     reports: list[LaunchReport] = []
-    held = held_configurations(target, predictor, WORTH_CHANGING, {name: item.latency.us for name, item in measured.items()})
+    pinned = held_configurations(target, predictor, WORTH_CHANGING, {name: item.latency.us for name, item in measured.items()})
     for group in shares.values():
-        reports += _group(group, target, predictor, measured, held.get(group[0].id), diagnosing)
+        reports += _group(group, target, predictor, measured, pinned.get(group[0].id), diagnosing)
         if progress:
             progress(len(reports), len(target.launches))
     order = {launch.id: i for i, launch in enumerate(target.launches)}
@@ -143,12 +143,12 @@ def _group(
     """Reports of the launches that share one configuration; `held`: what its choice must be like in their `fixed` parameters."""
     choice = choose(group, target, predictor, held)
     drafts = [draft_of(launch, choice, measured.get(launch.id), target, predictor) for launch in group]
-    kept = None if measured else _kept(group, drafts, choice, predictor, target)
+    reason = None if measured else _kept(group, drafts, choice, predictor, target)
     # What another launch of the sort needs changed is changed here too.
     needed = held is not None and held != group[0].configuration
     choice = as_measured(drafts, choice)
     offered = choice if needed or _worth_changing(drafts, choice) else None
-    if offered and not needed and kept is not None:
+    if offered and not needed and reason is not None:
         offered = None
     if offered and not needed and not measured and slower_as_a_layer(group, choice.configuration, target, predictor, WORTH_CHANGING):
         offered = None
@@ -162,7 +162,7 @@ def _group(
         pricing = replace(alone, sharing=others, fixed=draft.launch.frozen_parameters)
         reports.append(
             _report(
-                draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing, kept if offered is None else None
+                draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing, reason if offered is None else None
             )
         )
     return reports
@@ -376,15 +376,15 @@ def held_configurations(
     for launch in target.launches:
         if launch.frozen_parameters:
             sorts[launch.row_sort_id or launch.id].append(launch)
-    held: dict[str, Configuration] = {}
+    pinned: dict[str, Configuration] = {}
     for group in sorts.values():
         now = sum(measured_us.get(launch.id, np.inf) for launch in group)
         rows = _rows(group, target, predictor, worth, now) if group[0].row_sort_id is not None else None
         for launch in group:
             if launch.configuration is not None:
                 changed = {} if rows is None else {SHARED: rows}
-                held[launch.id] = replace(launch.configuration, parameters={**launch.configuration.parameters, **changed})
-    return held
+                pinned[launch.id] = replace(launch.configuration, parameters={**launch.configuration.parameters, **changed})
+    return pinned
 
 
 def _rows(group: list[PlannedLaunch], target: Target, predictor: Predictor, worth: float, now_us: float) -> int | None:

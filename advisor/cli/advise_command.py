@@ -274,13 +274,13 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
     from advisor.learned import load_predictor
 
     refuse_unfit("tuning cache", arguments.target, options.values_of(arguments), flags=True)
-    kept = read_cache_file(file)
-    if not kept:
+    cache = read_cache_file(file)
+    if not cache:
         raise NothingMatchedError(f"{file.name}: the cache is empty", None, None, "run a kernel with @advisor.autotune first")
-    everything = [entry for entry in kept if kernel in (None, entry.key.kernel)]
+    everything = [entry for entry in cache if kernel in (None, entry.key.kernel)]
     wanted = [gpu_model(name) for name in arguments.gpu] or list(dict.fromkeys(entry.key.gpu for entry in everything))
     if not wanted or not any(entry.key.gpu in wanted for entry in everything):
-        there = ", ".join(sorted({f"{entry.key.kernel} on {entry.key.gpu}" for entry in kept})[:8])
+        there = ", ".join(sorted({f"{entry.key.kernel} on {entry.key.gpu}" for entry in cache})[:8])
         raise NothingMatchedError(
             f"{file.name}: nothing like it was tuned",
             " on ".join(filter(None, (kernel, ", ".join(wanted)))) or None,

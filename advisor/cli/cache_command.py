@@ -199,11 +199,13 @@ def _prune(cache: Cache, arguments: argparse.Namespace) -> int:
     doomed: dict[ProblemKey, None] = {}
 
     def chosen(key: ProblemKey, used: float) -> bool:
-        kept = (arguments.kernel and key.kernel != arguments.kernel) or (gpu and key.gpu != gpu) or (before is not None and used >= before)
-        if not kept:
+        excluded = (
+            (arguments.kernel and key.kernel != arguments.kernel) or (gpu and key.gpu != gpu) or (before is not None and used >= before)
+        )
+        if not excluded:
             doomed[key] = None
             print(f"{key.kernel}  {key.gpu}  {key.key}")
-        return not kept and not arguments.dry_run
+        return not excluded and not arguments.dry_run
 
     cache.forget(chosen)
     if not arguments.dry_run:

@@ -361,8 +361,8 @@ def _stuck(rows: NDArray[np.int64], chosen: NDArray[np.bool_], demand: Demand, g
 
     if not chosen.any():
         return []
-    plan, held = pipelines.schedule(demand, gpu), demand.resources
-    columns = (held.shared_memory_bytes, held.num_warps, plan.limiter, True if held.compiles is None else held.compiles)
+    plan, resources = pipelines.schedule(demand, gpu), demand.resources
+    columns = (resources.shared_memory_bytes, resources.num_warps, plan.limiter, True if resources.compiles is None else resources.compiles)
     memory, warps, limiters, compiles = (np.broadcast_to(column, rows.shape)[chosen].tolist() for column in columns)
     out = []
     for row, needed, warp_count, limiter, compiled in zip(rows[chosen].tolist(), memory, warps, limiters, compiles, strict=True):

@@ -166,7 +166,7 @@ def _train_layers_or_operators(arguments: argparse.Namespace) -> int:
         return 0
     chosen = tuple(dict.fromkeys(arguments.only)) or tuple(KINDS)
     arrays = dict(series_model.shipped(operator_model.FILE, dict, Path(arguments.output)) or {}) if arguments.only else {}
-    arrays = {name: each for name, each in arrays.items() if name.partition("/")[0] not in chosen}
+    arrays = {name: values for name, values in arrays.items() if name.partition("/")[0] not in chosen}
     for model in operator_fitting.train(arguments.data, excluded, chosen, progress):
         arrays |= model.arrays()
         weights.save_arrays(arrays, arguments.output)

@@ -70,7 +70,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
             unjudged = len(looked_at) - number
-            warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: of {unjudged} more files are not compared.")
+            warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: {unjudged} more are not compared.")
             break
         try:
             found = files.subjects(change)

@@ -225,8 +225,8 @@ def _measured_against_predicted(gains: list[_Gain]) -> str:
     if not mixed:
         return ""
     rest = sum(gain.us for gain in gains) - sum(gain.us for gain, *_ in mixed)
-    like = rest + sum(predicted.us - then.us for _, _, predicted, then in mixed if predicted is not None)
-    text = phrase("action.mixed", origin=mixed[0][1].origin, us=_signed(like))
+    predicted_saving = rest + sum(predicted.us - then.us for _, _, predicted, then in mixed if predicted is not None)
+    text = phrase("action.mixed", origin=mixed[0][1].origin, us=_signed(predicted_saving))
     known = [(now.us, then.low_us, then.high_us) for _, now, _, then in mixed if then.low_us is not None and then.high_us is not None]
     if len(known) == len(mixed):
         least, most = (rest + sum(now - ends[side] for now, *ends in known) for side in (1, 0))

@@ -242,8 +242,8 @@ def neighbourhood(
     batch = pipelines.configuration_batch([configuration, *configurations])
     demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
     modelled = np.broadcast_to(pipelines.latency_us(demand, gpu), (len(batch),))
-    held = accumulators(problem, batch, gpu, demand)
-    modelled = np.where(held > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, modelled)
+    registers = accumulators(problem, batch, gpu, demand)
+    modelled = np.where(registers > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, modelled)
     latency = scale * modelled if pricing is None else np.where(np.isfinite(modelled), pricing.us(problem, batch, gpu), np.inf)
     slower = pricing.slower_us(batch, gpu) if pricing is not None else {}
     index = np.arange(1, len(changes) + 1)

@@ -344,15 +344,17 @@ def _bundled(path: Path) -> tuple[GpuSpec, ...]:
 def _card(family: dict[str, Any], row: list[Any]) -> GpuSpec:
     """A card of a family: its row's figures, the rest as of the GPU it is `like`, whose L2 bandwidth, where the row has none, is scaled by
     the SMs."""
-    like = _bundled(folder("ceilings") / f"{_separated(family['like']).replace('_', '-')}.toml")[0]
+    relative = _bundled(folder("ceilings") / f"{_separated(family['like']).replace('_', '-')}.toml")[0]
     card = dict(zip(family["columns"], row, strict=True))
     card["device_names"] = tuple(card["device_names"])
-    sources = {key: f"as {like.name}: {text}" for key, text in like.sources.items()} | family["sources"]
+    sources = {key: f"as {relative.name}: {text}" for key, text in relative.sources.items()} | family["sources"]
     if "l2_bytes_per_s" not in card:
-        card["l2_bytes_per_s"] = like.l2_bytes_per_s * card["num_sms"] / like.num_sms
-        scaled = f"derived: {like.name}'s {like.l2_bytes_per_s / 1e9:.0f} GB/s scaled by SMs ({card['num_sms']} / {like.num_sms})"
+        card["l2_bytes_per_s"] = relative.l2_bytes_per_s * card["num_sms"] / relative.num_sms
+        scaled = (
+            f"derived: {relative.name}'s {relative.l2_bytes_per_s / 1e9:.0f} GB/s scaled by SMs ({card['num_sms']} / {relative.num_sms})"
+        )
         sources["l2_bytes_per_s"] = scaled
-    return replace(like, **card, sources=sources)
+    return replace(relative, **card, sources=sources)
 
 
 def _read(path: Path, *, users: bool) -> GpuSpec:

@@ -85,18 +85,18 @@ def _resources(
     keys = block_n * block_d * problem.weight_bytes
     staged = np.where(stages > 1, 2 * occupancy.pipelined_buffers(gpu, warp_group, stages), 1.0) * keys
     probabilities = np.where(np.logical_or(warp_group, block_m > 64), 0.0, block_m * block_n * problem.operand_bytes)
-    held = block_m * (block_n + block_d) / (gpu.warp_size * warps)
+    accumulator = block_m * (block_n + block_d) / (gpu.warp_size * warps)
     columns = None
     tcgen05 = warp_group & np.asarray(gpu.architecture == "blackwell")
     if tcgen05.any():  # the scores twice, and the accumulator
         columns = np.where(tcgen05, 2.0 ** np.ceil(np.log2(2 * block_n + block_d)), 0.0)
-    with_warp_group = 50 + 1.4 * held if gpu.architecture == "blackwell" else 35 + 1.4 * held
+    with_warp_group = 50 + 1.4 * accumulator if gpu.architecture == "blackwell" else 35 + 1.4 * accumulator
     return occupancy.Resources(
-        registers=np.where(warp_group, with_warp_group, 60 + 1.6 * held),
+        registers=np.where(warp_group, with_warp_group, 60 + 1.6 * accumulator),
         shared_memory_bytes=block_m * block_d * problem.operand_bytes + staged + probabilities + np.where(tcgen05, 1024, 0),
         num_warps=warps,
         tensor_memory_columns=columns,
-        accumulators=np.where(tcgen05, 0.0, held),
+        accumulators=np.where(tcgen05, 0.0, accumulator),
     )
 
 

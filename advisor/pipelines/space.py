@@ -255,12 +255,12 @@ def problem_space(
 
 def held_to(space: ConfigurationBatch, configuration: Configuration | None, names: Collection[str]) -> ConfigurationBatch:
     """The space with the parameters `names` held to the values of a configuration, whether or not the space has those."""
-    held = {} if configuration is None else {n: configuration.parameters[n] for n in names if n in space.parameters}
-    if not held:
+    pinned = {} if configuration is None else {n: configuration.parameters[n] for n in names if n in space.parameters}
+    if not pinned:
         return space
-    one = np.logical_and.reduce([np.broadcast_to(space.parameters[name] == space.parameters[name][0], (len(space),)) for name in held])
-    kept = space.take(np.flatnonzero(one))
-    return replace(kept, parameters={**kept.parameters, **{n: np.full(len(kept), float(v)) for n, v in held.items()}})
+    one = np.logical_and.reduce([np.broadcast_to(space.parameters[name] == space.parameters[name][0], (len(space),)) for name in pinned])
+    matching = space.take(np.flatnonzero(one))
+    return replace(matching, parameters={**matching.parameters, **{n: np.full(len(matching), float(v)) for n, v in pinned.items()}})
 
 
 def typical_configurations(problem: Problem | ProblemBatch, vendor: str = "nvidia") -> tuple[ConfigurationBatch, ...]:

@@ -157,23 +157,23 @@ def rows_of(tokens: int, experts: int, topk: int, routing: float, ranks: int = 1
 
 def _random(tokens: Array, experts: Array, topk: Array, ranks: Array) -> Array:
     """As rows of `Loads`: an expert's rows are binomial (M, k/E); exactly so up to `_EXACT` on average, else as normal ones."""
-    p, held = topk / experts, experts / ranks
+    p, experts_per_rank = topk / experts, experts / ranks
     mean = tokens * p
     deviation = np.sqrt(mean * (1 - p))
     idle = (1 - p) ** tokens
     both = np.maximum((experts - topk) * (experts - topk - 1), 0) / np.maximum(experts * (experts - 1), 1)  # a token takes neither of two
-    scatter = held * idle * (1 - idle) + held * (held - 1) * (both**tokens - idle**2)
+    scatter = experts_per_rank * idle * (1 - idle) + experts_per_rank * (experts_per_rank - 1) * (both**tokens - idle**2)
     out = np.zeros((tokens.size, 4 + len(BLOCKS)))
-    out[:, 0], out[:, 1] = mean * held, held * (1 - idle)
+    out[:, 0], out[:, 1] = mean * experts_per_rank, experts_per_rank * (1 - idle)
     out[:, 2] = np.maximum(out[:, 1] - LOW_SIGMAS * np.sqrt(np.maximum(scatter, 0)), np.minimum(1.0, out[:, 0]))
-    out[:, 3] = np.minimum(np.maximum(mean + deviation * np.sqrt(2 * np.log(np.maximum(held, 1))), 1), tokens)
+    out[:, 3] = np.minimum(np.maximum(mean + deviation * np.sqrt(2 * np.log(np.maximum(experts_per_rank, 1))), 1), tokens)
     few, normal = mean <= _EXACT, _normal()
     for chosen, rows, weight in (
         (few, np.broadcast_to(np.arange(_MOST + 1.0), (int(few.sum()), _MOST + 1)), _binomial(tokens[few], p[few])),
         (~few, np.maximum(np.round(mean[~few, None] + deviation[~few, None] * normal), 0), np.array(1 / _QUANTILES)),
     ):
         for i, size in enumerate(BLOCKS):
-            out[chosen, 4 + i] = held[chosen] * (np.ceil(rows / size) * weight).sum(axis=1)
+            out[chosen, 4 + i] = experts_per_rank[chosen] * (np.ceil(rows / size) * weight).sum(axis=1)
     return out
 
 

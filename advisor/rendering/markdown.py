@@ -75,11 +75,11 @@ def code(text: object, *, longest: int = LONGEST_CELL) -> str:
 
 def block(text: str, language: str = "") -> str:
     """Text from outside as a fenced block that nothing in it can end."""
-    kept = figures.clean(text, lines=True).rstrip()
-    if len(kept) > LONGEST_SNIPPET:
-        kept = kept[:LONGEST_SNIPPET] + "\n… (cut; the whole is in result.json)"
-    fence = "`" * max(3, _longest_run(kept) + 1)
-    return f"{fence}{language}\n{kept}\n{fence}\n"
+    cleaned = figures.clean(text, lines=True).rstrip()
+    if len(cleaned) > LONGEST_SNIPPET:
+        cleaned = cleaned[:LONGEST_SNIPPET] + "\n… (cut; the whole is in result.json)"
+    fence = "`" * max(3, _longest_run(cleaned) + 1)
+    return f"{fence}{language}\n{cleaned}\n{fence}\n"
 
 
 def filled_markdown(template: str, **values: Any) -> str:

@@ -78,7 +78,7 @@ def to_html(result: Result, document: str | None = None) -> str:
     rules = views.rule_views(result, launches, anchors)
     sources = source_view.source_views(result, worst, rules, anchors)
     latency_charts = [charts.latency_over_sizes(part, number) for number, part in enumerate(groups, 1)]
-    kept, left_out = _thinned(len(result.layers))
+    shown, left_out = _thinned(len(result.layers))
     context: dict[str, Any] = {
         "result": result,
         "symbols": Markup(svg.SYMBOLS),
@@ -91,7 +91,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "listed": LISTED,
         "detailed": {view.launch.id for view in worst[:DETAILED]},
         "sizes": _differing_sizes(result),
-        "layers": result.layers[kept],
+        "layers": result.layers[shown],
         "layers_left_out": left_out,
         "origins": figures.origins(result),
         "counted": figures.counted(result),
@@ -192,8 +192,8 @@ def _undecided(result: Result) -> str:
 
 
 def _drawing(chart: Chart, *sizes: tuple[int, int]) -> Drawing:
-    kept, left_out = _thinned(len(chart.rows))
-    chart = replace(chart, rows=chart.rows[kept], places=chart.places[kept])
+    shown, left_out = _thinned(len(chart.rows))
+    chart = replace(chart, rows=chart.rows[shown], places=chart.places[shown])
     drawn = "".join(svg.draw(chart, size) for size in sizes) or svg.draw(chart, svg.WIDE, " wide") + svg.draw(chart, svg.NARROW, " narrow")
     return Drawing(chart=chart, plotted=Markup(drawn), left_out=left_out)
 

@@ -124,13 +124,13 @@ def _launches(result: Result, groups: Sequence[Group], room: int) -> list[Text]:
     shown = {launch.id for launch in (result.launches if every else sorted(result.launches, key=_rank)[:fits])}
     out: list[Text] = []
     for part in groups:
-        kept = [launch for launch in part.launches if launch.id in shown]
-        if not kept:
+        visible = [launch for launch in part.launches if launch.id in shown]
+        if not visible:
             continue
         out.append(_group_head(part, result))
-        labels = [part.label(launch) if part.size else part.apart.get(launch.id, "") or part.by_size(launch) for launch in kept]
+        labels = [part.label(launch) if part.size else part.apart.get(launch.id, "") or part.by_size(launch) for launch in visible]
         width = max(map(len, labels))
-        out += [_row(launch, label.ljust(width), result) for launch, label in zip(kept, labels, strict=True)]
+        out += [_row(launch, label.ljust(width), result) for launch, label in zip(visible, labels, strict=True)]
     left = len(result.launches) - len(shown)
     if left:
         out.append(Text(f"  {phrase('screen.left_out', count=left)}", style="dim"))

@@ -67,12 +67,12 @@ def memory_line(result: StepResult) -> str:
     amounts = [f"{memory.weights_bytes / 1e9:.1f} GB of {what[0]}", f"{what[1] / 1e9:.1f} GB of {what[2]}"]
     if memory.state_bytes:
         amounts.append(f"{memory.state_bytes / 1e9:.2f} GB of states")
-    held = f"{', '.join(amounts[:-1])} and {amounts[-1]}"
+    needed = f"{', '.join(amounts[:-1])} and {amounts[-1]}"
     if memory.fits:
-        return f"memory: {held} of {memory.gpu_bytes / 1e9:.1f} GB"
+        return f"memory: {needed} of {memory.gpu_bytes / 1e9:.1f} GB"
     room = memory.gpu_bytes - memory.weights_bytes - memory.state_bytes - memory.activations_bytes
     remedy = phrase("step.less_cache", share=f"{room / memory.kv_bytes:.0%}") if room > 0 and memory.kv_bytes else phrase("step.split")
-    return f"does not fit: {held} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB. {remedy}"
+    return f"does not fit: {needed} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB. {remedy}"
 
 
 def cells(row: StepOperator) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ def rows(result: StepResult) -> list[tuple[str, ...]]:
 def table(result: StepResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows of the operators' table, without columns in which no row has anything."""
     heads, lines = columns(result), rows(result)
-    kept = [i for i, _ in enumerate(heads) if any(line[i] not in ("", "-") for line in lines)] if lines else list(range(len(heads)))
-    return tuple(heads[i] for i in kept), [tuple(line[i] for i in kept) for line in lines]
+    shown = [i for i, _ in enumerate(heads) if any(line[i] not in ("", "-") for line in lines)] if lines else list(range(len(heads)))
+    return tuple(heads[i] for i in shown), [tuple(line[i] for i in shown) for line in lines]
 
 
 MEASURED = ("kind", "measured ms", "predicted ms", "bound ms")

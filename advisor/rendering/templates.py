@@ -26,11 +26,17 @@ def environment(templates: str, **options: Any) -> Environment:
         templates: The folder.
         options: Further options of `jinja2.Environment`.
     """
-    place, kept = read_settings().cache_dir / "templates", None
+    place, bytecode = read_settings().cache_dir / "templates", None
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
-        kept = _Kept(str(place))
+        bytecode = _Kept(str(place))
     loader = FileSystemLoader(templates)
     return Environment(
-        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, bytecode_cache=kept, auto_reload=False, **options
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        bytecode_cache=bytecode,
+        auto_reload=False,
+        **options,
     )

@@ -83,16 +83,16 @@ def latencies(label: str, name: str, cells: Sequence[str], lost: np.ndarray | No
     Raises:
         InputError: Names file, row, column, value and remedy.
     """
-    kept = cells if lost is None else ["" if gone else cell for cell, gone in zip(cells, lost.tolist(), strict=True)]
+    filled = cells if lost is None else ["" if gone else cell for cell, gone in zip(cells, lost.tolist(), strict=True)]
     try:
-        values = np.array([float(cell) if cell else np.nan for cell in kept], dtype=np.float64)
+        values = np.array([float(cell) if cell else np.nan for cell in filled], dtype=np.float64)
     except ValueError:  # to find the cell, and because one of blanks is empty too
-        values = np.array([_latency(label, name, row, cell) for row, cell in enumerate(kept, start=1)], dtype=np.float64)
+        values = np.array([_latency(label, name, row, cell) for row, cell in enumerate(filled, start=1)], dtype=np.float64)
     least, most = LATENCY_RANGE_US
     bad = (values < least) | (values > most)
     if bad.any():
         row = int(np.argmax(bad))
-        raise InputError(f"{label}: row {row + 1}: {name}", kept[row], f"{LATENCY_LIMIT}, or nothing", REMEDY)
+        raise InputError(f"{label}: row {row + 1}: {name}", filled[row], f"{LATENCY_LIMIT}, or nothing", REMEDY)
     return values
 
 

@@ -221,8 +221,8 @@ def _check_numbers(arguments: Mapping[str, Any], types: Mapping[str, Any], conte
         whole = not str(types.get(name, "")).startswith(("i", "u")) or isinstance(value, int)
         if not whole or (isinstance(value, int) and abs(value) >= MAX_INTEGER):
             raise ValueError(f"argument {name}: no integer of 64 bits")
-    for name, held in contents.items():
-        if not isinstance(held, list) or not all(isinstance(n, int) and abs(n) < MAX_INTEGER for n in held):
+    for name, values in contents.items():
+        if not isinstance(values, list) or not all(isinstance(n, int) and abs(n) < MAX_INTEGER for n in values):
             raise ValueError(f"contents of {name}: no list of integers")
 
 

@@ -90,5 +90,5 @@ def read(folder: Path | str, operator: str, name: str, gpus: Sequence[str] | Non
         if "latency" not in columns:
             raise InputError(f"{path.relative_to(folder)}: no column latency", ", ".join(columns), "latencies in milliseconds", "add it")
         good = np.isfinite(columns["latency"]) & (columns["latency"] > 0)
-        kept = {column: values[good] for column, values in columns.items()}
-        yield SiliconFile(gpu=GPUS[theirs], stack=stack, version=version, columns=kept, latency_us=kept["latency"] * 1e3)
+        positive = {column: values[good] for column, values in columns.items()}
+        yield SiliconFile(gpu=GPUS[theirs], stack=stack, version=version, columns=positive, latency_us=positive["latency"] * 1e3)

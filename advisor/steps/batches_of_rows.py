@@ -243,14 +243,14 @@ def _operator_batch(rows: Rows, chosen: NDArray[np.int64], kind: str, model: Ope
     further = [words[name] for name in further_words(kind)]
     stacks, versions = [cell.lower() for cell in cells(rows, chosen, "stack")], cells(rows, chosen, "stack_version")
     named = zip(cells(rows, chosen, "implementation"), rows.op[chosen].tolist(), stacks, map(number, versions), strict=True)
-    kernels = [timed_kernel(*item) for item in named]
+    kernels = [timed_kernel(*row) for row in named]
     words_of = zip(*further, strict=True) if further else [()] * chosen.size
     keys = list(zip(rows.op[chosen].tolist(), stacks, versions, kernels, words_of, strict=True))
     places = {key: model.answering(*key, gpu) for key in dict.fromkeys(keys)}
     for i, key in enumerate(keys):
         if kind == "linear attention" and not key[3]:
-            kernel_names = sorted({item.kernel for item in model.series if item.operator == key[0]})
-            raise InputError(f"{rows.path}: row {chosen[i] + 1}: kernel_source", "", f"one of {', '.join(kernel_names)}", "fill the cell")
+            known_kernels = sorted({item.kernel for item in model.series if item.operator == key[0]})
+            raise InputError(f"{rows.path}: row {chosen[i] + 1}: kernel_source", "", f"one of {', '.join(known_kernels)}", "fill the cell")
         if places[key] is None:
             raise InputError(f"{rows.path}: row {chosen[i] + 1}: op_name", key[0], "an operator measured on such GPUs", "leave the row out")
     which = np.array([places[key] for key in keys], dtype=np.int64)

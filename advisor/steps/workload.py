@@ -84,8 +84,8 @@ def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: s
     embeddings = model.vocabulary * model.hidden * plain / split.tensor * (1 if model.tied or split.pipeline > 1 else 2)
     heads = max(model.kv_heads // split.tensor, 1) / model.kv_heads if model.latent is None else 1.0
     if training:
-        kept = model.layers * stages * _kept_bytes(model, load, split.tensor, plain)
-        return Memory(weights_bytes=2 * (layers + embeddings), kv_bytes=0.0, gpu_bytes=float(gpu.dram_bytes), activations_bytes=kept)
+        cache_bytes = model.layers * stages * _kept_bytes(model, load, split.tensor, plain)
+        return Memory(weights_bytes=2 * (layers + embeddings), kv_bytes=0.0, gpu_bytes=float(gpu.dram_bytes), activations_bytes=cache_bytes)
     return Memory(
         weights_bytes=layers + embeddings,
         kv_bytes=load.keys * model.kv_bytes_per_token * plain / 2 * heads * stages,

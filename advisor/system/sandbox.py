@@ -117,11 +117,11 @@ class SandboxUnavailable(Exception):  # noqa: N818
 
 def passed(environment: Mapping[str, str], folder: str) -> dict[str, str]:
     """The variables of an environment that may enter a room, with `folder` as home and place of temporary files."""
-    kept = {name: value for name, value in environment.items() if name.upper() in PASSED}
+    variables = {name: value for name, value in environment.items() if name.upper() in PASSED}
     for name in FOLDER_LISTS:
-        if name in kept:
-            kept[name] = os.pathsep.join(part for part in kept[name].split(os.pathsep) if os.path.isabs(part))  # noqa: PTH117
-    return kept | {"HOME": folder, "TMPDIR": folder}
+        if name in variables:
+            variables[name] = os.pathsep.join(part for part in variables[name].split(os.pathsep) if os.path.isabs(part))  # noqa: PTH117
+    return variables | {"HOME": folder, "TMPDIR": folder}
 
 
 def landlock_version() -> int:

@@ -156,8 +156,8 @@ def audit(paths: Iterable[str | os.PathLike[str]]) -> Audit:
     counts: dict[str, int] = dict.fromkeys(CHECKS, 0)
     for issue in issues:
         counts[issue.check] += 1
-    kept = {check: count for check, count in counts.items() if count}
-    return Audit(files=len(files), tables=tuple(tables), issues=tuple(issues), counts=kept)
+    counted = {check: count for check, count in counts.items() if count}
+    return Audit(files=len(files), tables=tuple(tables), issues=tuple(issues), counts=counted)
 
 
 def audit_table(path: str | os.PathLike[str]) -> tuple[Table | None, tuple[AuditIssue, ...]]:

@@ -148,7 +148,7 @@ def _interpret(
         for key in duplicates
     ]
     values: dict[int, Configuration] = {}
-    kept: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     triton_version: str | None = None
     for key, value in document:
         try:
@@ -161,14 +161,14 @@ def _interpret(
                         "token counts alone: the loader takes every key of this table for one, so that every launch raises a ValueError",
                         "remove it",
                     )
-                kept[key] = triton_version
+                fields[key] = triton_version
                 continue
             tokens = _token_count(label, key)
-            kept[key] = value
+            fields[key] = value
             values[tokens] = read_entry(label, key, value, name)
         except InputError as error:
             problems.append(TableProblem(key=key, check="bad-entry", error=error))
-    order = [int(key) for key in kept if key != "triton_version"]
+    order = [int(key) for key in fields if key != "triton_version"]
     entries = tuple((tokens, values[tokens]) for tokens in order if tokens in values)
     if not entries and not problems:
         empty = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
@@ -182,7 +182,7 @@ def _interpret(
         triton_version=triton_version or name.triton_version,
         duplicate_keys=duplicates,
         unreadable_keys=tuple(tokens for tokens in order if tokens not in values),
-        document=tuple(kept.items()),
+        document=tuple(fields.items()),
     )
     return table, tuple(problems)
 

@@ -109,15 +109,15 @@ class TunedTable:
         """What is in the table beside what won that was in none before, in a sentence; empty: nothing."""
         name = self.before.name.file_name()
         added = [key for key in self.before.keys if key not in self.winners] if self.new else sorted(self.restated)
-        kept = ", ".join(map(str, added))
+        listed = ", ".join(map(str, added))
         if self.new:
             return (
-                f"{name}: new; beside what won it has what runs without a table, at M = {kept}: token counts that are nearest to one "
+                f"{name}: new; beside what won it has what runs without a table, at M = {listed}: token counts that are nearest to one "
                 "of those run as before"
             )
         return (
-            (f"{name}: beside what won it now says what ran at M = {kept}: token counts that are nearest to one of those run as before")
-            if kept
+            (f"{name}: beside what won it now says what ran at M = {listed}: token counts that are nearest to one of those run as before")
+            if listed
             else ""
         )
 
@@ -136,14 +136,14 @@ class TunedTable:
 
         A winner was measured against what ran before; where something else runs now, that may be the better one.
         """
-        kept, left = {}, []
+        merged, left = {}, []
         for tokens, entry in self.winners.items():
             runs = running(now, tokens)
             if runs == running(self.before, tokens):
-                kept[tokens] = entry
+                merged[tokens] = entry
             elif runs != entry:
                 left.append(tokens)
-        return merge(now, {**restated(now, kept, self.gpu, self.tuned), **kept}), tuple(left)
+        return merge(now, {**restated(now, merged, self.gpu, self.tuned), **merged}), tuple(left)
 
 
 def default_table(name: TableName, problem: Problem, gpu: GpuSpec, tokens: Collection[int]) -> Table:
@@ -213,9 +213,9 @@ def replacement(
     parameters |= {name: value for name, value in configuration.parameters.items() if name not in parameters}
     if table is not None and lacks_split_k(parameters, table):
         parameters["SPLIT_K"] = 1
-    kept: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if "num_ctas" not in searched:
-        kept["num_ctas"] = today.num_ctas if refused_ctas(today.num_ctas, gpu.compute_capability) is None else 1
+        fields["num_ctas"] = today.num_ctas if refused_ctas(today.num_ctas, gpu.compute_capability) is None else 1
     if "maxnreg" not in searched:
-        kept["maxnreg"] = today.maxnreg if same else None
-    return replace(configuration, parameters=parameters, **kept)
+        fields["maxnreg"] = today.maxnreg if same else None
+    return replace(configuration, parameters=parameters, **fields)

@@ -248,20 +248,20 @@ def access_widths(ptx: str, own_files: set[str]) -> dict[tuple[str, int], tuple[
     files = {int(m[1]): m[2].rsplit("/", 1)[-1] for text in ptx.splitlines() if (m := _FILE.match(text))}
     by_line: dict[tuple[str, int], list[int]] = {}
     current: int | None = None
-    held: int | None = None  # line of the inline assembly that is being read
+    resumed_line: int | None = None  # line of the inline assembly that is being read
     inside = started = False
     for text in ptx.splitlines():
         if "// begin inline asm" in text or "// end inline asm" in text:
             if inside:  # lines counted up in it hold no longer
-                current = held
-            inside, started, held = "begin" in text, False, current
+                current = resumed_line
+            inside, started, resumed_line = "begin" in text, False, current
         elif match := _LOC.match(text):
             current = _own_line(match, files, own_files)
             if not started:  # what comes after its first instruction is the count
-                held = current
+                resumed_line = current
         elif text.strip():
             started = inside
-            line = held if inside else current
+            line = resumed_line if inside else current
             if (access := _access(text)) is not None and line is not None:
                 by_line.setdefault((access[0], line), []).append(access[1])
     return {place: tuple(widths) for place, widths in by_line.items()}

@@ -417,5 +417,5 @@ def _of(inputs: Inputs) -> Hashable:
     """What tells arguments apart. Types count too: 1, 1.0 and True are equal, and not the same to a kernel."""
     tables = (inputs.scalars, inputs.sizes, inputs.shapes)
     scalars = tuple(tuple(sorted((name, type(value).__name__, repr(value)) for name, value in table.items())) for table in tables)
-    held = tuple(sorted((name, repr(v) if isinstance(v, (int, float)) else f"at {id(v)}") for name, v in inputs.contents.items()))
-    return scalars, held, inputs.assumed_trips, inputs.arguments
+    contents = tuple(sorted((name, repr(v) if isinstance(v, (int, float)) else f"at {id(v)}") for name, v in inputs.contents.items()))
+    return scalars, contents, inputs.assumed_trips, inputs.arguments

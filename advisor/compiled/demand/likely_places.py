@@ -61,9 +61,9 @@ def if_distinct(demand: KernelDemand, inputs: Inputs) -> KernelDemand:
 def in_words(reasons: Iterable[str]) -> str:
     """What these reasons name: `the contents of lengths, and the values of m and n`."""
     reasons = sorted(reasons)
-    held = not_given(reasons)
+    tensors = not_given(reasons)
     values = [reason.removeprefix(ARGUMENT) for reason in reasons if reason.startswith(ARGUMENT)]
-    named = [what_holds(held)] if held else []
+    named = [what_holds(tensors)] if tensors else []
     named += [f"the value{'s' if len(values) > 1 else ''} of {' and '.join(values)}"] if values else []
     return ", and ".join(named) or NOT_TOLD
 

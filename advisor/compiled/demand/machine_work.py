@@ -56,8 +56,8 @@ def machine_work(
         moved += size * threads * cluster * executions_at(demand, line, ctas / cluster)
     moved = max(moved, 2.0 * spilled * threads * ctas)  # whatever is spilled goes out and comes back once at least
     room = max(gpu.smem_bytes_per_sm - resident * compiled.resources.shared_memory_bytes, 1.0)
-    held = resident * threads * spilled
-    overflow = max(1 - room / held, 0.0) if held else 0.0
+    spilled_bytes = resident * threads * spilled
+    overflow = max(1 - room / spilled_bytes, 0.0) if spilled_bytes else 0.0
     narrow = widest = 0.0
     for access in demand.accesses:
         if access.kind != "atomic":
@@ -68,7 +68,7 @@ def machine_work(
     return MachineWork(
         spill_bytes=moved,
         spill_l2_bytes=max(2.0 * spilled * threads * ctas, overflow * moved),
-        spilled_at_once=held * min(ctas / resident, gpu.num_sms),
+        spilled_at_once=spilled_bytes * min(ctas / resident, gpu.num_sms),
         conversion_bytes=sum(CONVERSION_PASSES * size * executions_at(demand, line, ctas) for line, _, size in facts.conversions_in_loop),
         sector_bytes=sum(access.unused_bytes for access in demand.accesses),
         access_instructions=narrow,

@@ -164,8 +164,8 @@ def _onward(op: Operation, owner: Operation | None, name: str, axis: int) -> lis
         return [(part, axis) for i in starts for part in (parts[4][i][0], *op.results[i : i + 1])]
     if op.name == "tt.dot":
         rank = len(op.types[0].shape)
-        kept = all(i >= 2 or axis == (rank - 2, rank - 1)[i] or axis < rank - 2 for i in at)
-        return [(op.results[0], axis)] if kept else None
+        axes_remain = all(i >= 2 or axis == (rank - 2, rank - 1)[i] or axis < rank - 2 for i in at)
+        return [(op.results[0], axis)] if axes_remain else None
     if op.name in ("tt.reduce", "tt.scan", "tt.expand_dims"):
         along = int(op.attribute("axis") or 0)
         if op.name == "tt.expand_dims":
@@ -260,12 +260,12 @@ class Padding:
     def finish(self, execution: Execution) -> None:
         """Leave out of what was counted the rows and columns that no store keeps; where none was seen, all are."""
         for (key, _), padded in execution.products.items():
-            kept = []
+            results = []
             for sides in (self.products[key].rows, self.products[key].columns):
                 used = [execution.stored[side] for side in sides or () if side in execution.stored]
                 share = np.logical_or.reduce(used).mean(axis=1) if used else np.ones(1)
-                kept.append(np.where(share > 0, share, 1.0))
-            high, wide = kept
+                results.append(np.where(share > 0, share, 1.0))
+            high, wide = results
             padded.filled = np.minimum(padded.filled, padded.deep * high * wide)
             padded.left, padded.right = np.minimum(padded.left, padded.deep * high), np.minimum(padded.right, padded.deep * wide)
 

@@ -48,8 +48,8 @@ class Family:
         """The elements that some of the programs touch."""
         if self.programs is None:
             return self
-        kept = np.isin(self.programs, programs)
-        return Family(programs=self.programs[kept], starts=self.starts[kept], shifts=self.shifts, patterns=self.patterns)
+        included = np.isin(self.programs, programs)
+        return Family(programs=self.programs[included], starts=self.starts[included], shifts=self.shifts, patterns=self.patterns)
 
 
 @dataclass(slots=True)

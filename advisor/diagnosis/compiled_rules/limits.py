@@ -22,8 +22,8 @@ def cannot_launch(context: CompiledContext) -> Finding | None:
     analysis = context.analysis
     if analysis is None or analysis.predicted is not None:
         return None
-    gpu, held = analysis.gpu, analysis.demand.resources
-    warps, memory = int(held.num_warps[0]), float(held.shared_memory_bytes[0])
+    gpu, resources = analysis.gpu, analysis.demand.resources
+    warps, memory = int(resources.num_warps[0]), float(resources.shared_memory_bytes[0])
     threads = warps * gpu.warp_size
     stages = context.compiled.num_stages
     if threads > MAX_THREADS_PER_CTA:
