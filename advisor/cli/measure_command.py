@@ -94,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--timeout", type=duration_s, metavar="TIME", help="when a launch counts as hung (default: 60s)")
     parser.add_argument("--compile-workers", type=positive_integer, metavar="N", help="processes that compile ahead")
+    parser.add_argument("--ceilings-dir", type=Path, metavar="DIR", help="where a campaign writes the GPU's own ceilings")
     parser.add_argument("--seed", type=int, default=0, help="of inputs and orders (default: 0)")
     add_options(parser, *MODEL)
 
@@ -112,6 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
             "the campaign's file says what is measured",
             "leave them out, or write them into the file",
         )
+    else:
+        _refuse(arguments, {"ceilings_dir": None}, "only a campaign measures the GPU's own ceilings", "leave it out, or give --plan FILE")
     named = load_gpu(arguments.gpu).name if arguments.gpu else None
     if arguments.plan:
         existing_file(arguments.plan)
@@ -128,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with sigterm_as_interrupt():  # what batch systems send at the end of their time
             if arguments.plan:
-                summary = run_plan(arguments.plan, arguments.output, **common)
+                summary = run_plan(arguments.plan, arguments.output, ceilings_folder=arguments.ceilings_dir, **common)
             else:
                 with _folder_for(arguments.target) as folder:
                     launches = launches_of_target(arguments, folder)
@@ -152,6 +155,8 @@ def _report(summary: Summary) -> int:
     print(f"{summary.output}: {', '.join(parts)}, on {where}" + ("" if summary.finished else "; time is up, run it again to go on"))
     for kind, count in summary.failed.most_common():
         print(f"  {kind}: {count}" + (f" ({summary.reasons[kind]})" if kind in summary.reasons else ""))
+    if summary.ceilings is not None:
+        print(f"  ceilings: {summary.ceilings}")
     for text in summary.warnings:
         warn(text)
     for text in summary.faults[:20]:

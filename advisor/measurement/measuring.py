@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from advisor.gpus.hardware import GpuSpec, match_device_name
+from advisor.measurement.devices.ceilings import file_name, write_ceilings
 from advisor.measurement.devices.device import DeviceSpec, find_device
 from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
 from advisor.measurement.measured_rows import OK, Journal, bound_us, row_key, row_of
@@ -19,7 +20,7 @@ from advisor.measurement.plan import batches_of, read_plan
 from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, Comparison, Side, verdict
 from advisor.result.schema import Fingerprint
-from advisor.system.errors import MeasurementError, NothingMatchedError
+from advisor.system.errors import AdvisorError, MeasurementError, NoGpuError, NothingMatchedError
 
 MAX_BATCH = 16
 """Launches of one problem that share rounds, at most: with more, the rounds of one launch lie too far apart."""
@@ -48,6 +49,7 @@ class Summary:
         skipped: Launches the file had already.
         faults: Rows faster than the bound.
         finished: Whether nothing was left to do (else: the time limit).
+        ceilings: The file the GPU's own ceilings went to.
     """
 
     gpu: str
@@ -59,6 +61,7 @@ class Summary:
     skipped: int = 0
     faults: list[str] = field(default_factory=list)
     finished: bool = False
+    ceilings: Path | None = None
     warnings: list[str] = field(default_factory=list)
 
 
@@ -124,11 +127,13 @@ def run_plan(
     resume: bool = True,
     limits: Limits | None = None,
     compile_workers: int | None = None,
+    ceilings_folder: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
 ) -> Summary:
     """Measures a campaign, most informative first, until it is done or the time is up; resumable on any machine.
 
-    Arguments as for `measure`; `rounds` None: the plan's.
+    The GPU's own ceilings are measured first, once, where the plan names a folder for them (a fake device's are written beside the
+    output instead). Arguments as for `measure`; `rounds` None: the plan's.
 
     Raises:
         InputError: The plan cannot be read.
@@ -144,6 +149,10 @@ def run_plan(
     with Scheduler(spec, limits=limits, compile_workers=compile_workers) as scheduler, Journal(output, resume=resume) as journal:
         done, gpu = journal.keys(), scheduler.description.gpu
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
+        folder = ceilings_folder or plan.ceilings_folder
+        if folder is not None:
+            kept = folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent
+            _ceilings(scheduler, spec, Path(kept), summary)
 
         def key(launch: Launch) -> str:
             found = _key(gpu, launch)
@@ -153,6 +162,21 @@ def run_plan(
         batches = batches_of(plan, match_device_name(gpu), done=done, key=key)
         _run(batches, scheduler, journal, summary, start, time_limit_s, None, watch, skip_unfit=True)
     return summary
+
+
+def _ceilings(scheduler: Scheduler, spec: DeviceSpec, folder: Path, summary: Summary) -> None:
+    path = folder / file_name(summary.gpu)
+    try:
+        if path.exists():  # measured before: a resumed run has better things to do
+            return
+        figures = scheduler.measure_ceilings()
+        if figures:
+            origin = "measured" if spec.kind == "cuda" else f"simulated by the {spec.kind} device"
+            summary.ceilings = write_ceilings(folder, summary.gpu, figures, summary.fingerprint, origin)
+    except NoGpuError:
+        raise
+    except (AdvisorError, OSError) as error:
+        summary.warnings.append(f"the GPU's own ceilings were not measured: {error}")
 
 
 def _key(gpu: str, launch: Launch) -> str:

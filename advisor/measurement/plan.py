@@ -10,6 +10,8 @@ version = 1
 configurations_per_visit = 8      # launches that share a problem's inputs and rounds
 recommended = 4                   # of those that the shipped predictor ranks first, how many come right after the default
 sustained_s = 2                   # keep every launch up for so long besides, until the power limit has its say (default: 0, not)
+[ceilings]
+folder = "../../ceilings/measurements"   # relative to this file; where the GPU's own ceilings go
 [[sweep]]
 kernel = "fused_moe::fused_moe_kernel"   # bundled, or FILE.py::KERNEL relative to this file
 share = 8                                # of the visits, against the other sweeps
@@ -148,7 +150,7 @@ SKEW = 1.0
 """Exponent of the skewed routing (`pipelines.token_draws`). RaMP (arXiv 2604.26039) reports that 8-14 % of the experts are active per layer
 in practice: heavy tails, of which this is the usual model."""
 
-_TOP = {"version", "name", "seed", "rounds", "configurations_per_visit", "recommended", "sustained_s", "sweep"}
+_TOP = {"version", "name", "seed", "rounds", "configurations_per_visit", "recommended", "sustained_s", "ceilings", "sweep"}
 _SWEEP = {"kernel", "share", "op", "dtype", "cache", "routing", "problems", "block_shape", "output_dtype", "configurations", "whole"}
 _SIZES = {"M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal"}
 _TEXT_AXES = ("op", "dtype", "cache", "routing")
@@ -177,6 +179,7 @@ class Plan:
     configurations_per_visit: int = 8
     recommended: int = RECOMMENDED
     sustained_s: int = 0
+    ceilings_folder: Path | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -210,8 +213,10 @@ def read_plan(path: str | Path) -> Plan:
     require = partial(_require, file.name)
     _known(data, _TOP, file.name, "")
     require("version", data.get("version"), data.get("version") == 1, "1")
-    sweeps = data.get("sweep")
+    sweeps, ceilings = data.get("sweep"), data.get("ceilings", {})
     require("sweep", sweeps, isinstance(sweeps, list) and sweeps, "at least one [[sweep]]")
+    require("ceilings", ceilings, isinstance(ceilings, dict) and isinstance(ceilings.get("folder", ""), str), 'folder = "…"')
+    _known(ceilings, {"folder"}, file.name, "ceilings.")
     found = tuple(_sweep(each, i, file) for i, each in enumerate(sweeps or ()))
     return Plan(
         path=file,
@@ -221,6 +226,7 @@ def read_plan(path: str | Path) -> Plan:
         configurations_per_visit=_count(data, "configurations_per_visit", 8, file.name, 1),
         recommended=_count(data, "recommended", RECOMMENDED, file.name, 0),
         sustained_s=_count(data, "sustained_s", 0, file.name, 0, int(MAX_SUSTAINED_S)),
+        ceilings_folder=file.resolve().parent / ceilings["folder"] if "folder" in ceilings else None,
     )
 
 

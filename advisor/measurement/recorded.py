@@ -185,6 +185,10 @@ class RecordedDevice:
         """The rows of one problem."""
         return RecordedBench(self.recording, problem)
 
+    def measure_ceilings(self) -> dict[str, float]:
+        """A file has none."""
+        return {}
+
 
 class RecordedBench:
     """The recorded configurations of one problem."""

@@ -109,6 +109,11 @@ def describe(say: Say, spec: DeviceSpec) -> DeviceDescription:
     return DeviceDescription(gpu=device.gpu_name, fingerprint=device.fingerprint(), target=target)
 
 
+def measure_ceilings(say: Say, spec: DeviceSpec) -> dict[str, float]:
+    """A job: the device's own ceilings (`ceilings.FIGURES`)."""
+    return _opened(say, spec).measure_ceilings()
+
+
 def measure(say: Say, spec: DeviceSpec, batch: Batch) -> list[Outcome] | None:
     """A job: one outcome per launch; None where the process is of no use any more, after ("fatal", launch, failure)."""
     try:
@@ -243,6 +248,16 @@ class Scheduler:
         if self._device is not None:
             return DeviceDescription(gpu=self._device.gpu_name, fingerprint=self._device.fingerprint(), target=None)
         return self._ask(describe, self.limits.open_s)
+
+    def measure_ceilings(self, timeout_s: float = 120.0) -> dict[str, float]:
+        """The device's own ceilings (`ceilings.FIGURES`).
+
+        Raises:
+            MeasurementError: It does not answer, or fails.
+        """
+        if self._device is not None:
+            return self._device.measure_ceilings()
+        return self._ask(measure_ceilings, timeout_s)
 
     def _ask(self, job: Callable[..., T], timeout_s: float) -> T:
         """What a job of the worker returns that is no batch."""

@@ -37,7 +37,9 @@ PREPARE = (
     "ls .hours/*.whl >/dev/null 2>&1 && python3 -m pip install -q --no-index --no-deps --target .site .hours/*.whl; "
     'for f in .hours/*.csv; do [ -e "$f" ] && cp "$f" "$OUT/"; done; '
 )
-MEASURE = "python3 -m advisor measure --device {device} --time-limit {limit}s --plan tests/gpu/{plan}.toml -o $OUT/{plan}.csv"
+MEASURE = (
+    "python3 -m advisor measure --device {device} --time-limit {limit}s --plan tests/gpu/{plan}.toml -o $OUT/{plan}.csv --ceilings-dir $OUT"
+)
 PACK = "gzip -f $OUT/{plan}.csv && timeout 90 "
 JUDGE = "python3 tests/gpu/judge.py $OUT/{plan}.csv >$OUT/judge-{plan}.txt; tail -1 $OUT/judge-{plan}.txt"
 TESTS = "timeout {limit} python3 -m pytest -p no:cacheprovider -m gpu {tests} -s"
@@ -111,7 +113,7 @@ SPEED = Step(seconds=180, shell=TESTS.replace("{tests}", "tests/gpu/test_gpu_ker
 HOURS: tuple[tuple[Command, ...], ...] = (
     (
         Command(
-            finds="timers against CUPTI, faults by name, first proofs",
+            finds="timers against CUPTI, faults by name, the GPU's ceilings, first proofs",
             steps=(SMI, TIMERS, FAULTS, Step(seconds=270, plan="proofs")),
         ),
         Command(finds="whether the kernels are right on silicon", steps=(CORRECT,)),

@@ -165,15 +165,17 @@ def test_the_bound_holds_for_every_kernel_warm_and_cold(gpu, results, capsys):
 
 
 def test_the_beginning_of_the_campaign(gpu, results, capsys):
-    """Two minutes of it, cut in two: rows of several kernels, none wrong, none below the bound."""
-    first = run_plan(FOLDER / "campaign.toml", results / "beginning.csv", CAMPAIGN_S * 0.6, device=DEVICE)
-    second = run_plan(FOLDER / "campaign.toml", results / "beginning.csv", CAMPAIGN_S * 0.4, device=DEVICE)
+    """Two minutes of it, cut in two: rows of several kernels, none wrong, none below the bound, and the GPU's ceilings."""
+    first = run_plan(FOLDER / "campaign.toml", results / "beginning.csv", CAMPAIGN_S * 0.6, device=DEVICE, ceilings_folder=results)
+    second = run_plan(FOLDER / "campaign.toml", results / "beginning.csv", CAMPAIGN_S * 0.4, device=DEVICE, ceilings_folder=results)
     rows = list(read_measured(results / "beginning.csv"))
     with capsys.disabled():
         print(f"\n  {first.measured} + {second.measured} rows, failed {dict(first.failed + second.failed)}, {first.warnings}")
+        print((results / first.ceilings).read_text() if first.ceilings else "  no ceilings")
     tried = sum(s.measured + sum(s.failed.values()) for s in (first, second))
     again = sum(first.failed[kind] for kind in ("crash", "out-of-memory", "discarded"))  # these at most are tried twice
     assert len(rows) == len({row.key() for row in rows}) and tried - again <= len(rows) <= tried
     assert first.measured + second.measured > 50 and len({row.kernel for row in rows}) >= 2
     assert "wrong-output" not in first.failed + second.failed
+    assert first.ceilings is not None and not second.ceilings
     assert violations(rows) == []

@@ -1,9 +1,10 @@
-"""A campaign from end to end on the fake device: the bundled kernels, faults in it, cut off and gone on with."""
+"""A campaign from end to end on the fake device: the bundled kernels, faults in it, cut off and gone on with, ceilings beside it."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import tomllib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.measurement import Batch, Limits, Scheduler, measure, parse_device, read_measured, read_plan, run_plan
+from advisor.measurement.devices.ceilings import FIGURES, file_name, specified_figures, write_ceilings
 from advisor.measurement.measured_rows import MeasuredRow
 from advisor.measurement.plan import batches_of
 from advisor.system.errors import NothingMatchedError
@@ -22,6 +24,8 @@ CAMPAIGN = Path(__file__).parents[1] / "gpu" / "campaign.toml"
 MINI = """
 version = 1
 configurations_per_visit = 4
+[ceilings]
+folder = "measured"
 [[sweep]]
 kernel = "fused_moe::fused_moe_kernel"
 share = 4
@@ -106,6 +110,32 @@ def test_the_bound_holds_on_every_row(folder):
     assert violations(read_measured(folder / "whole.csv")) == []
 
 
+def test_ceilings_of_a_fake_stay_beside_the_output_and_say_so(folder):
+    assert not (folder / "measured").exists()
+    data = tomllib.loads((folder / "h200.ceilings.toml").read_text())
+    assert data["gpu"] == "H200" and data["origin"] == "simulated by the fake device" and "gpu_uuid" not in data["fingerprint"]
+    assert data["bf16_flop_per_s"]["specified"] == pytest.approx(specified_figures(load_gpu("H200"))["bf16_flop_per_s"], rel=1e-4)
+    assert data["dram_copy_bytes_per_s"]["measured_over_specified"] == 0.9
+
+
+def test_ceilings_are_of_plain_products():
+    gpu = load_gpu("RTX 5090")
+    specified = specified_figures(gpu)
+    assert specified["fp8_flop_per_s"] == gpu.peak_tensor_flop_per_s("fp8") / 2
+    assert specified["bf16_flop_per_s"] == gpu.peak_tensor_flop_per_s("bf16")
+
+
+def test_ceilings_files(tmp_path):
+    fingerprint = read_one_fingerprint(tmp_path)
+    path = write_ceilings(tmp_path / "new" / "folder", "Some GPU (40 GB)", dict.fromkeys(FIGURES, 2.0), fingerprint, "measured")
+    assert path.name == "some-gpu-40-gb.ceilings.toml" == file_name("Some GPU (40 GB)")
+    assert all(tomllib.loads(path.read_text())[name]["measured"] == 2.0 for name in FIGURES)
+
+
+def read_one_fingerprint(folder):
+    return measure(launches(1)[:1], folder / "one.csv", device="fake").fingerprint
+
+
 def test_the_real_campaign_runs_on_the_fake_device(tmp_path):
     """Its first batches, through workers: nothing in the file is wrong before it meets a GPU."""
     first = list(itertools.islice(batches_of(read_plan(CAMPAIGN), load_gpu("H200")), 26))
@@ -146,6 +176,16 @@ def test_a_problem_whose_inputs_find_no_memory_is_left_out_and_has_no_rows(tmp_p
     summary = run_plan(tmp_path / "plan.toml", tmp_path / "rows.csv", device="fake,execute=1")
     assert summary.finished and [text for text in summary.warnings if "inputs_kernel gelu B=16 H=32" in text] and len(summary.warnings) == 2
     assert {row.kernel for row in read_measured(tmp_path / "rows.csv")} == {"scale_kernel"}
+
+
+def test_ceilings_that_cannot_be_kept_do_not_end_the_campaign(tmp_path):
+    sweep = f"version = 1\n[[sweep]]\nkernel = '{KERNELS}::scale_kernel'\nB = [16]\nH = [32]\ndtype = ['fp32']\n"
+    (tmp_path / "plan.toml").write_text(sweep)
+    (tmp_path / "file").touch()
+    for number, folder in enumerate((tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nope"))):
+        summary = run_plan(tmp_path / "plan.toml", tmp_path / f"{number}.csv", device="fake", ceilings_folder=str(folder))
+        assert summary.finished and summary.measured and summary.ceilings is None
+        assert "--ceilings-dir" in summary.warnings[0] and "not measured" in summary.warnings[0]
 
 
 def test_nothing_to_measure(tmp_path):

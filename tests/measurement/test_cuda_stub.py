@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
 import types
 from dataclasses import replace
@@ -11,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.measurement import KernelRef, Launch
-from advisor.measurement.devices import empty_kernel
+from advisor.measurement.devices import ceiling_kernels
 from advisor.measurement.devices.device import open_device, parse_device
 from advisor.measurement.launch import Batch
 from advisor.measurement.rounds import run_batch
@@ -146,7 +147,7 @@ def stub(monkeypatch):
     module.Generator = lambda device=None: torch.Generator()
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr(empty_kernel, "empty_kernel", {(1,): lambda: None})
+    monkeypatch.setattr(ceiling_kernels, "empty_kernel", {(1,): lambda: None})
     return module
 
 
@@ -237,9 +238,17 @@ def test_wrong_output_has_no_latency(stub, kernel):
     assert right.failure is None and wrong.failure.kind == "wrong-output" and "132 of 132" in wrong.failure.message and not wrong.rounds
 
 
-def test_fingerprint(stub):
-    found = open_device(parse_device("cuda")).fingerprint()
+def test_fingerprint_and_ceilings(stub, monkeypatch):
+    from advisor.measurement.devices import ceilings
+
+    monkeypatch.setattr(ceilings, "MATRIX", 64)
+    monkeypatch.setattr(ceilings, "VECTOR_MATRIX", 64)
+    device = open_device(parse_device("cuda"))
+    found = device.fingerprint()
     assert (found.gpu, found.cuda, found.gpu_uuid, found.mode) == ("H200", "13.0", "GPU-0-1", "gpu") and found.triton and found.torch
+    figures = device.measure_ceilings()
+    assert {"dram_copy_bytes_per_s", "dram_read_bytes_per_s", "fp32_fma_flop_per_s"} <= set(figures) <= set(ceilings.FIGURES)
+    assert all(math.isfinite(value) and value > 0 for value in figures.values())
 
 
 @pytest.mark.parametrize(("version", "available", "reason"), [(None, True, "not built for CUDA"), ("13.0", False, "sees no GPU")])
@@ -264,6 +273,6 @@ def test_a_machine_that_launches_nothing_says_so_at_once(stub, monkeypatch, erro
     def fail():
         raise error
 
-    monkeypatch.setattr(empty_kernel, "empty_kernel", {(1,): fail})
+    monkeypatch.setattr(ceiling_kernels, "empty_kernel", {(1,): fail})
     with pytest.raises(MeasurementError, match=f"cannot be launched on this machine; got {type(error).__name__}.*expected.*{remedy}"):
         open_device(parse_device("cuda"))

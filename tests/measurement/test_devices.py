@@ -39,6 +39,7 @@ def test_protocol(device):
         kept_up.latency_us > min(first.samples_us) and kept_up.seconds == 2 and kept_up.power_w and kept_up.sm_clock_mhz
     )
     bench.close()
+    assert all(value > 0 for value in device.measure_ceilings().values())
 
 
 def test_one_outcome_per_launch_in_order(device):

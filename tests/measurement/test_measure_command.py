@@ -341,6 +341,12 @@ def test_a_campaign_leaves_no_option_unread(given, tmp_path, capsys):
     assert "the campaign's file says what is measured" in error and given.split()[0] in error and "leave them out" in error
 
 
+def test_ceilings_are_a_campaigns(tmp_path, capsys):
+    out = ["-o", str(tmp_path / "rows.csv"), "--device", "fake"]
+    assert main(["measure", "softmax", "--sizes", "B=4,H=64", "--ceilings-dir", str(tmp_path), *out]) == 2
+    assert "--ceilings-dir" in capsys.readouterr().err
+
+
 def test_the_file_is_plain_csv(tmp_path):
     out = tmp_path / "rows.csv"
     main(["measure", "fused_moe::combine_kernel", "--device", "fake", "-o", str(out)])

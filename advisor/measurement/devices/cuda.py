@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.gpus.hardware import GpuSpec, match_device_name
+from advisor.measurement.devices.ceilings import measure_on_cuda
 from advisor.measurement.devices.nvml import Monitor, Reading
 from advisor.measurement.devices.probe import no_gpu
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
@@ -115,10 +116,10 @@ class CudaDevice:
         Raises:
             MeasurementError: It does not run; says what to see to.
         """
-        from advisor.measurement.devices.empty_kernel import empty_kernel
+        from advisor.measurement.devices import ceiling_kernels
 
         try:
-            empty_kernel[(1,)]()
+            ceiling_kernels.empty_kernel[(1,)]()
             self.torch.cuda.synchronize()
         except Exception as error:
             told = f"{type(error).__name__}: {error}"
@@ -148,6 +149,10 @@ class CudaDevice:
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> CudaBench:
         """Fresh random inputs, and the reference in fp64."""
         return CudaBench(self, kernel, problem, seed)
+
+    def measure_ceilings(self) -> dict[str, float]:
+        """Copy bandwidth, matrix products, an empty launch."""
+        return measure_on_cuda(self.time_events)
 
     def flush_l2(self) -> None:
         """Enqueues the reading of more than twice the L2.

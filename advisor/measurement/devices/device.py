@@ -65,6 +65,9 @@ class Device(Protocol):
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> Bench:
         """Makes inputs and computes the reference."""
 
+    def measure_ceilings(self) -> dict[str, float]:
+        """The device's own ceilings, by the names of `ceilings.FIGURES`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSpec:
