@@ -283,7 +283,9 @@ def test_a_configuration_measured_to_be_faster_is_recommended_as_measured(tmp_pa
 
 def test_a_launch_of_which_nothing_was_measured_is_not_said_to_be(tmp_path, layer):
     """And a configuration that keeps not what is fixed, or was measured for one of two launches, was not chosen from."""
-    launches = tuple(replace(each, configuration=configuration(64, 64, 64, 1, 4, 3), fixed=("BLOCK_SIZE_M",)) for each in layer.launches)
+    launches = tuple(
+        replace(each, configuration=configuration(64, 64, 64, 1, 4, 3), frozen_parameters=("BLOCK_SIZE_M",)) for each in layer.launches
+    )
     lines = ["64,64,64,1,4,3,215", "64,128,128,32,4,2,183.7", "64,256,64,1,8,3,197.8", "16,256,64,1,8,3,180"]
 
     def reasons(rows: Path) -> list[str]:

@@ -552,45 +552,6 @@ def test_what_a_kernel_imports_is_read_for_its_target(tmp_path: Path, backend: s
     assert kept in found and other not in found
 
 
-ASSEMBLY = (
-    HEAD
-    + """
-def generate(count):
-    template = "mov ${out_reg}, ${in_reg};\\n"
-    text = ""
-    for i in range(count):
-        text += "{" + template.format(out_reg=i, in_reg=i + count) + "}\\n"
-    return " ".join(text.split("\\n"))
-
-ASM: tl.constexpr = tl.constexpr(generate(2))
-CONSTRAINTS: tl.constexpr = tl.constexpr(",".join("=r" for i in range(2)) + "," + "{},{0}".replace("{0}", "r").format("r"))
-"""
-)
-
-
-def test_inline_assembly_that_is_put_together_is_read() -> None:
-    source = parse_source(ASSEMBLY, "k.py")
-    assert source.constant("ASM") == Constexpr("{mov $0, $2; } {mov $1, $3; } ")
-    assert source.constant("CONSTRAINTS") == Constexpr("=r,=r,r,r")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "'{0.__class__}'.format(1)",
-        "'{:>99999999}'.format(1)",
-        "'{x!r}'.format(x=1)",
-        "'{0}'.format()",
-        "'{'.format()",
-        "('a' * 9999).replace('a', 'a' * 9999)",
-        "','.join(['a' * 9999] * 9)",
-    ],
-)
-def test_texts_that_would_do_more_or_be_too_long_are_not_read(text: str) -> None:
-    with pytest.raises(NotLiteralError):
-        parse_source(f"X = {text}\n", "k.py").constant("X")
-
-
 @pytest.mark.parametrize(
     ("around", "called", "import_"),
     [
@@ -638,16 +599,10 @@ def test_limits_of_types_are_known_without_torch() -> None:
     assert "-4.480000e+02" in ttir and "1.270000e+02" in ttir
 
 
-@pytest.mark.parametrize(
-    ("given", "value"),
-    [
-        ("try:\n    HAS = True\nexcept ImportError:\n    HAS = False\nif HAS:\n    C = tl.constexpr(3.0)\nelse:\n    C = 4.0\n", 3.0),
-        ("import os\nif os.listdir():\n    C = tl.constexpr(5.0)\nelse:\n    C = 5.0\n", 5.0),
-    ],
-)
-def test_a_constant_of_two_branches_is_known_where_one_is_taken_or_both_agree(given: str, value: float) -> None:
+def test_a_constant_of_two_branches_is_known_where_one_is_taken() -> None:
+    given = "try:\n    HAS = True\nexcept ImportError:\n    HAS = False\nif HAS:\n    C = tl.constexpr(3.0)\nelse:\n    C = 4.0\n"
     text = f"{HEAD}{given}@triton.jit\ndef k(x):\n    tl.store(x, C)\n"
-    assert f"C = tl.constexpr({value})" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0_prelude.py"]
+    assert "C = tl.constexpr(3.0)" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0_prelude.py"]
 
 
 def test_an_assumption_of_a_kernel_is_compiled() -> None:
