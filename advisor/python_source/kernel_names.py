@@ -54,9 +54,9 @@ def check_names(node: ast.FunctionDef, where: str) -> None:
     for item in (inner for statement in node.body for inner in ast.walk(statement)):
         private = isinstance(item, ast.Attribute) and item.attr.startswith("_") and not _is_of_triton(item, own)
         if isinstance(item, ast.Attribute) and (private or item.attr in FORBIDDEN_ATTRIBUTES):
-            raise RebuildError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
+            raise ReachError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
         if isinstance(item, ast.Name) and ((item.id in FORBIDDEN and item.id not in own) or item.id.startswith("__")):
-            raise RebuildError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
+            raise ReachError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
         if isinstance(item, (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
             raise RebuildError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")
 

@@ -17,6 +17,7 @@ from advisor.compiled.compiler.pool import Worker
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import parse_source
 from advisor.system.errors import NoSandboxError
+from tests.comparison.conftest import TABLE, entry, table
 from tests.comparison.repository import Repository
 
 from .rooms import kernel_request, need_walls, unguard
@@ -35,10 +36,13 @@ FORGE = """    import os
 ASSEMBLY = "y = tl.inline_asm_elementwise('call f;', '=r', [], tl.int32, False, 1)\n    tl.store(x, y)"
 HEADS = {
     "an attribute": PLAIN.replace("return n", "return n.fn") + KERNEL,
+    "a private attribute": PLAIN + KERNEL.replace("f(N)", "N.value.__class__"),
+    "a function of Python's": PLAIN + KERNEL.replace("f(N)", "getattr(N, '__class__')"),
     "a module": PLAIN + KERNEL.replace("f(N)", "f(tl.core.knobs)"),
     "an endless number": PLAIN.replace("return n", "return 10 ** (10 ** 9) % n") + KERNEL,
     "assembly": PLAIN + KERNEL.replace("tl.store(x, f(N))", ASSEMBLY),
 }
+REASONS = ("refused", "nothing but reckon", "private attributes", "would run Python")
 ANSWERS = {
     "no triton": b'E{"error": "CANARY", "kind": "missing"}',
     "nothing": b'{"triton": "3.9.0", "asm": {}}',
@@ -66,7 +70,7 @@ def test_what_is_refused_does_not_pass(
     need_walls()
     assert compared(HEADS[how], tmp_path, monkeypatch) == 1
     said = capsys.readouterr()
-    assert "Not passed" in said.out and ("refused" in said.out or "nothing but reckon" in said.out), said.out
+    assert "Not passed" in said.out and any(words in said.out for words in REASONS), said.out
 
 
 DEEP = {
@@ -278,3 +282,20 @@ def test_what_the_cache_holds_is_an_answer_or_nothing(
     assert compile_kernel(request).ttir
     again = compile_kernel(request)
     assert again.ttir and (again.ptx or only)
+
+
+def test_types_of_a_comparison_that_others_wrote_are_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit({TABLE: table(M64=entry())})
+    repository.commit({TABLE: table(M64=entry(32))})
+    monkeypatch.chdir(repository.folder)
+    main(["compare", "main~1", "main", "--gpu", "H100", "--output", str(tmp_path / "out")])
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    document["subjects"][0]["static"][0]["problems"][0]["dtype"] = "<img src=x>\n[x](https://x)"
+    (tmp_path / "forged.json").write_text(json.dumps(document))
+    capsys.readouterr()
+    main(["compare", "--render", str(tmp_path / "forged.json"), "--format", "md"])
+    told = capsys.readouterr().out
+    assert "img" in told and "<img" not in told and "](https" not in told
