@@ -117,7 +117,7 @@ def to_sarif(comparison: ComparisonResult) -> str:
         "tool": {
             "driver": {
                 "name": "triton-advisor",
-                "version": comparison.tool_version,
+                "version": figures.clean(comparison.tool_version),
                 "rules": [{"id": rule, "shortDescription": {"text": words.verdict_word(rule)}} for rule in rules],
             }
         },
@@ -204,7 +204,7 @@ def _finding(item: Finding, prefix: str, path: str, where: str, line: int | None
     text = f"{prefix}{item.title}: {item.evidence}. {item.remedy[:1].upper()}{item.remedy[1:]}"
     of_subject = item.source_file is None or path.endswith(item.source_file) or item.source_file.endswith(path)
     return Reported(
-        rule=item.rule,
+        rule=figures.clean(item.rule),
         level=LEVELS[item.severity],
         text=text,
         path=path if of_subject else item.source_file or path,

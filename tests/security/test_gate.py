@@ -130,6 +130,7 @@ def test_a_file_that_cannot_be_read_does_not_pass(
 
 NO_WORDS = {
     "no Python": b"x = = 1\n",
+    "another encoding": b"# coding: utf-7\n" + (PLAIN + KERNEL).replace("triton", "+AHQ-riton").replace("tl.store", "tl.nothing").encode(),
     "letters of another width": (PLAIN + KERNEL).replace("triton", "\uff54riton").replace("tl.store", "tl.nothing").encode(),
 }
 
