@@ -25,8 +25,10 @@ from advisor.training.series import TREES, Fit, Learnable, Split
 TREES_OF_LAYERS = TREES | {"num_leaves": 200, "learning_rate": 0.06, "min_data_in_leaf": 20}
 QUICK = TREES_OF_LAYERS | {"learning_rate": 0.14, "num_leaves": 96}
 WHOLE = Fit(rounds=400, options=TREES_OF_LAYERS, steps=4000, most=180_000)
-OF_FOLD = Fit(rounds=120, options=QUICK, steps=1500, most=50_000)
-CRUDE = replace(OF_FOLD, steps=0)
+OF_FOLD = Fit(rounds=250, options=TREES_OF_LAYERS, steps=4000, most=150_000)
+"""Nearly as much as what serves: with a third of the rows and steps, models left out were 6.9 instead of 5.9 % off."""
+
+CRUDE = replace(OF_FOLD, rounds=120, options=QUICK, steps=0)
 MOST_JUDGED = 4_000
 """Rows judged of what is left out."""
 

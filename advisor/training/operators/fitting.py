@@ -26,8 +26,7 @@ from advisor.training.series import TREES, Fit, Learnable, Split
 TREES_OF_KIND = TREES | {"num_leaves": 96, "learning_rate": 0.12, "min_data_in_leaf": 8}
 QUICK = TREES_OF_KIND | {"learning_rate": 0.15}
 WHOLE = Fit(rounds=160, options=TREES_OF_KIND, steps=3000, most=45_000, rate=3e-3, batch=512)
-OF_FOLD = Fit(rounds=70, options=QUICK, steps=1200, most=15_000, rate=3e-3, batch=512)
-CRUDE = replace(OF_FOLD, steps=0)
+CRUDE = replace(WHOLE, rounds=70, options=QUICK, steps=0)
 MOST_JUDGED = 5_000
 """Rows judged of what is left out."""
 
@@ -156,10 +155,7 @@ def judged(
     """What to expect (`series.expected`) of models, pairs and GPUs left out. One in five pairs is left out once, of fits as large as the
     one that serves: intervals come from these."""
     asked = learnable(table)
-    found = {
-        what: series.left_out(asked, splits(table, what, gpus), WHOLE if what == "pairs" else OF_FOLD, CRUDE, MOST_JUDGED, progress)
-        for what in wanted
-    }
+    found = {what: series.left_out(asked, splits(table, what, gpus), WHOLE, CRUDE, MOST_JUDGED, progress) for what in wanted}
     return series.expected(found, "pairs", asked, calibration.LEAST_ROWS)
 
 
