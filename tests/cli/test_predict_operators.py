@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
+from advisor.learned.library.moe_kernels import LibraryLayers
 
 HEADS = "num_k_heads,head_k_dim,num_v_heads,head_v_dim"
 RULES = f"""framework,version,device,op_name,kernel_source,phase,batch_size,seq_len,num_tokens,d_model,d_conv,{HEADS},latency
@@ -76,8 +77,13 @@ def test_what_rows_of_operators_lack_is_said(text: str, said: str, tmp_path: Pat
     assert said in capsys.readouterr().err
 
 
-def test_a_library_format_below_its_baseline_is_not_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_library_format_below_its_baseline_is_not_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "rows.csv").write_text("gpu,op,M,E,topk,H,N,dtype\nB200,layer,64,128,4,2880,2880,w4a8_mxfp4_mxfp8\n")
-    assert main(["predict", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]) == 2
+    asked = ["predict", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]
+    assert main(asked) == 0
+    monkeypatch.setattr(LibraryLayers, "beats_baseline", lambda *what: False)
+    assert main(asked) == 2
     said = capsys.readouterr().err
     assert "w4a8_mxfp4_mxfp8" in said and "too poorly" in said
