@@ -50,8 +50,8 @@ def _mean(changes: Sequence[float]) -> float | None:
 
 def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
     """A sentence that begins with what is certain and large: what is to fail, what compiles again, spills, configurations that are tuned
-    over, what is launched with other constants, and registers where none of these is there; then measured verdicts where something was run, else predictions, and that they
-    are that; then what could not be told, and without what; and what is worst is named."""
+    over, what is launched with other constants, and registers where none of these is there; then measured verdicts where something was
+    run, else predictions, and that they are that; then what could not be told, and without what; and what is worst is named."""
     certain = [
         f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
         for subject in subjects

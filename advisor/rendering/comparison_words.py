@@ -357,8 +357,9 @@ def to_text(comparison: ComparisonResult) -> str:
         lines += ["", *_subject(subject)]
     if lacking := untimed_line(comparison):
         lines += ["", lacking]
-        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] * bool(hints(comparison, lacking=True))
-        lines += [f"  {hint}" for hint in hints(comparison, lacking=True)]
+        asked = hints(comparison, lacking=True)
+        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if asked else []
+        lines += [f"  {hint}" for hint in asked]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]
