@@ -35,13 +35,13 @@ OF_MODEL = ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel
 """What a `Request` says of the model."""
 
 
-def compare_files(base: Path, head: Path, options: Options, predictor: Predictor) -> ComparisonResult:
+def compare_files(base: Path, head: Path, options: Options, predictor: Predictor, settings: Settings | None = None) -> ComparisonResult:
     """Two results, two files of rows, two versions of a table, or two versions of a kernel file.
 
     Raises:
         InputError: They are not two of a kind.
     """
-    settings = settings_file(options.settings) if options.settings is not None else Settings()
+    settings = settings or (settings_file(options.settings) if options.settings is not None else Settings())
     fingerprints: tuple[Fingerprint | None, Fingerprint | None] = (None, None)
     warnings: tuple[str, ...] = ()
     kinds = [_kind(path) for path in (base, head)]

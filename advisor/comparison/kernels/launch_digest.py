@@ -56,7 +56,7 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
         graph = launching.source.module_names
         for name, node in _passed(function, graph, scopes, call):
             given = any(isinstance(node, ast.Name) and node.id in arguments(each) for each in scopes)  # by whoever calls it, too
-            passed.setdefault(name, {}).setdefault(written(node if given else _as_given(node, graph, scopes)))
+            passed.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
     host: dict[str, list[str]] = {}
     for names in _host_code(function, launching, host):
         whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
