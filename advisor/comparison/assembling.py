@@ -50,8 +50,8 @@ def _mean(changes: Sequence[float]) -> float | None:
 
 def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
     """A sentence that begins with what is certain and large: what is to fail, what compiles again, spills, configurations that are tuned
-    over, and registers where none of these is there; then measured verdicts where something was run, else predictions, and that they
-    are that; then what could not be told, and without what; and what is worst is named."""
+    over, what is launched with other constants, and registers where none of these is there; then measured verdicts where something was
+    run, else predictions, and that they are that; then what could not be told, and without what; and what is worst is named."""
     certain = [
         f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
         for subject in subjects
@@ -70,12 +70,15 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
         if subject.kind == "kernel" and (subject.configurations_added or subject.configurations_removed)
     ]:
         first.append(f"Other configurations to tune over: {_several(tuned)}")
+    if launched := [text for subject in subjects if (text := _launched_with(subject))]:
+        first.append(f"Launched with: {_several(launched)}")
     if not first and (registers := [text for subject in subjects if (text := _registers(subject))]):
         first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
     untold = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
     last = [f"no time can be predicted for {_several(untold)}"] if untold else []
-    text = "; ".join(filter(None, [*first, _verdicts(subjects, measured, static), *last]))
+    verdicts = _verdicts(subjects, measured, static)
+    text = "; ".join(filter(None, [*first, verdicts[:1].lower() + verdicts[1:] if first else verdicts, *last]))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
 
 
@@ -170,6 +173,17 @@ def _registers(subject: Subject) -> str:
     return f"{row.kernel} on {row.gpu} {row.base.registers_per_thread} → {row.head.registers_per_thread}"
 
 
+def _launched_with(subject: Subject) -> str:
+    """With what other constants and options a kernel is launched, `k on H100 BLOCK 64 → 32, registers 40 → 29`; empty: with the same, or
+    it is tuned."""
+    row = next((row for row in subject.resources if row.changed), None)
+    if row is None or subject.configurations_added or subject.configurations_removed:
+        return ""
+    registers = [side.registers_per_thread for side in (row.base, row.head) if side is not None and side.registers_per_thread]
+    compiled = [f"registers {' → '.join(map(str, registers))}"] if len(set(registers)) == 2 else []
+    return f"{row.kernel} on {row.gpu} {', '.join([*row.changed, *compiled])}"
+
+
 def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
     if measured:
         origin = evidence(row for subject in subjects for row in subject.measured)
@@ -225,6 +239,7 @@ class Options:
     fail_on: tuple[str, ...] | None = None  # None: advisor.toml's, else the default conditions
     compiling: bool = True
     launches: tuple[Path, ...] = ()  # records of `advisor record`, besides those that advisor.toml names
+    settings: Path | None = None  # an advisor.toml that counts in place of the sides' own
     request: Request = field(default_factory=Request)
     command: str = ""
     room: str = ""  # what is said of the room that kernels are compiled in

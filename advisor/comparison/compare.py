@@ -10,7 +10,7 @@ from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_
 from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
-from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
+from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
 from advisor.comparison.trees.trees import Tree, changes, holds
 from advisor.comparison.unseen import changed_by_imports, written_otherwise
 from advisor.compiled.compiler.compile import cache_folder
@@ -44,7 +44,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     moved = moved_kernels(relevant, base, head)
     # What has two sides first: compilations are limited.
     relevant.sort(key=lambda change: change.word != "modified" and change.path not in moved.came)
-    settings, warnings = _settings(base, head)
+    settings, warnings = (settings_file(options.settings), []) if options.settings is not None else _settings(base, head)
     warnings += _unmatched(settings, base, head)
     gpus = chosen_gpus(options, settings)
     launched = launched_elsewhere(base, head, relevant)

@@ -41,7 +41,7 @@ from advisor.pipelines import problem_batch
 from advisor.result.schema import FAMILIES, Problem
 from advisor.rows.launches import RecordedLaunch, read_launches
 from advisor.system.errors import AdvisorError, InputError, UsageError
-from advisor.system.reading import parse_toml
+from advisor.system.reading import parse_toml, read_bytes
 from advisor.tables.models import find_model
 from advisor.tables.names import SIZE_LIMIT
 
@@ -140,6 +140,15 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
         for key, value in _table(document.get("tables", {}), f"{where}: tables").items()
     }
     return Settings(gpus=gpus, fail_on=fail_on, launches=launches, kernels=kernels, tables=tables)
+
+
+def settings_file(path: Path) -> Settings:
+    """The settings of a file of one's own.
+
+    Raises:
+        InputError: It cannot be read, or as `read_settings` says.
+    """
+    return read_settings(read_bytes(path, str(path), "an advisor.toml", LARGEST_BYTES), path.name)
 
 
 def _check_conditions(words: Sequence[str], where: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,8 @@ from advisor.python_source.bindings import Graph, Scope, arguments, names_in, ot
 from advisor.python_source.imported import imported_file, imported_kernel
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
-from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.launch_site import Known, LaunchSite
+from advisor.python_source.launch_walk import DEFAULT, SWITCH
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 
@@ -66,33 +66,44 @@ class FoundLaunch:
 def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
     """What is known of the launch; its grid only where it follows from what is known."""
     constants, launched = site.constants(values, options)
-    known = {**defaults, **constants, **values}
+    known = {**defaults, **plain_values(constants), **values}
     try:
         grid = site.grid(known)
     except NotLiteralError:
         grid = None
-    numbers = site.numbers(values, known)
-    given = site.without_defaults()
-    fewer = {*itertools.chain(*given.constants(values, options)), *given.numbers(values, known)} if site.defaults else set()
+    numbers = site.other_numbers(values, known)
     presumed, passed = site.presumed({**constants, **values}, known), site.tensors(known)
-    strict = site.without_switches()
-    certain = {*itertools.chain(*strict.constants(values, options)), *strict.numbers(values, known)}
-    certain |= {*strict.presumed({**constants, **values}, known), *strict.tensors(known)}
+    certain = [constants, launched, numbers]
     return FoundLaunch(
-        switched=frozenset({*constants, *launched, *numbers, *presumed, *passed} - certain),
-        by_default=frozenset({*constants, *launched, *numbers} - fewer) if site.defaults else frozenset(),
+        switched=_hanging_on(SWITCH, *certain, presumed, passed),
+        by_default=_hanging_on(DEFAULT, *certain),
         grid=grid,
         line=site.call.lineno,
         text=ast.unparse(grid_of(site.call))[:120],
-        constexprs=constants,
-        options=launched,
-        numbers=numbers,
+        constexprs=plain_values(constants),
+        options=plain_values(launched),
+        numbers=plain_values(numbers),
         types=site.types(),
         strides=site.strides(values, known),
-        presumed=presumed,
-        passed=passed,
+        presumed=plain_values(presumed),
+        passed=plain_values(passed),
         of_elements=site.of_elements().difference(constants),
     )
+
+
+def plain_values(found: Mapping[str, Known]) -> dict[str, Any]:
+    """Values by name, without what they hang on."""
+    return {name: each.value for name, each in found.items()}
+
+
+def without_switches(found: Mapping[str, Known]) -> dict[str, Any]:
+    """Those of the values that hang on no switch that no call says."""
+    return {name: each.value for name, each in found.items() if SWITCH not in each.hangs}
+
+
+def _hanging_on(what: str, *found: Mapping[str, Known]) -> frozenset[str]:
+    """The names whose values hang on something, wherever else they do not."""
+    return frozenset(name for each in found for name, known in each.items() if what in known.hangs)
 
 
 def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCalls:
@@ -207,8 +218,9 @@ def needed_for_grid(
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
-            made = {name: -node.lineno for name, node in site.assigned.items()} | dict.fromkeys(site.shapes.unpacked, 1)
-            order = {name: (made.get(name, -math.inf), name) for name in site.local - {*values, *unknown, dotted(grid_of(call))}}
+            order = {
+                name: (site.first.lines.get(name, -math.inf), name) for name in site.local - {*values, *unknown, dotted(grid_of(call))}
+            }
             needed = (*sorted(order, key=order.__getitem__), *needed)
             if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
                 continue
@@ -249,7 +261,10 @@ def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
 def passed_elements(site: LaunchSite) -> set[str]:
     """The parameters for which a launch passes how many elements a tensor has, `x.numel()`; none where it works out a constant, which may
     be a block as long as that."""
-    values = {name: site.assigned.get(node.id, node) if isinstance(node, ast.Name) else node for name, node in site.passed.items()}
+    graph, values = site.source.module_names, dict[str, ast.AST]()
+    for name, node in site.passed.items():
+        given = graph.given(site.scopes, node.id) if isinstance(node, ast.Name) else []
+        values[name] = given[0] if len(given) == 1 else node
     constants = {each.name for each in site.kernel.parameters if each.is_constexpr}
     if any(isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name, value in values.items() if name in constants):
         return set()

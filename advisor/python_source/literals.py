@@ -31,6 +31,29 @@ class NotLiteralError(Exception):
     """The expression is not one the evaluator understands; the text says why."""
 
 
+class Unknown:
+    """A value of which nothing is known: it can be handed on, but nothing can be worked out from it, or decided by it."""
+
+    def _refuse(self, *_: object) -> Any:
+        raise NotLiteralError(f"{self} is not known")
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __iter__ = __len__ = __contains__ = __getitem__ = _refuse
+    __int__ = __float__ = __index__ = __neg__ = __pos__ = __abs__ = __invert__ = __add__ = __radd__ = __sub__ = __rsub__ = _refuse
+    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Whether two values are one object.
+
+    Raises:
+        NotLiteralError: One of them is not known.
+    """
+    if isinstance(one, Unknown) or isinstance(other, Unknown):
+        raise NotLiteralError(f"whether {one} is {other} is not known")
+    return one is other
+
+
 @dataclass(slots=True)
 class Allowance:
     """The steps that are `left` for all that one question of a file follows, through however many evaluators."""
@@ -77,8 +100,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
-    ast.Is: lambda a, b: a is b,
-    ast.IsNot: lambda a, b: a is not b,
+    ast.Is: lambda a, b: _is(a, b),
+    ast.IsNot: lambda a, b: not _is(a, b),
 }
 
 
@@ -335,7 +358,10 @@ class Evaluator:
         return self.visit(node.body if self._true(node.test) else node.orelse)
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        value = self.visit(node.value)
+        return self._item(self.visit(node.value), node)
+
+    def _item(self, value: Any, node: ast.Subscript) -> Any:
+        """What an item of a value is."""
         if isinstance(node.slice, ast.Slice):
             parts = (node.slice.lower, node.slice.upper, node.slice.step)
             return value[slice(*(self.visit(p) if p is not None else None for p in parts))]
@@ -384,7 +410,8 @@ class Evaluator:
         name = dotted(node.func)
         last = name.rsplit(".", 1)[-1]
         if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]))) is not None:
-            return isinstance(plain(self.visit(node.args[0])), kind)
+            value = plain(self.visit(node.args[0]))
+            return bool(value) if isinstance(value, Unknown) else isinstance(value, kind)
         keywords: dict[str, Any] = {}
         hook = False
         for keyword in node.keywords:

@@ -223,9 +223,9 @@ def by_weight(rows: Sequence[ResourceRow]) -> tuple[list[ResourceRow], int]:
     return sorted(rows, key=lambda row: not resources_matter(row)), sum(map(resources_matter, rows))
 
 
-def differ(cells: Sequence[tuple[str, str, str]]) -> bool:
-    """Whether any cell of `resource_cells` is another in head."""
-    return any(base != head for _, base, head in cells)
+def differing_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
+    """Those of `resource_cells` that are another in head."""
+    return [cell for cell in resource_cells(row) if cell[1] != cell[2]]
 
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
@@ -357,7 +357,9 @@ def to_text(comparison: ComparisonResult) -> str:
         lines += ["", *_subject(subject)]
     if lacking := untimed_line(comparison):
         lines += ["", lacking]
-        lines += [f"  advisor.toml: {hint}" for hint in hints(comparison, lacking=True)]
+        asked = hints(comparison, lacking=True)
+        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if asked else []
+        lines += [f"  {hint}" for hint in asked]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]
@@ -415,7 +417,8 @@ def _subject(subject: Subject) -> list[str]:
         )
         lines += [f"    {fault}" for fault in row.faults]
     for compiled in subject.resources:
-        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in resource_cells(compiled)) if _has_figures(compiled) else ""
+        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in differing_cells(compiled))
+        cells = cells or ("the same resources and instructions" if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
         lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
     for word, items in (("added", subject.configurations_added), ("removed", subject.configurations_removed)):
@@ -430,7 +433,3 @@ def _subject(subject: Subject) -> list[str]:
 
 MOST_LISTED = 8
 """Configurations that came, or went, that are named."""
-
-
-def _has_figures(row: ResourceRow) -> bool:
-    return row.base is not None or row.head is not None

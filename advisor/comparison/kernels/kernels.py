@@ -361,7 +361,7 @@ EXAMPLES = {
 
 def _described(path: str, name: str, says: str) -> str:
     """What to do about a kernel of which advisor.toml says nothing."""
-    return f"put at the top of advisor.toml (that of the base counts, where it has one), with your own sizes: {_setting(path, name, says)}"
+    return f"put at the top of advisor.toml (that of the base counts, or --settings), with your own sizes: {_setting(path, name, says)}"
 
 
 def _setting(path: str, name: str, says: str) -> str:

@@ -53,8 +53,10 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     """What a file's launches of a kernel come down to."""
     passed: dict[str, dict[str, None]] = {}
     for scopes, call in launching.calls:
-        for name, node in _passed(function, launching.source.module_names, scopes, call):
-            passed.setdefault(name, {}).setdefault(written(node))
+        graph = launching.source.module_names
+        for name, node in _passed(function, graph, scopes, call):
+            given = any(isinstance(node, ast.Name) and node.id in arguments(each) for each in scopes)  # by whoever calls it, too
+            passed.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
     host: dict[str, list[str]] = {}
     for names in _host_code(function, launching, host):
         whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
@@ -77,9 +79,13 @@ def _passed(function: JitFunction, graph: Graph, scopes: Sequence[ast.AST], call
     given = [*zip(names, positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
     yield from ((name, value) for name, value in given if name in tunable)
     yield from ((SPREAD, k.value) for k in call.keywords if k.arg is None)
-    grid = grid_of(call)
-    named = graph.given(scopes, grid.id) if isinstance(grid, ast.Name) else []
-    yield "grid", named[0] if len(named) == 1 else grid
+    yield "grid", _as_given(grid_of(call), graph, scopes)
+
+
+def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST]) -> ast.AST:
+    """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once."""
+    named = graph.given(scopes, node.id) if isinstance(node, ast.Name) else []
+    return named[0] if len(named) == 1 else node
 
 
 def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:

@@ -35,7 +35,9 @@ from advisor.python_source.launch_sites import (
     names_around_launches,
     passed_by_launches,
     passed_elements,
+    plain_values,
     split_grid,
+    without_switches,
 )
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Configuration, Problem
@@ -220,11 +222,11 @@ def _launched_so(version: KernelVersion, flags: Mapping[str, Any], gpu: GpuSpec)
         source = launching.source.on(*gpu.triton_target[:2])
         for scopes, call in launching.calls:
             for told in given_by_each(source, scopes):
-                site = LaunchSite(source, version.function, scopes, call, gpu.num_sms, ELEMENT_BYTES, told).without_switches()
+                site = LaunchSite(source, version.function, scopes, call, gpu.num_sms, ELEMENT_BYTES, told)
                 with contextlib.suppress(AdvisorError):
-                    constants = site.constants({}, OPTION_NAMES)[0]
-                    passed = {name: _PASSED if there_is else None for name, there_is in site.tensors(constants).items()}
-                    values = {**site.presumed(constants, constants), **constants}
+                    constants = without_switches(site.constants({}, OPTION_NAMES)[0])
+                    passed = {name: _PASSED if there_is else None for name, there_is in without_switches(site.tensors(constants)).items()}
+                    values = {**without_switches(site.presumed(constants, constants)), **constants}
                     values |= heuristic_values(version.source, version.function, {**passed, **values})[0]
                     found |= {name for name, value in flags.items() if name in values and values[name] == value}
     return found
@@ -367,7 +369,7 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
             known = {each.name: values[each.name] for each in kernel.parameters if each.name in values}
             site = LaunchSite(source, kernel, scopes, call, gpu.num_sms, ELEMENT_BYTES)
             with contextlib.suppress(AdvisorError):
-                told, launched = site.constants(known, OPTION_NAMES)
+                told, launched = map(plain_values, site.constants(known, OPTION_NAMES))
                 constants = {**{name: told[name] for name in lacking & told.keys() if type(told[name]) is int}, **constants}
                 found = {**{name: launched[name] for name in options & launched.keys() if type(launched[name]) is int}, **found}
     if "num_warps" in options - found.keys():

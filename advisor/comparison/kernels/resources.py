@@ -163,7 +163,7 @@ def judged(
                 why = str(head.refused).replace(f" for {Target.of(group[0]).name}", "", 1)
                 refusals.setdefault(why, []).extend(gpu.name for gpu in group)
                 lines[why] = refused_line(new, head.refused)
-            label = _label(run, base, head)
+            label, differing = _label(run, base, head)
             if run.former is not None and new is not None and len(new.configurations) > 1 and _fits_nowhere(head.resources):
                 over = run.configuration.label() if run.configuration is not None else label
                 notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
@@ -193,6 +193,7 @@ def judged(
                     kernel=name,
                     gpu=devices,
                     label=label,
+                    changed=differing,
                     base=base.resources if not empty else None,
                     head=head.resources if not empty else None,
                     reason=reason,
@@ -249,8 +250,9 @@ def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> i
     return nodes[-1].lineno + int(found[1]) - 1 if nodes else None
 
 
-def _label(run: Run, base: Attempt, head: Attempt) -> str:
-    """With what either side was compiled: its configuration, or else what its launch passes; and what of that is a guess."""
+def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]]:
+    """With what either side was compiled: its configuration, or else what its launch passes; and what of that is a guess. Beside it what
+    of the configuration, or of what is passed, is another on the head: `BLOCK 64 → 32`."""
     guesses = [each.guess for each in (base, head) if each.guess is not None]
     constants = {name for each in guesses for name in each.constexprs}
     invented = dict.fromkeys(name for each in (base, head) for name in each.guessed if name in constants)
@@ -269,7 +271,9 @@ def _label(run: Run, base: Attempt, head: Attempt) -> str:
         shown.append(f"{len(invented) - MOST_SHOWN} more")
     guessed = f"{' '.join(shown)} (guessed)" if shown else ""
     assumed = f"{' '.join(typical)} (typical)" if typical else ""
-    return ", ".join(filter(None, (" ".join(texts), assumed, guessed))) or "no constants"
+    others = [name for name in names if name not in sizes and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
+    differing = tuple(f"{name} {shown_value(sides[0][name])} → {shown_value(sides[1][name])}" for name in others)
+    return ", ".join(filter(None, (" ".join(texts), assumed, guessed))) or "no constants", differing
 
 
 def _sided(name: str, sides: Sequence[Mapping[str, Any]]) -> str:
