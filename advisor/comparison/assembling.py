@@ -180,7 +180,7 @@ def _launched_with(subject: Subject) -> str:
     if row is None or subject.configurations_added or subject.configurations_removed:
         return ""
     registers = [side.registers_per_thread for side in (row.base, row.head) if side is not None and side.registers_per_thread]
-    compiled = [f"registers {' → '.join(map(str, registers))}"] if len(set(registers)) == 2 else []
+    compiled = [f"registers {' → '.join(map(str, registers))}"] if len(set(registers)) == 2 and not row.guessed else []
     return f"{row.kernel} on {row.gpu} {', '.join([*row.changed, *compiled])}"
 
 
