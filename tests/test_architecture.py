@@ -273,7 +273,8 @@ NAMES_THAT_SAY_NOTHING = {"looked", "told", "said", "asked", "inquiry", "surroun
 VARIABLES_THAT_SAY_NOTHING = {"found", "each", "told", "said", "untold", "unsaid", "asked", "own"}
 """Of variables, parameters and functions."""
 RENAMED = (
-    *("advising", "cli", "diagnosis", "gpus", "pipelines", "rendering", "result", "rows", "steps", "system", "tables"),
+    *("advising", "autotuning", "cli", "diagnosis", "gpus", "measurement", "pipelines", "rendering", "result", "rows", "search", "steps"),
+    *("system", "tables", "tuning"),
     *("compiled/demand", "compiled/ir"),
 )
 """Packages whose names were gone through."""

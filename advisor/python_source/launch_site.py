@@ -111,7 +111,7 @@ class LaunchSite:
             rank = self._rank_said(whole.tensor.name) if isinstance(whole, Whole) else None
             if rank is None:
                 break
-            positional += self._items(argument.value, dict.fromkeys(range(rank))).values()
+            positional += (self._items(argument.value, dict.fromkeys(range(rank))) or {}).values()
         return {**dict(zip((p.name for p in self.kernel.parameters), positional, strict=False)), **named}
 
     def _items(self, spread: ast.expr, value: Any) -> dict[Any, ast.expr] | None:

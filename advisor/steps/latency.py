@@ -15,7 +15,7 @@ from advisor.learned.analytical import written_by_hand
 from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.learned.layers import layer_model, tuned_tables
 from advisor.learned.layers.layer_time import layer_time
-from advisor.learned.layers.moe_layer import KINDS, WEIGHT_BYTES, Launched, Layers, version_number
+from advisor.learned.layers.moe_layer import KINDS, WEIGHT_BYTES, Launched, layers_of, version_number
 from advisor.learned.library.chip import chip
 from advisor.learned.library.layer_reference import library_of_layers
 from advisor.learned.operators import model as operator_model
@@ -271,19 +271,15 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     if model is None or gpu.vendor != "nvidia":  # no layer was measured
         return [_kernels_of(operator, gpu, predictor, engine) for operator in operators]
     size = {name: np.array([float(operator.sizes[name]) for operator in operators]) for name in operators[0].sizes}
-    sglang = np.full(len(operators), engine == "sglang")
-    layers = Layers(
-        tokens=size["M"],
-        experts=size["E"],
-        topk=size["topk"],
-        hidden=size["H"],
-        inner=size["N"],
+    sglang = engine == "sglang"
+    layers = layers_of(
+        size,
+        KINDS.index(_kind(operators[0])),
+        sglang,
+        version_number(version) or model.newest(gpu.name, sglang),
+        token_draws.RANDOM,
         ranks=size["ranks"],
-        kind=np.full(len(operators), KINDS.index(_kind(operators[0]))),
-        sglang=sglang,
-        version=np.full(len(operators), version_number(version) or model.newest(gpu.name, bool(sglang[0]))),
         ungated=size["gated"] == 0,
-        routing=np.full(len(operators), token_draws.RANDOM),
     )
     other = takes_other_kernels(operators[0], gpu)
     if other and operators[0].dtype == "fp8":

@@ -34,8 +34,8 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
     if model is None or (layers.ranks > 1).any() or form not in NAMES or not model.answers_for(gpu):
         return [None] * len(layers)
     of_measured = KINDS[MXFP4] == form and bool((layers.hidden == GPT_OSS_HIDDEN).all())
-    found = model.candidates(form, gpu, 1 if of_measured else LEAST_MODELS)
-    found = [i for i in found if "nongated" not in model.series[i].kernel or bool(nemotron(layers.hidden, layers.topk).all())]
+    gated = not bool(nemotron(layers.hidden, layers.topk).all())
+    found = model.candidates(form, gpu, 1 if of_measured else LEAST_MODELS, gated=gated)
     found = [i for i in found if model.series[i].stack == stack] or found
     told = [_latencies(model, i, layers, loads, form, gpu, cold) for i in found]
     return [min(each, key=lambda latency: latency.us) for each in zip(*told, strict=True)] if told else [None] * len(layers)
