@@ -293,7 +293,8 @@ def _judge(
 ) -> None:
     """Fill in the errors of rows left out, what first picks won, and the distributions of both; `predicted` [2, rows] by both parts of the
     model."""
-    doubt, predicted = unsure(*predicted), together(*predicted, seen)
+    forest, networks = predicted
+    doubt, predicted = unsure(forest, networks), together(forest, networks, seen)
     error = rows.log_us - predicted
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
         mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())
