@@ -108,7 +108,7 @@ def _spills(subject: Subject, grown: bool) -> str:
         and row.base.spill_bytes is not None
         and row.head.spill_bytes is not None
     ]
-    worst = max((each for each in known if (each[0] > 0 if grown else each[0] < 0)), key=lambda each: abs(each[0]), default=None)
+    worst = max((item for item in known if (item[0] > 0 if grown else item[0] < 0)), key=lambda item: abs(item[0]), default=None)
     if worst is None:
         return ""
     row = worst[1]
@@ -129,16 +129,16 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
             change = words.change_text(row.change)
             why = change if row.verdict == "predicted-regressed" else row.reason
             alike.setdefault((STATIC_WORDS[row.verdict], row.gpu, why), []).append(row.label)
-        for each in sorted(subject.measured, key=lambda row: -abs(row.effect.relative if row.effect is not None else 0.0)):
-            effect = words.change_text(each.effect.relative) if each.effect is not None else each.reason
-            alike.setdefault((each.verdict, each.gpu, effect), []).append(each.label)
+        for entry in sorted(subject.measured, key=lambda row: -abs(row.effect.relative if row.effect is not None else 0.0)):
+            effect = words.change_text(entry.effect.relative) if entry.effect is not None else entry.reason
+            alike.setdefault((entry.verdict, entry.gpu, effect), []).append(entry.label)
         for (word, gpu, why), labels in alike.items():
             on = f" on {gpu}" if len(gpus) > 1 else ""
             if word in found:
                 what = _short_name(subject) if of_kernel else f"{name}{words.labels_text(labels)}"
                 found[word].append(f"{what}{on}" + (f" ({_short(why)})" if why else ""))
-    worst = {word: each for word, each in found.items() if each and word != "predicted slower"}
-    return worst or {word: each for word, each in found.items() if each}
+    worst = {word: entry for word, entry in found.items() if entry and word != "predicted slower"}
+    return worst or {word: item for word, item in found.items() if item}
 
 
 def _several(names: Sequence[str]) -> str:
@@ -166,7 +166,7 @@ def _registers(subject: Subject) -> str:
         and row.base.registers_per_thread
         and row.head.registers_per_thread
     ]
-    change, row = max(known, key=lambda each: each[0], default=(0.0, None))
+    change, row = max(known, key=lambda item: item[0], default=(0.0, None))
     if row is None or not change:
         return ""
     assert row.base is not None and row.head is not None
@@ -180,7 +180,7 @@ def _launched_with(subject: Subject) -> str:
     if row is None or subject.configurations_added or subject.configurations_removed:
         return ""
     registers = [side.registers_per_thread for side in (row.base, row.head) if side is not None and side.registers_per_thread]
-    compiled = [f"registers {' → '.join(map(str, registers))}"] if len(set(registers)) == 2 else []
+    compiled = [f"registers {' → '.join(map(str, registers))}"] if len(set(registers)) == 2 and not row.guessed else []
     return f"{row.kernel} on {row.gpu} {', '.join([*row.changed, *compiled])}"
 
 
@@ -211,7 +211,7 @@ _CHANGED = {"modified": "changed", "added": "new", "removed": "removed", "type c
 
 def _listed(subjects: Sequence[Subject]) -> str:
     """What changed of which kind, "1 changed table, 2 new kernels"; kernels and tables apart all are files."""
-    kinds = Counter((_word(each), each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
+    kinds = Counter((_word(subject), subject.kind if subject.kind in ("kernel", "table") else "file") for subject in subjects)
     phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
     return ", ".join(
         phrases[word == LAUNCHED].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")

@@ -35,8 +35,8 @@ def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
             places.setdefault(parse_table_name(change.path), []).append(change)
     moved: dict[str, FileChange] = {}
     for pair in places.values():
-        if sorted(each.word for each in pair) == ["added", "removed"]:
-            new, old = sorted(pair, key=lambda each: each.word)
+        if sorted(side.word for side in pair) == ["added", "removed"]:
+            new, old = sorted(pair, key=lambda item: item.word)
             moved |= {old.path: old, new.path: FileChange(path=new.path, base=old.base, head=new.head)}
     return [moved.get(change.path, change) for change in differing if change.path not in moved or change.word == "added"]
 
@@ -134,7 +134,7 @@ class ChangedFiles:
                 predict=not spent,
             )
         ]
-        return [replace(each, notes=(*each.notes, f"{AUDITED}: {spent}.")) for each in found] if spent else found
+        return [replace(item, notes=(*item.notes, f"{AUDITED}: {spent}.")) for item in found] if spent else found
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
@@ -177,9 +177,9 @@ class ChangedFiles:
         if change.path.endswith(".csv"):
             return [rows_subject(change.path, list(read_measured(paths[0])), list(read_measured(paths[1])), self.predictor)]
         data = [self._bytes(self.base, change.base), self._bytes(self.head, change.head)]
-        if not all(each is not None and b'"schema_version"' in each for each in data):
+        if not all(item is not None and b'"schema_version"' in item for item in data):
             return []
-        results = [result_json.from_json(each or b"", name=change.path) for each in data]
+        results = [result_json.from_json(item or b"", name=change.path) for item in data]
         return [result_subject(change.path, results[0], results[1])]
 
     def _kernels(self, change: FileChange) -> list[Subject]:
@@ -212,7 +212,7 @@ class ChangedFiles:
         )
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(each, notes=(*note, *each.notes)) for each in found]
+        return [replace(item, notes=(*note, *item.notes)) for item in found]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""

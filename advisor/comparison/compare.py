@@ -118,7 +118,7 @@ def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
     for key in settings.kernels:
         if (path := key.partition("::")[0]) not in paths:
             lost.append(f'kernels."{key}": neither side has a file {path}')
-    return [f"{FILE_NAME}: {each}" for each in lost]
+    return [f"{FILE_NAME}: {item}" for item in lost]
 
 
 def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
@@ -146,7 +146,7 @@ def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warn
     """The records given, and those that advisor.toml names: of the base, else of the head, read from the tree."""
     found = options.records
     for path in settings.launches:
-        tree, entry = next(((each, each.entries()[path]) for each in (base, head) if path in each.entries()), (base, None))
+        tree, entry = next(((side, side.entries()[path]) for side in (base, head) if path in side.entries()), (base, None))
         if entry is None:
             warnings.append(f"{FILE_NAME}: launches: {path} is on neither side")
             continue

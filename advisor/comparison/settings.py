@@ -166,7 +166,7 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
     names = _table(values.get("configuration", {}), f"{where}: configuration")
     sizes = _table(values.get("sizes", {}), f"{where}: sizes")
     problems = values.get("problems", [])
-    if not isinstance(problems, list) or not all(isinstance(each, dict) for each in problems):
+    if not isinstance(problems, list) or not all(isinstance(problem, dict) for problem in problems):
         raise InputError(f"{where}: problems", problems, "a list of {size = integer, dtype = text}")
     arguments = _table(values.get("args", {}), f"{where}: args")
     for name, value in arguments.items():
@@ -178,7 +178,7 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
             raise InputError(f"{where}: types: {name}", kind, "a type of Triton, such as *fp16, *bf16, i32, i64 or fp32")
     contents = _table(values.get("contents", {}), f"{where}: contents")
     for name, value in contents.items():
-        if not all(type(each) in (bool, int, float) for each in (value if isinstance(value, list) else [value])):
+        if not all(type(item) in (bool, int, float) for item in (value if isinstance(value, list) else [value])):
             raise InputError(f"{where}: contents: {name}", value, "a number, or a list of numbers")
     return KernelSettings(
         family=family,
@@ -261,7 +261,7 @@ def _table(value: Any, where: str) -> dict[str, Any]:
 
 
 def _texts(value: Any, where: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(part_value, str) for part_value in value):
         raise InputError(where, value, "a list of texts")
     return value
 
@@ -307,7 +307,9 @@ def read_recorded(files: Iterable[tuple[str, Path | bytes]]) -> Recorded:
         else:
             records = read_launches(content)
         names.append(name)
-        launches += [(each, records.sources[each.source][0]) for each in records.launches if each.source and each.source in records.sources]
+        launches += [
+            (launch, records.sources[launch.source][0]) for launch in records.launches if launch.source and launch.source in records.sources
+        ]
     return Recorded(launches=tuple(launches), files=tuple(names))
 
 
@@ -340,7 +342,7 @@ def recorded_problems(
     if problems:
         words = "problem" if len(problems) == 1 else "problems"
         notes.append(
-            f"Compared on the {len(problems)} {words} of {sum(each.count for each in launches):,} recorded launches "
+            f"Compared on the {len(problems)} {words} of {sum(item.count for item in launches):,} recorded launches "
             f"({', '.join(recorded.files)})."
         )
     if reasons:
@@ -351,7 +353,7 @@ def recorded_problems(
 def _described(entry: Mapping[str, Any], said: KernelSettings, launch: RecordedLaunch) -> Mapping[str, Any] | None:
     """An entry as of a KERNELS literal: the file's own, unless advisor.toml describes the kernel."""
     if said.family is not None and said.sizes:
-        tensors = sorted(launch.tensors, key=lambda each: -len(launch.tensors[each].get("shape", ())))
+        tensors = sorted(launch.tensors, key=lambda tensor: -len(launch.tensors[tensor].get("shape", ())))
         op = said.op or said.family
         return {"family": said.family, "ops": {op: {"sizes": dict(said.sizes)}}, "dtype": said.dtype or (tensors[0] if tensors else "")}
     return entry if isinstance(entry.get("ops"), dict) and "family" in entry else None
@@ -359,5 +361,5 @@ def _described(entry: Mapping[str, Any], said: KernelSettings, launch: RecordedL
 
 def merged(named: Sequence[Problem], recorded: Sequence[Problem]) -> list[Problem]:
     """The problems that were named, then those recorded that are not among them."""
-    known = {canonical_problem(each) for each in named}
-    return [*named, *(each for each in recorded if canonical_problem(each) not in known)]
+    known = {canonical_problem(item) for item in named}
+    return [*named, *(record for record in recorded if canonical_problem(record) not in known)]

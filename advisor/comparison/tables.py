@@ -212,7 +212,7 @@ def table_subject(
             except AdvisorError as error:
                 found, said = [], [f"No prediction on {gpu.name}: {error}"]
             rows += found
-            notes += [each for each in said if each not in notes]
+            notes += [item for item in said if item not in notes]
         lines = _entry_lines(head or b"")
         rows = [replace(row, line=lines.get(row.id.removeprefix("M"))) for row in rows]
         return Subject(
@@ -317,7 +317,7 @@ def _target(version: _Version | None, request: Request) -> Target | None:
     target = read(version.table, request)
     if not version.fallback:
         return target
-    return replace(target, launches=tuple(replace(each, source=f"{each.source} of {version.fallback}") for each in target.launches))
+    return replace(target, launches=tuple(replace(launch, source=f"{launch.source} of {version.fallback}") for launch in target.launches))
 
 
 Groups = Mapping[int, Sequence[LaunchReport]]

@@ -72,14 +72,14 @@ def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> 
         words = {_module(path) for path in names}
         folders = {str(PurePosixPath(path).parent) for path in names if path.endswith("__init__.py")}
         fresh = [
-            each
-            for each in waiting.values()
-            if str(PurePosixPath(each.path).parent) in folders or not words.isdisjoint(imported[each.path])
+            item
+            for item in waiting.values()
+            if str(PurePosixPath(item.path).parent) in folders or not words.isdisjoint(imported[item.path])
         ]
         reached += fresh
-        names = {each.path for each in fresh}
-        waiting = {path: each for path, each in waiting.items() if path not in names}
-    return [each for each in reached if mentions_triton(tree.read(each)) or b"](" in tree.read(each)]
+        names = {item.path for item in fresh}
+        waiting = {path: item for path, item in waiting.items() if path not in names}
+    return [item for item in reached if mentions_triton(tree.read(item)) or b"](" in tree.read(item)]
 
 
 def _imported_words(data: bytes) -> set[str]:
@@ -107,7 +107,7 @@ def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
             sides = ((base, change.base), (head, change.head))
             said = ""
             try:
-                old, new = (REWRITING.findall(tree.read(each)) if each is not None and each.kind == "file" else [] for tree, each in sides)
+                old, new = (REWRITING.findall(tree.read(side)) if side is not None and side.kind == "file" else [] for tree, side in sides)
                 if old != new:
                     said = "by it, git writes files out with another text than is compared (working-tree-encoding or ident)"
             except AdvisorError as error:

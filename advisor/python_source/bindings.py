@@ -36,11 +36,11 @@ class Graph:
     @cached_property
     def _around(self) -> dict[ast.AST, tuple[ast.AST, str]]:
         """The node around each, and the field of it that it stands in."""
-        found: dict[ast.AST, tuple[ast.AST, str]] = {}
+        parents: dict[ast.AST, tuple[ast.AST, str]] = {}
         for node in self.nodes:
             for field, value in ast.iter_fields(node):
-                found |= {each: (node, field) for each in (value if isinstance(value, list) else [value]) if isinstance(each, ast.AST)}
-        return found
+                parents |= {item: (node, field) for item in (value if isinstance(value, list) else [value]) if isinstance(item, ast.AST)}
+        return parents
 
     @cached_property
     def scopes(self) -> list[Scope]:
@@ -50,11 +50,11 @@ class Graph:
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
         """The calls of the file by the last part of what they name: of `chunk.forward(x)`, "forward"."""
-        found: dict[str, list[ast.Call]] = {}
+        by_name: dict[str, list[ast.Call]] = {}
         for node in self.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-                found.setdefault(node.func.id if isinstance(node.func, ast.Name) else node.func.attr, []).append(node)
-        return found
+                by_name.setdefault(node.func.id if isinstance(node.func, ast.Name) else node.func.attr, []).append(node)
+        return by_name
 
     def parent(self, node: ast.AST) -> ast.AST:
         """The node around another one."""
@@ -62,37 +62,37 @@ class Graph:
 
     def above(self, node: ast.AST) -> list[ast.AST]:
         """The nodes around another one, the file first; none around one that is no part of the file."""
-        found: list[ast.AST] = []
+        nodes: list[ast.AST] = []
         while node in self._around:
             node = self.parent(node)
-            found.append(node)
-        return found[::-1]
+            nodes.append(node)
+        return nodes[::-1]
 
     def scopes_around(self, node: ast.AST) -> list[Scope]:
         """The scopes that an expression is in, the outermost first."""
-        return [each for each in self.above(node) if isinstance(each, SCOPES)]
+        return [outer for outer in self.above(node) if isinstance(outer, SCOPES)]
 
     def blocks(self, node: ast.AST) -> list[tuple[ast.AST, str]]:
         """The blocks of statements around a node, the file's own first: each by what it belongs to, and the field there."""
         chain = [*self.above(node)[1:], node]
-        return [self._around[each] for each in chain if self._around.get(each, (None, ""))[1] in _BLOCKS]
+        return [self._around[outer] for outer in chain if self._around.get(outer, (None, ""))[1] in _BLOCKS]
 
     def binders(self, scope: ast.AST) -> dict[str, list[ast.AST]]:
         """The nodes of a scope, or of the file, that bind each of its names, arguments apart; not those of scopes within it."""
         if scope not in self._binders:
-            found = self._binders[scope] = {}
+            by_name = self._binders[scope] = {}
             for node in own_nodes(scope):
                 for name in bound_by(node):
-                    found.setdefault(name, []).append(node)
+                    by_name.setdefault(name, []).append(node)
         return self._binders[scope]
 
     def given(self, scopes: Sequence[ast.AST], name: str) -> list[ast.AST]:
         """All that the innermost of some scopes that binds a name gives it: expressions, and functions; none where it binds it in
         other ways too."""
-        scope = next((each for each in reversed(scopes) if name in arguments(each) or name in self.binders(each)), None)
+        scope = next((item for item in reversed(scopes) if name in arguments(item) or name in self.binders(item)), None)
         bound = self.binders(scope).get(name, []) if scope is not None else []
         values = [node if isinstance(node, ast.FunctionDef) else dict(plainly_given(self.parent(node))).get(name) for node in bound]
-        return [each for each in values if each is not None] if None not in values else []
+        return [value for value in values if value is not None] if None not in values else []
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:
@@ -113,33 +113,33 @@ def bound_by(node: ast.AST) -> Iterator[str]:
 
 def innermost_function(scopes: Sequence[ast.AST]) -> ast.FunctionDef | None:
     """The innermost function of some scopes, the outermost first; None: there is none."""
-    return next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
+    return next((scope for scope in reversed(scopes) if isinstance(scope, ast.FunctionDef)), None)
 
 
 def arguments(scope: ast.AST) -> set[str]:
     """Arguments of a function."""
-    asked = scope.args if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else None
-    return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
+    signature = scope.args if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else None
+    return {node.arg for node in ast.walk(signature) if isinstance(node, ast.arg)} if signature is not None else set()
 
 
 def names_in(*trees: ast.AST) -> set[str]:
     """The names that stand in some trees, read or stored."""
-    return {each.id for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    return {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def returns_a_value(function: ast.AST) -> bool:
     """Whether a function returns something other than None: a helper of kernels, and no kernel."""
-    returns = (each.value for each in own_nodes(function) if isinstance(each, ast.Return))
+    returns = (node.value for node in own_nodes(function) if isinstance(node, ast.Return))
     return any(value is not None and not is_none(value) for value in returns)
 
 
 def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict[str, ast.expr]:
     """What arguments of a function are where a call does not give them."""
-    asked = function.args
-    positional = [*asked.posonlyargs, *asked.args]
+    signature = function.args
+    positional = [*signature.posonlyargs, *signature.args]
     pairs = [
-        *zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True),
-        *zip(asked.kwonlyargs, asked.kw_defaults, strict=True),
+        *zip(positional[len(positional) - len(signature.defaults) :], signature.defaults, strict=True),
+        *zip(signature.kwonlyargs, signature.kw_defaults, strict=True),
     ]
     return {argument.arg: default for argument, default in pairs if default is not None}
 
@@ -162,7 +162,7 @@ def statements_within(tree: ast.AST, entering: tuple[type[ast.AST], ...] = (ast.
         node = waiting.pop()
         yield node
         parts = ("body", "handlers", "cases", "orelse", "finalbody") if isinstance(node, entering) else ()
-        waiting += reversed([each for part in parts for each in getattr(node, part, ())])
+        waiting += reversed([item for part in parts for item in getattr(node, part, ())])
 
 
 def holds(outer: ast.AST, inner: ast.AST) -> bool:
@@ -184,22 +184,26 @@ def changed_by(node: ast.AST) -> Iterator[str]:
         yield from _root(node.func.value)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not isinstance(node.value.func, ast.Subscript):
         # What takes a list may change it, random.shuffle(configs), but for kernels.
-        yield from (each.id for each in (*node.value.args, *(k.value for k in node.value.keywords if k.arg)) if isinstance(each, ast.Name))
+        yield from (
+            argument.id
+            for argument in (*node.value.args, *(k.value for k in node.value.keywords if k.arg))
+            if isinstance(argument, ast.Name)
+        )
 
 
 def changed_names(scope: ast.AST | None) -> set[str]:
     """Names whose objects a function may change somewhere in it, also by a second name: `part = sizes[0]; part[1] = 2`."""
     if scope is None:
         return set()
-    found: set[str] = set()
+    changed: set[str] = set()
     shared: list[set[str]] = []
     for node in ast.walk(scope):
-        found |= set(changed_by(node))
+        changed |= set(changed_by(node))
         for target, value in _given(node):
             shared.append(names_in(target) | set(_sources(value)))
-    while more := {name for names in shared if names & found for name in names} - found:
-        found |= more
-    return found
+    while more := {name for names in shared if names & changed for name in names} - changed:
+        changed |= more
+    return changed
 
 
 def is_none(node: ast.expr) -> bool:
@@ -211,7 +215,7 @@ def is_fixed(value: Any) -> bool:
     """Whether a value cannot be changed in place."""
     value = plain(value)
     if isinstance(value, tuple):
-        return all(is_fixed(each) for each in value)
+        return all(is_fixed(part_value) for part_value in value)
     return value is None or isinstance(value, (bool, int, float, str, Symbol))
 
 
@@ -286,7 +290,7 @@ def _is_of_itself(node: ast.Assign) -> bool:
 
 def required(function: Function) -> set[str]:
     """Arguments without a default that a function does not assign anew."""
-    named = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    named = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     return named - argument_defaults(function).keys() - other_values(function)
 
 
@@ -302,7 +306,7 @@ def plainly_given(statement: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Names that a plain assignment gives expressions."""
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets if isinstance(statement, ast.Assign) else []
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-    for target, part in (pair for each in targets if value is not None for pair in pairs(each, value)):
+    for target, part in (pair for item in targets if value is not None for pair in pairs(item, value)):
         if isinstance(target, ast.Name):
             yield target.id, part
 
@@ -314,8 +318,8 @@ def names_stored(part: ast.AST) -> set[str]:
 
 def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
     """What is assigned to what: `a, b = x, y` is two assignments."""
-    targets, values = (each.elts if isinstance(each, ast.Tuple) else [] for each in (target, value))
-    if len(targets) == len(values) > 0 and not any(isinstance(each, ast.Starred) for each in (*targets, *values)):
+    targets, values = (item.elts if isinstance(item, ast.Tuple) else [] for item in (target, value))
+    if len(targets) == len(values) > 0 and not any(isinstance(item, ast.Starred) for item in (*targets, *values)):
         yield from zip(targets, values, strict=True)
     else:
         yield target, value

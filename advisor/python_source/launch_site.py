@@ -20,7 +20,7 @@ from advisor.python_source.bindings import (
     required,
     shared_names,
 )
-from advisor.python_source.callers import given_by_callers, unsaid
+from advisor.python_source.callers import as_left_out, given_by_callers
 from advisor.python_source.functions import Evaluation
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
@@ -52,7 +52,7 @@ class LaunchSite:
         call: The launch.
         num_sms: SMs of the GPU; None: not known.
         element_bytes: Size of the elements of its tensors; None: not known.
-        told: What arguments of the function around are given by whoever calls it; None: what all calls agree on.
+        by_callers: What arguments of the function around are given by whoever calls it; None: what all calls agree on.
     """
 
     def __init__(
@@ -63,20 +63,20 @@ class LaunchSite:
         call: ast.Call,
         num_sms: int | None,
         element_bytes: int | None,
-        told: Mapping[str, ast.Constant | None] | None = None,
+        by_callers: Mapping[str, ast.Constant | None] | None = None,
     ) -> None:
         function = innermost_function(scopes) or _NO_FUNCTION
         self.source, self.kernel, self.scopes, self.call, self.function = source, kernel, scopes, call, function
         self.above = frozenset([*source.module_names.above(call), call])
         within = scopes[scopes.index(function) + 1 :] if function in scopes else ()
         self.nested, self.inner = bool(within), own_names(within)  # lambda BLOCK: ...
-        told = given_by_callers(source, scopes) if told is None else told
-        kept = {name for name, value in told.items() if value is None}  # all calls give it something
-        said = {name: value for name, value in told.items() if value is not None}
-        defaults = {name: unsaid(each) for name, each in argument_defaults(function).items() if name not in kept}
-        self.before = {**defaults, **said}
+        by_callers = given_by_callers(source, scopes) if by_callers is None else by_callers
+        kept = {name for name, value in by_callers.items() if value is None}  # all calls give it something
+        constants = {name: value for name, value in by_callers.items() if value is not None}
+        defaults = {name: as_left_out(default) for name, default in argument_defaults(function).items() if name not in kept}
+        self.before = {**defaults, **constants}
         self.defaults = self.before.keys() - self.inner - other_values(function)
-        self.required = (required(function) | (kept - other_values(function))) - self.inner - said.keys()
+        self.required = (required(function) | (kept - other_values(function))) - self.inner - constants.keys()
         self.own = own_names(scopes, source.alternatives)
         self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
         self.changed = changed_names(scopes[0]) if scopes else set()
@@ -89,9 +89,9 @@ class LaunchSite:
         self._walks: dict[str, LaunchWalk] = {}
         self.first = LaunchWalk(self, {})
         self.passed = self._passed()
-        found = {name: self.first.found(node)[0] for name, node in self.passed.items()}
-        self.asked = {name: value.of for name, value in found.items() if isinstance(value, Number)}
-        strides = {name for name, asked in self.asked.items() if isinstance(asked, Stride)}
+        values = {name: self.first.evaluated(node)[0] for name, node in self.passed.items()}
+        self.asked = {name: value.of for name, value in values.items() if isinstance(value, Number)}
+        strides = {name for name, question in self.asked.items() if isinstance(question, Stride)}
         self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
 
     def _passed(self) -> dict[str, ast.expr]:
@@ -99,7 +99,7 @@ class LaunchSite:
         not known."""
         named = {k.arg: k.value for k in self.call.keywords if k.arg}
         for spread in (k.value for k in self.call.keywords if k.arg is None):
-            items = self._items(spread, self.first.found(spread)[0])
+            items = self._items(spread, self.first.evaluated(spread)[0])
             named = {**(items or {}), **named}
             self.unread += [spread] if items is None else []
         positional: list[ast.expr] = []
@@ -107,7 +107,7 @@ class LaunchSite:
             if not isinstance(argument, ast.Starred):
                 positional.append(argument)
                 continue
-            whole = self.first.found(argument.value)[0]
+            whole = self.first.evaluated(argument.value)[0]
             rank = self._rank_said(whole.tensor.name) if isinstance(whole, Whole) else None
             if rank is None:
                 break
@@ -143,12 +143,12 @@ class LaunchSite:
 
     def _strides_of(self, tensor: str) -> dict[str, int]:
         """The strides of a tensor that are passed."""
-        return {name: asked.index for name, asked in self.asked.items() if isinstance(asked, Stride) and asked.tensor == tensor}
+        return {name: stride.index for name, stride in self.asked.items() if isinstance(stride, Stride) and stride.tensor == tensor}
 
-    def place(self, asked: Extent) -> Extent:
+    def place(self, extent: Extent) -> Extent:
         """The same extent with an index that counts from the front, where the rank is known."""
-        rank = self.rank(asked.tensor)
-        return Extent(asked.tensor, asked.index % rank) if rank and -rank <= asked.index < rank else asked
+        rank = self.rank(extent.tensor)
+        return Extent(extent.tensor, extent.index % rank) if rank and -rank <= extent.index < rank else extent
 
     def walk(self, values: Mapping[str, Any], presumes: bool = False) -> LaunchWalk:
         """The names around the launch, given values of the kernel's arguments or of these names; `presumes` as of `LaunchWalk`."""
@@ -168,22 +168,22 @@ class LaunchSite:
             raise NotLiteralError(f"{ast.unparse(node)[:60]} is unknown")
         return value
 
-    def told(self, names: Iterable[str], values: Mapping[str, Any], presumes: bool = False) -> dict[str, Known]:
+    def passed_for(self, names: Iterable[str], values: Mapping[str, Any], presumes: bool = False) -> dict[str, Known]:
         """What the launch passes for some names, as far as that is known and no stride."""
         walk = self.walk(values, presumes)
-        asked = [name for name in self.passed if name in names and not isinstance(self.asked.get(name), Stride)]
-        found = {name: Known(*walk.found(self.passed[name])) for name in asked}
-        return {name: each for name, each in found.items() if not isinstance(each.value, Unknown)}
+        names_passed = [name for name in self.passed if name in names and not isinstance(self.asked.get(name), Stride)]
+        passed = {name: Known(*walk.evaluated(self.passed[name])) for name in names_passed}
+        return {name: item for name, item in passed.items() if not isinstance(item.value, Unknown)}
 
     @property
     def numbers(self) -> set[str]:
         """The kernel's arguments that are no constants."""
-        return {each.name for each in self.kernel.parameters if not each.is_constexpr}
+        return {parameter.name for parameter in self.kernel.parameters if not parameter.is_constexpr}
 
     def tells_grid(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> bool:
         """Whether the grid follows from what is known."""
         with contextlib.suppress(NotLiteralError):
-            constants = {name: each.value for name, each in self.constants(values, options)[0].items()}
+            constants = {name: constant.value for name, constant in self.constants(values, options)[0].items()}
             return self.grid({**defaults, **constants, **values}) is not None
         return False
 
@@ -200,50 +200,54 @@ class LaunchSite:
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Known], dict[str, Known]]:
         """The constants and options that the launch passes, without those that are given."""
-        names = {each.name for each in self.kernel.parameters if each.is_constexpr}
-        found = self.told({*names, *options} - given.keys(), given)
-        found = {n: each for n, each in found.items() if isinstance(each.value, (bool, int, float, str, type(None), Symbol))}
-        return {n: each for n, each in found.items() if n in names}, {n: each for n, each in found.items() if n not in names}
+        names = {parameter.name for parameter in self.kernel.parameters if parameter.is_constexpr}
+        passed = self.passed_for({*names, *options} - given.keys(), given)
+        passed = {n: item for n, item in passed.items() if isinstance(item.value, (bool, int, float, str, type(None), Symbol))}
+        return {n: item for n, item in passed.items() if n in names}, {n: item for n, item in passed.items() if n not in names}
 
-    def presumed(self, told: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Known]:
+    def presumed(self, known_already: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Known]:
         """Flags that are passed and not told, where all that the function around requires is taken to be there."""
-        names = {each.name for each in self.kernel.parameters if each.is_constexpr and each.name not in told}
-        return {name: each for name, each in self.told(names, known, presumes=True).items() if isinstance(each.value, bool)}
+        names = {parameter.name for parameter in self.kernel.parameters if parameter.is_constexpr and parameter.name not in known_already}
+        return {name: item for name, item in self.passed_for(names, known, presumes=True).items() if isinstance(item.value, bool)}
 
     def tensors(self, known: Mapping[str, Any]) -> dict[str, Known]:
         """Whether arguments of which no value is known are given something rather than None."""
         walk = self.walk(known, presumes=True)
-        found: dict[str, Known] = {}
+        are_there: dict[str, Known] = {}
         for name in self.passed.keys() & self.numbers - known.keys():
             node = self.passed[name]
-            asked = ast.Compare(left=node, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
-            value, hangs = walk.found(ast.copy_location(asked, node))
-            found |= {name: Known(value, hangs)} if isinstance(value, bool) else {}
-        return found
+            question = ast.Compare(left=node, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)])
+            value, hangs = walk.evaluated(ast.copy_location(question, node))
+            are_there |= {name: Known(value, hangs)} if isinstance(value, bool) else {}
+        return are_there
 
     def of_elements(self) -> frozenset[str]:
         """Constants that are passed as the type of a tensor's elements, as such or as a dictionary's key."""
-        nodes = ((each.name, self.passed[each.name]) for each in self.kernel.parameters if each.is_constexpr and each.name in self.passed)
+        nodes = (
+            (parameter.name, self.passed[parameter.name])
+            for parameter in self.kernel.parameters
+            if parameter.is_constexpr and parameter.name in self.passed
+        )
         keys = {name: node.slice if isinstance(node, ast.Subscript) else node for name, node in nodes}
         return frozenset(name for name, node in keys.items() if isinstance(node, ast.Attribute) and node.attr == "dtype")
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
         values = {name: self._made(node) for name, node in self.passed.items()}
-        return {name: each.element for name, each in values.items() if isinstance(each, Tensor) and each.element is not None}
+        return {name: value.element for name, value in values.items() if isinstance(value, Tensor) and value.element is not None}
 
     def _made(self, node: ast.expr) -> Any:
         """What a tensor is that is made under a condition: where there is none, it has no type."""
         given = self.source.module_names.given(self.scopes, node.id) if isinstance(node, ast.Name) else [node]
-        arms = [arm for each in given for arm in ([each.body, each.orelse] if isinstance(each, ast.IfExp) else [each])]
+        arms = [arm for item in given for arm in ([item.body, item.orelse] if isinstance(item, ast.IfExp) else [item])]
         before = [arm for arm in arms if isinstance(arm, ast.expr) and arm.lineno <= self.call.lineno]
         made = [arm for arm in before if not is_none(arm)]
-        return self.first.found(made[0] if len(made) == 1 < len(before) else node)[0]
+        return self.first.evaluated(made[0] if len(made) == 1 < len(before) else node)[0]
 
     def other_numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Known]:
         """Values of the arguments that are neither constants nor strides, without those that are given; None where it is written so."""
-        found = self.told(self.numbers - given.keys(), known)
-        return {n: each for n, each in found.items() if isinstance(each.value, (bool, int, float)) or is_none(self.passed[n])}
+        passed = self.passed_for(self.numbers - given.keys(), known)
+        return {n: item for n, item in passed.items() if isinstance(item.value, (bool, int, float)) or is_none(self.passed[n])}
 
     def strides(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, int | None]:
         """Strides that are passed, without those that are given: those of contiguous tensors.
@@ -252,23 +256,23 @@ class LaunchSite:
         the kernel goes along the last of them as along the innermost one: many kernels leave out the innermost, which is always 1.
         Otherwise none is taken for the innermost one, but what counts from the end.
         """
-        found: dict[str, int | None] = {}
-        for name, asked in self.asked.items():
-            if name in given or not isinstance(asked, Stride):
+        strides: dict[str, int | None] = {}
+        for name, stride in self.asked.items():
+            if name in given or not isinstance(stride, Stride):
                 continue
-            rank = self.rank(asked.tensor)
-            if rank is not None and -rank <= asked.index < rank:
-                inner = range(asked.index % rank + 1, rank)
-            elif rank is None and asked.index < 0:
-                inner = range(asked.index + 1, 0)
-            elif rank is None and self.is_one_of_several(asked.tensor):
-                found[name] = None
+            rank = self.rank(stride.tensor)
+            if rank is not None and -rank <= stride.index < rank:
+                inner = range(stride.index % rank + 1, rank)
+            elif rank is None and stride.index < 0:
+                inner = range(stride.index + 1, 0)
+            elif rank is None and self.is_one_of_several(stride.tensor):
+                strides[name] = None
                 continue
             else:
                 continue
-            extents = [self.walk(known).extent(Extent(asked.tensor, index)) for index in inner]
-            found[name] = math.prod(e for e in extents if e is not None) if None not in extents else None
-        return found
+            extents = [self.walk(known).extent(Extent(stride.tensor, index)) for index in inner]
+            strides[name] = math.prod(e for e in extents if e is not None) if None not in extents else None
+        return strides
 
     def grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The grid; None: it is none.
@@ -278,15 +282,15 @@ class LaunchSite:
         """
         walk = self.walk(values)
         before = dict(walk.names)
-        found = walk.evaluate(grid_of(self.call))
+        value = walk.evaluate(grid_of(self.call))
         try:
-            if isinstance(found, ast.Lambda | ast.FunctionDef):  # def grid(meta): ...
-                if len(found.args.args) != 1:
+            if isinstance(value, ast.Lambda | ast.FunctionDef):  # def grid(meta): ...
+                if len(value.args.args) != 1:
                     return None
-                walk.names[found.args.args[0].arg] = dict(values)
-                found = walk.follow(found) if isinstance(found, ast.FunctionDef) else walk.evaluate(found.body)
+                walk.names[value.args.args[0].arg] = dict(values)
+                value = walk.follow(value) if isinstance(value, ast.FunctionDef) else walk.evaluate(value.body)
         finally:
             walk.names = before
-        sizes = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
         good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
         return sizes if good else None

@@ -58,8 +58,8 @@ class LaunchWalk(FunctionReader):
         self.fixed = named | {name: value for name, value in values.items() if name in site.local}
         calls = ((name, node) for name, node in site.passed.items() if isinstance(node, ast.Call))
         self.as_passed = {ast.dump(node): values[name] for name, node in calls if type(values.get(name)) is int}
-        asked = ((name, each) for name, each in site.asked.items() if isinstance(each, Extent) and isinstance(values.get(name), int))
-        self.extents: dict[Extent, int] = {site.place(each): values[name] for name, each in asked}
+        extents = ((name, item) for name, item in site.asked.items() if isinstance(item, Extent) and isinstance(values.get(name), int))
+        self.extents: dict[Extent, int] = {site.place(item): values[name] for name, item in extents}
         self.shapes: dict[str, tuple[Any, ...]] = {}  # by a tensor's name
         self.ranks: dict[str, set[int]] = {}  # as they are said, also in two ways
         self.fewest: dict[str, int] = {}  # dimensions that a tensor has at least, for it is asked for one of that number
@@ -80,12 +80,12 @@ class LaunchWalk(FunctionReader):
             self._set(name, Tensor(name, given=name in self.site.required))
         for name, node in self.site.before.items():
             with self.at(self.place, {}):
-                value, hangs = self.found(node)
+                value, hangs = self.evaluated(node)
             if not isinstance(value, Unknown):
                 default = {DEFAULT} if name in self.site.defaults else set()
                 self._set(name, value, frozenset(default | ({SWITCH} if is_open(node) else set()) | hangs))
 
-    def found(self, node: ast.expr, name: str = "") -> tuple[Any, Hangs]:
+    def evaluated(self, node: ast.expr, name: str = "") -> tuple[Any, Hangs]:
         """The value of an expression and what it hangs on; of one that cannot be worked out, a tensor called `name`."""
         before, self.hangs = self.hangs, set()
         try:
@@ -97,14 +97,14 @@ class LaunchWalk(FunctionReader):
 
     def decided(self, test: ast.expr) -> tuple[bool | None, Hangs]:
         """Whether a condition holds, None where that is not known, and what it hangs on."""
-        value, hangs = self.found(ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=test), test))
+        value, hangs = self.evaluated(ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=test), test))
         return (None if isinstance(value, Unknown) else not value), hangs
 
-    def extent(self, asked: Extent) -> int | None:
+    def extent(self, extent: Extent) -> int | None:
         """One extent of a tensor; None: it is not known."""
-        shape = self.shapes.get(asked.tensor, ())
-        said = shape[asked.index] if -len(shape) <= asked.index < len(shape) else None
-        value = self._resolved(said if said is not None else Number(asked))
+        shape = self.shapes.get(extent.tensor, ())
+        written = shape[extent.index] if -len(shape) <= extent.index < len(shape) else None
+        value = self._resolved(written if written is not None else Number(extent))
         return value if isinstance(value, int) else None
 
     # ------------------------------------------------------------------------------------------------------- statements
@@ -124,14 +124,14 @@ class LaunchWalk(FunctionReader):
             return _LEAVES
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            parts = [pair for each in targets if statement.value is not None for pair in pairs(each, statement.value)]
-            for target, (value, hangs) in [(target, self.found(part, dotted(target))) for target, part in parts]:
+            parts = [pair for item in targets if statement.value is not None for pair in pairs(item, statement.value)]
+            for target, (value, hangs) in [(target, self.evaluated(part, dotted(target))) for target, part in parts]:
                 self._give(target, value, hangs)
         elif isinstance(statement, ast.FunctionDef):
             self._set(statement.name, statement)
         elif isinstance(statement, ast.Assert):  # of how many dimensions tensors are
             for node in ast.walk(statement.test):
-                self.found(node) if isinstance(node, ast.Subscript | ast.Call) else None
+                self.evaluated(node) if isinstance(node, ast.Subscript | ast.Call) else None
         elif not isinstance(statement, ast.Expr):
             imported = isinstance(statement, ast.Import | ast.ImportFrom)
             self._forget((name for name in names_stored(statement) if not imported or name in self.site.own), statement)
@@ -141,27 +141,31 @@ class LaunchWalk(FunctionReader):
     def _give(self, target: ast.expr, value: Any, hangs: Hangs) -> None:
         """Assign."""
         items = target.elts if isinstance(target, ast.Tuple | ast.List) else []
-        starred = any(isinstance(each, ast.Starred) for each in items)
+        starred = any(isinstance(item, ast.Starred) for item in items)
         if isinstance(target, ast.Name):
             self._set(target.id, value, hangs)
             self.lines[target.id] = 1 if isinstance(value, Number) else -target.lineno
         elif items and isinstance(value, Whole) and not starred:
             self.ranks.setdefault(value.tensor.name, set()).add(len(items))
-            for index, each in enumerate(items):
-                asked = value.at(index)
-                if isinstance(each, ast.Name) and type(self.fixed.get(each.id)) is int and isinstance(getattr(asked, "of", None), Extent):
-                    self.extents.setdefault(self.site.place(asked.of), self.fixed[each.id])
-                self._give(each, asked, hangs)
+            for index, entry in enumerate(items):
+                number = value.at(index)
+                if (
+                    isinstance(entry, ast.Name)
+                    and type(self.fixed.get(entry.id)) is int
+                    and isinstance(getattr(number, "of", None), Extent)
+                ):
+                    self.extents.setdefault(self.site.place(number.of), self.fixed[entry.id])
+                self._give(entry, number, hangs)
         elif isinstance(value, tuple | list) and len(items) == len(value) and not starred:
-            for each, part in zip(items, value, strict=True):
-                self._give(each, part, hangs)
+            for item, part in zip(items, value, strict=True):
+                self._give(item, part, hangs)
         elif not isinstance(target, ast.Subscript | ast.Attribute):  # what that changes is `site.changed`
             self._forget(names_stored(target), target)
 
     def _block(self, statement: ast.stmt) -> str:
         """A compound statement: of a condition the arm that runs, of others all that may run."""
         bodies = list(_bodies(statement))
-        around = next((body for body in bodies if any(each in self.site.above for each in body)), None)
+        around = next((body for body in bodies if any(entry in self.site.above for entry in body)), None)
         if isinstance(statement, ast.If):
             return self._branches(statement, around)
         if isinstance(statement, ast.With | ast.AsyncWith) or (isinstance(statement, ast.Try) and around is statement.body):
@@ -197,8 +201,8 @@ class LaunchWalk(FunctionReader):
                 outcomes.append((self.names, self.hanging))
         self.names, self.hanging = names, hanging
         for name in names_stored(statement):
-            if values := [each[name] for each, _ in outcomes if name in each]:
-                together = hangs.union(*(each.get(name, hangs) for _, each in outcomes))
+            if values := [outcome[name] for outcome, _ in outcomes if name in outcome]:
+                together = hangs.union(*(outcome.get(name, hangs) for _, outcome in outcomes))
                 self._set(name, _joined(values, f"{name}:{statement.lineno}"), together)
         return _GOES_ON if outcomes else _LEAVES
 
@@ -250,13 +254,13 @@ class LaunchWalk(FunctionReader):
         holds, hangs = self.decided(node.test)
         self.hangs |= hangs
         arms = [node.body, node.orelse]
-        values = [self.visit(each) for each in (arms if holds is None else [arms[not holds]])]
+        values = [self.visit(arm) for arm in (arms if holds is None else [arms[not holds]])]
         return _joined(values, _called(node))
 
     def _dict(self, node: ast.Dict) -> dict:
         if None in node.keys:
             return super()._dict(node)
-        return {self.visit(key): self.found(value)[0] for key, value in zip(node.keys, node.values, strict=True) if key is not None}
+        return {self.visit(key): self.evaluated(value)[0] for key, value in zip(node.keys, node.values, strict=True) if key is not None}
 
     def _attribute(self, node: ast.Attribute) -> Any:
         return Whole(self._tensor(node.value), "shape") if node.attr == "shape" else super()._attribute(node)
@@ -283,7 +287,7 @@ class LaunchWalk(FunctionReader):
 
     def _tensor(self, node: ast.expr) -> Tensor:
         """The tensor that an expression is, also a name of which nothing is known, or that is None by default."""
-        value, hangs = self.found(node, dotted(node))
+        value, hangs = self.evaluated(node, dotted(node))
         self.hangs |= hangs
         if isinstance(value, Tensor):
             return value
@@ -292,9 +296,9 @@ class LaunchWalk(FunctionReader):
         raise NotLiteralError(f"{ast.unparse(node)[:60]} is no tensor")
 
     def _call(self, node: ast.Call) -> Any:
-        if dotted(node.func) == "dict" and not node.args and all(each.arg for each in node.keywords):
-            keys: list[ast.expr | None] = [ast.Constant(value=each.arg) for each in node.keywords]
-            return self._dict(ast.copy_location(ast.Dict(keys=keys, values=[each.value for each in node.keywords]), node))
+        if dotted(node.func) == "dict" and not node.args and all(keyword.arg for keyword in node.keywords):
+            keys: list[ast.expr | None] = [ast.Constant(value=keyword.arg) for keyword in node.keywords]
+            return self._dict(ast.copy_location(ast.Dict(keys=keys, values=[keyword.value for keyword in node.keywords]), node))
         made = self._made(node)
         return super()._call(node) if made is None else self._known_shape(made)
 
@@ -303,7 +307,7 @@ class LaunchWalk(FunctionReader):
         last, function = last_name(node), node.func
         of_method = isinstance(function, ast.Attribute) and dotted(function.value) != "torch"
         owner = function.value if isinstance(function, ast.Attribute) and of_method else None
-        typed = any(each.arg == "dtype" for each in node.keywords)
+        typed = any(keyword.arg == "dtype" for keyword in node.keywords)
         if owner is not None and last in ("size", "stride") and not node.keywords and len(node.args) < 2:
             whole = Whole(self._tensor(owner), "shape" if last == "size" else "stride")
             return whole if not node.args else self._asked(whole, self.visit(node.args[0]))
@@ -312,7 +316,7 @@ class LaunchWalk(FunctionReader):
             return replace(like, element=type_said(node) if typed else like.element, given=False)
         if last in MADE:
             element = type_said(node) if typed else self._tensor(owner).element if owner is not None and last.startswith("new_") else None
-            shape, _ = self.found(node.args[0]) if node.args else (None, None)
+            shape, _ = self.evaluated(node.args[0]) if node.args else (None, None)
             if isinstance(shape, Whole) and len(node.args) == 1:
                 return replace(shape.tensor, element=element, given=False)
             return Tensor(_called(node), self._sizes(node.args, last), element)
@@ -337,18 +341,20 @@ class LaunchWalk(FunctionReader):
         """The extents among the arguments of a function that makes a tensor; None: they are not written out."""
         listed = given[0].elts if given and isinstance(given[0], ast.Tuple | ast.List) else None
         nodes = listed if listed is not None else () if "full" in function else given
-        if not nodes or len(nodes) > MOST_DIMENSIONS or any(isinstance(each, ast.Starred) for each in nodes):
+        if not nodes or len(nodes) > MOST_DIMENSIONS or any(isinstance(node, ast.Starred) for node in nodes):
             return None
-        sizes = [self.found(each)[0] for each in nodes]
+        sizes = [self.evaluated(node)[0] for node in nodes]
         if listed is None and len(sizes) == 1 and not isinstance(sizes[0], int | Number):
             return None  # a name of a whole shape, maybe
-        return tuple(each if isinstance(each, Number) or (type(each) is int and each >= 0) else None for each in sizes)
+        return tuple(size if isinstance(size, Number) or (type(size) is int and size >= 0) else None for size in sizes)
 
     def _takes_sizes(self, call: ast.Call) -> bool:
         """Whether `x.view(...)` is asked for a shape: `x.view(kind)` reads the same bytes as another type."""
         if call.keywords or not call.args:
             return False
-        return len(call.args) > 1 or isinstance(call.args[0], _LITERALS) or isinstance(self.found(call.args[0])[0], int | Number | Whole)
+        return (
+            len(call.args) > 1 or isinstance(call.args[0], _LITERALS) or isinstance(self.evaluated(call.args[0])[0], int | Number | Whole)
+        )
 
 
 def _called(node: ast.expr, name: str = "") -> str:
@@ -359,36 +365,38 @@ def _called(node: ast.expr, name: str = "") -> str:
 def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
     """The blocks of a compound statement, in order."""
     for part in ("body", "handlers", "cases", "orelse", "finalbody"):
-        for each in (inner := getattr(statement, part, [])):
-            if isinstance(each, ast.ExceptHandler | ast.match_case):
-                yield each.body
+        for item in (inner := getattr(statement, part, [])):
+            if isinstance(item, ast.ExceptHandler | ast.match_case):
+                yield item.body
         if inner and isinstance(inner[0], ast.stmt):
             yield inner
 
 
 def _walruses(node: ast.AST) -> list[str]:
-    return [each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)]
+    return [inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]
 
 
 def _joined(values: Sequence[Any], name: str) -> Any:
     """What one of some values is, whichever it is; a tensor of which nothing is known but what all agree on where they differ."""
     first = values[0]
-    if all(_same(first, each) for each in values[1:]):
+    if all(_same(first, value) for value in values[1:]):
         return first
-    tensors = [each for each in values if isinstance(each, Tensor)]
-    if not tensors or not all(isinstance(each, Tensor) or each is None for each in values):
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if not tensors or not all(isinstance(value, Tensor) or value is None for value in values):
         return Tensor(name)
-    elements = {each.element for each in tensors}
-    known = replace(tensors[0], element=elements.pop() if len(elements) == 1 else None, given=all(each.given for each in tensors))
+    elements = {tensor.element for tensor in tensors}
+    known = replace(tensors[0], element=elements.pop() if len(elements) == 1 else None, given=all(tensor.given for tensor in tensors))
     if len(tensors) < len(values):
         return Tensor(name, element=known.element)
-    if len({each.name for each in tensors}) == 1:
+    if len({tensor.name for tensor in tensors}) == 1:
         return known
-    shapes = [each.extents for each in tensors if each.extents is not None]
+    shapes = [tensor.extents for tensor in tensors if tensor.extents is not None]
     if len(shapes) < len(tensors) or len({*map(len, shapes)}) > 1:
         return replace(known, name=name, extents=None)
     columns = zip(*shapes, strict=True)
-    return replace(known, name=name, extents=tuple(each[0] if all(_same(each[0], other) for other in each) else None for each in columns))
+    return replace(
+        known, name=name, extents=tuple(column[0] if all(_same(column[0], other) for other in column) else None for column in columns)
+    )
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -147,16 +147,16 @@ def items_within(value: Any) -> int:
     counts: dict[int, int] = {}
     waiting = [value]
     while waiting:
-        each = waiting[-1]
-        parts = _parts(each)
+        current = waiting[-1]
+        parts = _parts(current)
         inner = [item for item in parts if isinstance(item, _HOLDERS)]
-        if left := {id(item): item for item in inner if id(item) not in counts}:
+        if left := {id(part): part for part in inner if id(part) not in counts}:
             if len(waiting) > MAX_ITEMS:
                 return MAX_ITEMS_WITHIN + 1
             waiting += left.values()
         else:
             texts = sum(len(item) // ITEMS_PER_STEP for item in parts if isinstance(item, (str, bytes)))
-            counts[id(each)] = min(len(parts) + texts + sum(counts[id(item)] for item in inner), MAX_ITEMS_WITHIN + 1)
+            counts[id(current)] = min(len(parts) + texts + sum(counts[id(part)] for part in inner), MAX_ITEMS_WITHIN + 1)
             waiting.pop()
     return counts[id(value)]
 
@@ -171,7 +171,7 @@ def _parts(value: Any) -> Any:
 
 def _product(*lists: Any) -> Any:
     """`itertools.product`, of as many as there may be."""
-    if math.prod(len(each) for each in lists) > MAX_ITEMS:
+    if math.prod(len(operand) for operand in lists) > MAX_ITEMS:
         raise NotLiteralError("a collection too large")
     return itertools.product(*lists)
 
@@ -302,11 +302,11 @@ class Evaluator:
             NotLiteralError: One is not of literals.
         """
         out: list[Any] = []
-        for item in nodes:
-            if isinstance(item, ast.Starred):
-                out.extend(self.visit(item.value))
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                out.extend(self.visit(node.value))
             else:
-                out.append(self.visit(item))
+                out.append(self.visit(node))
         return out
 
     def _dict(self, node: ast.Dict) -> dict:
@@ -339,8 +339,8 @@ class Evaluator:
 
     def _boolop(self, node: ast.BoolOp) -> Any:
         value = None
-        for item in node.values:
-            value = plain(self.visit(item))
+        for operand in node.values:
+            value = plain(self.visit(operand))
             if bool(value) != isinstance(node.op, ast.And):
                 return value
         return value

@@ -79,13 +79,13 @@ class Whole(Unknown):
         if self.kind == "stride":
             return Number(Stride(self.tensor.name, index))
         extents = self.tensor.extents or ()
-        said = extents[index] if -len(extents) <= index < len(extents) else None
-        return Number(Extent(self.tensor.name, index)) if said is None else said
+        extent = extents[index] if -len(extents) <= index < len(extents) else None
+        return Number(Extent(self.tensor.name, index)) if extent is None else extent
 
 
 def type_said(call: ast.Call) -> str | None:
     """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: it names none of torch's."""
-    kind = next((dotted(each.value) for each in call.keywords if each.arg == "dtype"), "")
+    kind = next((dotted(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), "")
     made = last_name(call) in MADE | LIKE or dotted(call.func) in OF_VALUES
     name = kind.removeprefix("torch.")
     return _OTHER_NAMES.get(name, name) if made and kind.startswith("torch.") else None
@@ -94,5 +94,5 @@ def type_said(call: ast.Call) -> str | None:
 def asks_for_gradient(node: ast.AST) -> bool:
     """Whether an expression asks if a gradient is wanted: where kernels are tuned for training, it is."""
     owner = node.value if isinstance(node, ast.Subscript) else node
-    asked = owner.attr if isinstance(owner, ast.Attribute) else ""
-    return asked == ("needs_input_grad" if isinstance(node, ast.Subscript) else "requires_grad")
+    attribute = owner.attr if isinstance(owner, ast.Attribute) else ""
+    return attribute == ("needs_input_grad" if isinstance(node, ast.Subscript) else "requires_grad")

@@ -28,7 +28,7 @@ def site(body: str, arguments: str = "x, n, m") -> LaunchSite:
 
 def value(body: str, arguments: str = "x, n, m", **known: Any) -> Any:
     """What B is at the launch, and what it hangs on."""
-    found, _ = site(body, arguments).walk(known).found(ast.parse("B", mode="eval").body)
+    found, _ = site(body, arguments).walk(known).evaluated(ast.parse("B", mode="eval").body)
     return UNKNOWN if isinstance(found, Unknown) else found
 
 

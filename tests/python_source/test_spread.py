@@ -27,7 +27,7 @@ def passed(body: str, call: str) -> tuple[dict[str, str], list[str]]:
     source = parse_source(KERNEL + "\n".join(f"    {line}" for line in (*body.split("; "), call)) + "\n", "k.py")
     ((scopes, node),) = launches(source, "kernel")
     site = LaunchSite(source, source.kernel("kernel"), scopes, node, None, None)
-    values = {name: site.first.found(node)[0] for name, node in site.passed.items()}
+    values = {name: site.first.evaluated(node)[0] for name, node in site.passed.items()}
     return {name: str(getattr(value, "name", value)) for name, value in values.items()}, [ast.unparse(each) for each in site.unread]
 
 

@@ -86,7 +86,7 @@ class Attempt:
             return {}
         given, invented = self.launch.given, self.guessed.keys()
         constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
-        names = {each.name for each in self.launch.source.kernel(self.launch.kernel).parameters if each.is_constexpr}
+        names = {parameter.name for parameter in self.launch.source.kernel(self.launch.kernel).parameters if parameter.is_constexpr}
         told = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
         options = self.guess.options if self.guess is not None else given.options
         return {**told, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
@@ -137,11 +137,11 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
     """
     sides = [version.configurations if version is not None else () for version in (old, new)]
     if old is None or new is None or not all(sides):
-        return None, next((each for side in reversed(sides) for each in side), None)
-    labels = [{each.label() for each in side} for side in sides]
-    gone = next((each for each in sides[0] if each.label() not in labels[1]), None)
-    came = next((each for each in sides[1] if each.label() not in labels[0]), None)
-    both = next((each for each in sides[1] if each.label() in labels[0]), None)
+        return None, next((item for side in reversed(sides) for item in side), None)
+    labels = [{item.label() for item in side} for side in sides]
+    gone = next((item for item in sides[0] if item.label() not in labels[1]), None)
+    came = next((item for item in sides[1] if item.label() not in labels[0]), None)
+    both = next((item for item in sides[1] if item.label() in labels[0]), None)
     tuned = old.function.autotune is not None and new.function.autotune is not None
     if gone is not None and came is not None and tuned and (both is None or same_body(old, new)):
         return gone, came
@@ -172,7 +172,7 @@ def compiled_pair(
         refused = Attempt(refused=error)
         return (refused if old is not None else Attempt()), (refused if new is not None else Attempt())
     if old is None or new is None:
-        only = [_attempt(each, gpu, workers) if each.launch is not None else each for each in launches]
+        only = [_attempt(launch, gpu, workers) if launch.launch is not None else launch for launch in launches]
         return only[0], only[1]
     first = _attempt(launches[1], gpu, workers)
     second = _attempt(_guessed_as(launches[0], first, old), gpu, workers)
@@ -197,7 +197,7 @@ def _configurations(
         return run.former or run.configuration, run.configuration
     alone = tuple(None if has else version for has, version in zip(listed, versions, strict=True))
     launch = next(
-        each.launch for each in both_launches(alone, (None, None), gpu, run.element, None, said, run.recorded, flags) if each is not None
+        item.launch for item in both_launches(alone, (None, None), gpu, run.element, None, said, run.recorded, flags) if item is not None
     )
     found = [
         closest(version.configurations, launch, gpu) if version is not None and has else None
@@ -209,7 +209,7 @@ def _configurations(
 def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
     if launch.launch is None or other.launch is None or other.guess is None or launch.described:
         return launch
-    names = [each.name for each in version.function.parameters]
+    names = [parameter.name for parameter in version.function.parameters]
     return replace(launch, launch=with_guess(launch.launch, other.launch, other.guess, names))
 
 
@@ -234,14 +234,14 @@ def _launches(
         values = {key: value for key, value in configuration.flat().items() if key in known or key in LAUNCH_OPTIONS}
         launch = described_launch(version.source, version.function.name, {**described, **flags}, values)
         given = {*launch.given.types, *launch.given.scalars, *launch.given.constexprs}
-        whole = all(each.name in given or each.default is not MISSING for each in version.function.parameters)
+        whole = all(argument.name in given or argument.default is not MISSING for argument in version.function.parameters)
         found.append(Attempt(described=whole, launch=launch))
     if None in found:
         sized = both_launches(versions, configurations, gpu, run.element, run.problem, said, run.recorded, flags)
-        for side, each in enumerate(sized):
-            if found[side] is None and each is not None:
-                found[side] = Attempt(launch=each.launch, sizes=each.sizes, grid_names=each.grid_names, grid_text=each.grid_text)
-    return [_with_precision(each or Attempt(), version, run.element) for each, version in zip(found, versions, strict=True)]
+        for side, entry in enumerate(sized):
+            if found[side] is None and entry is not None:
+                found[side] = Attempt(launch=entry.launch, sizes=entry.sizes, grid_names=entry.grid_names, grid_text=entry.grid_text)
+    return [_with_precision(entry or Attempt(), version, run.element) for entry, version in zip(found, versions, strict=True)]
 
 
 def _with_precision(attempt: Attempt, version: KernelVersion | None, element: str) -> Attempt:

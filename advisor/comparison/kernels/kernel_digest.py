@@ -75,25 +75,29 @@ def behind(
         nodes: list[ast.AST] = [*source.definitions.get(name, ()), *bound, *source.module_names.declaring.get(name, ())]
         for definition in source.definitions.get(name, ()):
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
-        for node in {id(each): each for each in nodes}.values():
+        for node in {id(entry): entry for entry in nodes}.values():
             if isinstance(node, (ast.Import, ast.ImportFrom)) and (len(bound) == 1 or name in source.module_names.triton_roots):
                 continue  # how triton is imported changes nothing
             node = _attributes_of(node) if isinstance(node, ast.ClassDef) else node
             trees.append((name, node))
             names, asked = _named(node)
-            waiting += names if kernels else [each for each in names if each not in source.definitions]
+            waiting += names if kernels else [entry for entry in names if entry not in source.definitions]
             for owner, attribute in asked:
                 attributes.setdefault(owner, set()).add(attribute)
         stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.module_names.stars)
         inner = source.module_names.inner_imports.get(name, ())
-        imported[name] = [item for item in (*source.module_names.imports.get(name, ()), *inner, *stars) if not item.is_triton]
+        imported[name] = [import_ for import_ in (*source.module_names.imports.get(name, ()), *inner, *stars) if not import_.is_triton]
     return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
 
 
 @lru_cache(maxsize=KEPT_TREES)
 def _attributes_of(node: ast.ClassDef) -> ast.ClassDef:
     """A class without its methods: what it gives is its attributes."""
-    body = [each for each in node.body if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) or each.decorator_list]
+    body = [
+        inner_statement
+        for inner_statement in node.body
+        if not isinstance(inner_statement, ast.FunctionDef | ast.AsyncFunctionDef) or inner_statement.decorator_list
+    ]
     return ast.ClassDef(name=node.name, bases=node.bases, keywords=node.keywords, body=body, decorator_list=node.decorator_list)
 
 
@@ -108,9 +112,9 @@ def _dumped(tree: ast.AST) -> str:
 def _named(tree: ast.AST) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """The names in a tree, and the attributes that are asked of names, and of those: `package.module.name`."""
     nodes = list(ast.walk(tree))
-    chains = ((dotted(each).partition(".")[0], each.attr) for each in nodes if isinstance(each, ast.Attribute))
-    attributes = (each for each in chains if each[0])
-    return tuple(dict.fromkeys(each.id for each in nodes if isinstance(each, ast.Name))), tuple(dict.fromkeys(attributes))
+    chains = ((dotted(node).partition(".")[0], node.attr) for node in nodes if isinstance(node, ast.Attribute))
+    attributes = (chain for chain in chains if chain[0])
+    return tuple(dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name))), tuple(dict.fromkeys(attributes))
 
 
 def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:
@@ -130,7 +134,7 @@ def undocumented(node: ast.FunctionDef) -> ast.FunctionDef:
 def own_tree(node: ast.FunctionDef) -> str:
     """What the function itself does, whatever it is called and decorated with: arguments and body."""
     tree = undocumented(node)
-    return "\n".join(ast.dump(each) for each in (tree.args, *tree.body))
+    return "\n".join(ast.dump(argument) for argument in (tree.args, *tree.body))
 
 
 def without_local_names(trees: Iterable[ast.AST], local: Set[str]) -> list[str]:

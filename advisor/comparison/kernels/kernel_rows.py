@@ -90,8 +90,8 @@ def _family_names(version: KernelVersion, family: str, said: KernelSettings) -> 
     """What the family calls the parameters of a version: as advisor.toml says, else by the names that other authors give them."""
     own = dict.fromkeys(
         [
-            *(each.name for each in version.function.parameters if each.is_constexpr),
-            *(name for each in version.configurations for name in each.parameters),
+            *(parameter.name for parameter in version.function.parameters if parameter.is_constexpr),
+            *(name for configuration in version.configurations for name in configuration.parameters),
         ]
     )
     told = {name: said.configuration[name] for name in own if name in said.configuration}
@@ -124,10 +124,10 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
     if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
         return None
     names = _family_names(version, problem.family, said)
-    renamed = [_renamed(each, names) for each in version.configurations]
+    renamed = [_renamed(configuration, names) for configuration in version.configurations]
     # The parameters of other families and operators have defaults.
     tiled = is_tiled(problem.family, problem.op)
-    lacking = next((missing for each in renamed if tiled and (missing := missing_parameters(each, problem.family))), None)
+    lacking = next((missing for pair_ in renamed if tiled and (missing := missing_parameters(pair_, problem.family))), None)
     if lacking:
         known = _known(problem.family, problem.op)
         own = next((name for name in version.configurations[0].parameters if names[name] not in known), "BLOCK")
@@ -138,7 +138,7 @@ def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: K
             f"what the model of {problem.family} reads",
             f'say in advisor.toml which parameter is which: configuration = {{{own} = "{lacking[0]}", …}}',
         )
-    takes = frozenset(names.get(each.name, each.name) for each in version.function.parameters)
+    takes = frozenset(names.get(parameter.name, parameter.name) for parameter in version.function.parameters)
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
     best = _first_valid(version, problem, gpu, np.argsort(np.where(np.isfinite(scores), scores, np.inf), kind="stable"))
     source = f"best predicted of its {len(renamed)} configurations" if len(renamed) > 1 else "its only configuration"
@@ -163,9 +163,9 @@ def _space_for(best: _Best, chosen: Sequence[_Best | None], problem: Problem, gp
         return {name for name, value in configuration.parameters.items() if isinstance(value, (int, float))}
 
     known = [
-        each.configuration
-        for each in chosen
-        if each is not None and each.fits and each.of_space and numbers(each.configuration) == numbers(best.configuration)
+        item.configuration
+        for item in chosen
+        if item is not None and item.fits and item.of_space and numbers(item.configuration) == numbers(best.configuration)
     ]
     if best.of_space and known:
         return configuration_batch(known)
@@ -202,7 +202,7 @@ def _renamed(configuration: Configuration, names: Mapping[str, str]) -> Configur
 def _scores(configurations: Sequence[Configuration], problem: Problem, gpu: GpuSpec, predictor: Predictor) -> Iterator[np.ndarray]:
     """Scores in order; configurations of different parameters go in batches of their own."""
     batch = problem_batch([problem])
-    for _, group in itertools.groupby(configurations, key=lambda each: tuple(each.parameters)):
+    for _, group in itertools.groupby(configurations, key=lambda configuration: tuple(configuration.parameters)):
         found = list(group)
         yield np.broadcast_to(predictor.scores(batch, configuration_batch(found), gpu), (len(found),))
 
@@ -223,7 +223,7 @@ def sizes_by_argument(function: JitFunction, problem: Problem | None, said: Kern
     if problem.family == "gemm":
         named = {**{size: size for size in problem.sizes}, **named}
     return {
-        each.name: problem.sizes[named[each.name]]
-        for each in function.parameters
-        if named.get(each.name) in problem.sizes and not each.is_constexpr
+        parameter.name: problem.sizes[named[parameter.name]]
+        for parameter in function.parameters
+        if named.get(parameter.name) in problem.sizes and not parameter.is_constexpr
     }

@@ -56,8 +56,8 @@ def _version(source: SourceFile, function: JitFunction, entry: Any, launching: t
         elif function.autotune is not None:
             problem = function.autotune.problem
             unread = problem is not None
-            configurations = tuple(_configuration(each) for each in function.autotune.configs[:LARGEST_SPACE])
-            named = tuple(dict.fromkeys(each.label() for each in configurations))
+            configurations = tuple(_configuration(config) for config in function.autotune.configs[:LARGEST_SPACE])
+            named = tuple(dict.fromkeys(configuration.label() for configuration in configurations))
         elif isinstance(entry.get("space"), dict):
             configurations, named = _space(entry["space"])
         elif not launching:
@@ -130,6 +130,6 @@ def launches_elsewhere(sources: Iterable[tuple[str, SourceFile]]) -> Elsewhere:
         calls: dict[tuple[Path, str], list[LaunchCall]] = {}
         for file, kernel, scopes, call in imported_launches(source):
             calls.setdefault((file.path, kernel), []).append((scopes, call))
-        for key, each in calls.items():
-            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(each)))
+        for key, item in calls.items():
+            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(item)))
     return found

@@ -106,8 +106,8 @@ def kernel_subjects(
                 if same and not changed and not instead:
                     continue
                 if changed:  # others, a benchmark, say, are not what is compared
-                    old = replace(old, launching=tuple(each.old for each in changed))
-                    new = replace(new, launching=tuple(each.new for each in changed))
+                    old = replace(old, launching=tuple(item.old for item in changed))
+                    new = replace(new, launching=tuple(item.new for item in changed))
             origin = origins[name][0] if name in origins and old is not None else None
             both: CHANGES = "modified" if origin is not None else change
             word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
@@ -118,7 +118,7 @@ def kernel_subjects(
             )
             notes = (
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
-                *(f"It was called {each}." for each in called[1:]),
+                *(f"It was called {item}." for item in called[1:]),
                 *launch_notes(changed, same),
                 *((*launches_besides(old, new, former), *torch_calls(old, new)) if old is not None and new is not None else ()),
             )
@@ -230,7 +230,7 @@ def _subject(
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, said)
     alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
-    once = next((found[0] for each in paths for known in names if (found := recorded.of(each, known))), None)
+    once = next((found[0] for item in paths for known in names if (found := recorded.of(item, known))), None)
     judged = (
         resources.judged(
             name,
@@ -271,8 +271,8 @@ def _subject(
         hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
         failures=judged.failures,
-        configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old and listed else (),
-        configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new and listed else (),
+        configurations_added=tuple(text for text in (new.named if new else ()) if text not in before) if old and listed else (),
+        configurations_removed=tuple(text for text in (old.named if old else ()) if text not in after) if new and listed else (),
     )
 
 
@@ -332,8 +332,8 @@ _OWN = {"amd": ("amd", "hip", "rocm", "gfx"), "nvidia": ("cuda", "nvidia", "hopp
 
 def _of_vendor(path: str, gpus: Sequence[GpuSpec]) -> tuple[list[GpuSpec], list[str]]:
     """The GPUs of the vendor that a kernel's path names, if it names one, and a note on the others."""
-    named = [each.lower() for each in OTHER_VENDORS.findall(path)]
-    fit = [gpu for gpu in gpus if not named or any(each.startswith(_OWN[gpu.vendor]) for each in named)]
+    named = [item.lower() for item in OTHER_VENDORS.findall(path)]
+    fit = [gpu for gpu in gpus if not named or any(item.startswith(_OWN[gpu.vendor]) for item in named)]
     others = ", ".join(gpu.name for gpu in gpus if gpu not in fit)
     return fit, [f"Not compiled for {others}: by its path it is for {named[-1]}."] if others else []
 
@@ -341,11 +341,11 @@ def _of_vendor(path: str, gpus: Sequence[GpuSpec]) -> tuple[list[GpuSpec], list[
 def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[list[GpuSpec], list[str]]:
     """The GPUs that one of the versions runs on by its KERNELS entry, and a note on the others."""
     least = [version.entry.get("min_capability") for version in versions if version is not None]
-    fit = [gpu for gpu in gpus if any(gpu.reaches(each) for each in least)]
+    fit = [gpu for gpu in gpus if any(gpu.reaches(item) for item in least)]
     others = ", ".join(gpu.name for gpu in gpus if gpu not in fit)
     if not others:
         return fit, []
-    asked = min(each for each in least if isinstance(each, int))
+    asked = min(item for item in least if isinstance(item, int))
     return fit, [f"Left out: {others}, for the kernel's file asks for sm_{asked} or later."]
 
 
@@ -390,18 +390,18 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
     operators = version.entry.get("ops")
-    named = [str(each) for each in operators] if isinstance(operators, dict) else []
+    named = [str(operator) for operator in operators] if isinstance(operators, dict) else []
     if said.problems:
         op = said.op or (named[0] if named else str(family))
         known = [of for kind, of in SIZES if kind == family]
-        if len(known) > 1 and op not in known and not all("op" in each for each in said.problems):
+        if len(known) > 1 and op not in known and not all("op" in problem for problem in said.problems):
             raise InputError(
                 f"{name}: advisor.toml does not say which operator of {family} it is",
                 said.op,
                 "one of " + ", ".join(known),
                 f'add op = "{known[0]}", say, to its table',
             )
-        return merged([problem_of(each, str(family), op, f"advisor.toml: {name}") for each in said.problems], launched)
+        return merged([problem_of(problem, str(family), op, f"advisor.toml: {name}") for problem in said.problems], launched)
     if launched:
         return list(launched)
     example = version.entry.get("example")
@@ -421,7 +421,7 @@ def _element(version: KernelVersion, problem: Problem | None, said: KernelSettin
     """Triton's name of the element type that is compiled for: that of the problem, else the first that advisor.toml names (in problems
     that could not be read), else the first that the kernel's file names."""
     types = version.entry.get("dtypes")
-    told = next((each["dtype"] for each in said.problems[:1] if "dtype" in each), None)
+    told = next((item["dtype"] for item in said.problems[:1] if "dtype" in item), None)
     named = told or (types[0] if isinstance(types, (list, tuple)) and types else "bf16")
     dtype = problem.dtype if problem is not None else named
     return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))

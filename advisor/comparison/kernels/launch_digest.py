@@ -55,7 +55,7 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     for scopes, call in launching.calls:
         graph = launching.source.module_names
         for name, node in _passed(function, graph, scopes, call):
-            given = any(isinstance(node, ast.Name) and node.id in arguments(each) for each in scopes)  # by whoever calls it, too
+            given = any(isinstance(node, ast.Name) and node.id in arguments(scope) for scope in scopes)  # by whoever calls it, too
             passed.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
     host: dict[str, list[str]] = {}
     for names in _host_code(function, launching, host):
@@ -65,17 +65,17 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
         for name, trees in whole.items():
             host.setdefault(name, []).append("\x1d".join(trees))
     return LaunchDigest(
-        passed={name: tuple(each) for name, each in passed.items()},
-        host={name: tuple(sorted(set(each))) for name, each in host.items()},
+        passed={name: tuple(item) for name, item in passed.items()},
+        host={name: tuple(sorted(set(item))) for name, item in host.items()},
         launching=frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes),
     )
 
 
 def _passed(function: JitFunction, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
     """The options, constants and grid that a launch passes; a grid that has a name is what the function around gives that, if once."""
-    names = [each.name for each in function.parameters]
-    tunable = {*(each.name for each in function.parameters if each.is_constexpr), *LAUNCH_OPTIONS}
-    positional = () if any(isinstance(each, ast.Starred) for each in call.args) else call.args
+    names = [parameter.name for parameter in function.parameters]
+    tunable = {*(parameter.name for parameter in function.parameters if parameter.is_constexpr), *LAUNCH_OPTIONS}
+    positional = () if any(isinstance(argument, ast.Starred) for argument in call.args) else call.args
     given = [*zip(names, positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
     yield from ((name, value) for name, value in given if name in tunable)
     yield from ((SPREAD, k.value) for k in call.keywords if k.arg is None)
@@ -112,13 +112,13 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
         asked = {name for name in names & arguments(around) if (id(around), name) not in done}
         done |= {(id(around), name) for name in asked}
         calls = [
-            (caller, each)
+            (caller, inner)
             for caller in outermost
             if asked and caller is not around
-            for each in ast.walk(caller)
-            if isinstance(each, ast.Call) and last_name(each) == around.name
+            for inner in ast.walk(caller)
+            if isinstance(inner, ast.Call) and last_name(inner) == around.name
         ]
-        waiting += [(caller, each, _given(around, each, asked)) for caller, each in calls]
+        waiting += [(caller, item, _given(around, item, asked)) for caller, item in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in asked]
         yield {name for default in left for name in _values(default)}
         trees = without_local_names([*nodes, *left, *statements], _local_names(around))
@@ -127,9 +127,9 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
 
 def _given(function: Function, call: ast.Call, asked: set[str]) -> list[ast.AST]:
     """What a call gives some arguments of a function, and their defaults where it does not."""
-    positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    positional = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     positional = positional[1:] if positional[:1] in (["self"], ["cls"], ["ctx"]) and isinstance(call.func, ast.Attribute) else positional
-    plain = list(itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args))
+    plain = list(itertools.takewhile(lambda item: not isinstance(item, ast.Starred), call.args))
     given = {**dict(zip(positional, plain, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
     spread = [*call.args[len(plain) :], *(k.value for k in call.keywords if k.arg is None)]
     left = {name: value for name, value in argument_defaults(function).items() if name not in given}
@@ -154,11 +154,11 @@ def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -
     the call, and in a loop those after it."""
     names = {name for node in nodes for name in _values(node)}
     inside = list(ast.walk(around)) if around is not None else []
-    again = any(isinstance(node, ast.For | ast.While) and any(each is call for each in ast.walk(node)) for node in inside)
+    again = any(isinstance(node, ast.For | ast.While) and any(inner is call for inner in ast.walk(node)) for node in inside)
     end = math.inf if again else call.end_lineno or call.lineno
     kept = {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
     parts = [part for node in inside[1:] if getattr(node, "lineno", 0) <= end for part in _parts(node, kept)]
-    bound = [(part, {name for each in ast.walk(part) if id(each) not in kept for name in _stored(each)}) for part in parts]
+    bound = [(part, {name for inner in ast.walk(part) if id(inner) not in kept for name in _stored(inner)}) for part in parts]
     found: dict[int, ast.AST] = {}
     while fresh := [part for part, stored in bound if stored & names and id(part) not in found]:
         found |= {id(part): part for part in fresh}
@@ -176,7 +176,7 @@ def _keeps_tensor(node: ast.AST) -> TypeGuard[ast.Assign]:
     """Whether a statement gives a tensor its own values, `x = x.contiguous()`: a launch is what it was."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or not isinstance(node.value.func, ast.Attribute):
         return False
-    owner, names = node.value.func, [each.id for each in node.targets if isinstance(each, ast.Name)]
+    owner, names = node.value.func, [target.id for target in node.targets if isinstance(target, ast.Name)]
     return owner.attr in _OF_VALUES and [dotted(owner.value)] == names
 
 
@@ -186,7 +186,7 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[ast.AST]:
     if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef):
         yield node
     elif isinstance(node, ast.If | ast.While):
-        targets = dict.fromkeys(name for each in ast.walk(node) if id(each) not in kept for name in _stored(each))
+        targets = dict.fromkeys(name for inner in ast.walk(node) if id(inner) not in kept for name in _stored(inner))
         yield ast.Assign(targets=[ast.Name(id=name, ctx=ast.Store()) for name in targets], value=node.test)
     elif isinstance(node, ast.For):
         yield ast.Assign(targets=[node.target], value=node.iter)
@@ -243,7 +243,7 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
     launches it besides, a test or a benchmark, say, or no longer does, changes no launch.
     """
-    before, after = ({each.where: each for each in found} for _, found in (old, new))
+    before, after = ({item.where: item for item in found} for _, found in (old, new))
     pairs = [(before[where], launching) for where, launching in after.items() if where in before]
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:

@@ -85,7 +85,7 @@ def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
     """
     if VOCABULARY.search(kernel) and ROW.fullmatch(name):
         return OF_VOCABULARY
-    if name.upper() in ("M", "N", "K") and {"M", "N", "K"} <= {each.upper() for each in others}:
+    if name.upper() in ("M", "N", "K") and {"M", "N", "K"} <= {other.upper() for other in others}:
         return 4_096
     found = next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
     return found if found is not None else 4_096 if ROW.fullmatch(name) else None
@@ -178,15 +178,15 @@ def both_launches(
             found = made()
     for _ in range(MOST_ROUNDS):  # names of the launcher that its grid hangs on
         asked = {name for launch in found if launch is not None and launch.grid is None for name in launch.asks}
-        asked -= {*given, *(each.name for version in versions if version is not None for each in version.function.parameters)}
-        kernel = next(each.function.name for each in versions if each is not None)
+        asked -= {*given, *(parameter.name for version in versions if version is not None for parameter in version.function.parameters)}
+        kernel = next(item.function.name for item in versions if item is not None)
         around = {name: size for name in sorted(asked) if (size := _size_around(name, kernel, gpu)) is not None}
         if not around:
             break
         sizes, given = {**sizes, **around}, {**given, **around}
         whence |= dict.fromkeys(around, "typical")
         found = made()
-    differs = None not in versions and bool(changed_launches(*((each.function, each.launching) for each in versions if each is not None)))
+    differs = None not in versions and bool(changed_launches(*((item.function, item.launching) for item in versions if item is not None)))
     for side, version in enumerate(versions):
         launch, other = found[side], found[1 - side]
         if version is not None and launch is not None:
@@ -254,8 +254,8 @@ def _made(
     """The launch of a version with values, each with where it is from."""
     source = version.source.on(*gpu.triton_target[:2])
     function = version.function
-    constants = {each.name for each in function.parameters if each.is_constexpr}
-    names = {each.name for each in function.parameters}
+    constants = {parameter.name for parameter in function.parameters if parameter.is_constexpr}
+    names = {parameter.name for parameter in function.parameters}
     around = names_around_launches(source, function.name) if values.keys() - names and not _elsewhere(version) else frozenset()
     tuned = dict(configuration.parameters) if configuration is not None else {}
     options = {
@@ -272,7 +272,7 @@ def _made(
         contents={name: value for name, value in said.contents.items() if name in names},
         element=element,
         num_sms=gpu.num_sms,
-        elsewhere=[(each.source.on(*gpu.triton_target[:2]), *site) for each in _elsewhere(version) for site in each.calls],
+        elsewhere=[(launching.source.on(*gpu.triton_target[:2]), *site) for launching in _elsewhere(version) for site in launching.calls],
     )
     listed: dict[str, Origin] = dict.fromkeys([*tuned, *options], "literal")
     found = {**whence, **listed}
@@ -281,19 +281,19 @@ def _made(
 
 def _elsewhere(version: KernelVersion) -> Sequence[Launching]:
     """The launches of a version by other files, where its own has none."""
-    return version.launching if all(each.where for each in version.launching) else ()
+    return version.launching if all(launching.where for launching in version.launching) else ()
 
 
 def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -> Iterator[tuple[str, int]]:
     """Typical sizes of a launch of which nothing is known; `blocks`: of its one block instead."""
     guess = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
-    names = [each.name for each in version.function.parameters]
+    names = [parameter.name for parameter in version.function.parameters]
     unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
     elements = {name for site in _sites(version) for name in passed_elements(site)}
-    for name in (each for each in names if each in unsaid):
+    for name in (item for item in names if item in unsaid):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
-        if blocks and small and BLOCK.fullmatch(name) and sum(each.startswith("BLOCK") for each in names) == 1:
+        if blocks and small and BLOCK.fullmatch(name) and sum(item.startswith("BLOCK") for item in names) == 1:
             yield name, OF_BLOCK
         size = (
             None
@@ -315,7 +315,7 @@ def _sites(version: KernelVersion) -> Iterator[LaunchSite]:
 
 def _passed(version: KernelVersion) -> set[str]:
     """What launches of a version pass, by name."""
-    calls = [(each.source, *site) for each in version.launching for site in each.calls]
+    calls = [(launching.source, *site) for launching in version.launching for site in launching.calls]
     return set(passed_by_launches(version.source, version.function.name, calls)) if calls else set()
 
 
@@ -327,10 +327,10 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
     if other is None:
         return launch
     given, theirs, passed = launch.given, other.given, _passed(version)
-    defaults = {each.name for each in version.function.parameters if each.default is not MISSING}
-    open_ = {each.name for each in version.function.parameters} - {*given.constexprs, *given.scalars, *given.types}
+    defaults = {parameter.name for parameter in version.function.parameters if parameter.default is not MISSING}
+    open_ = {parameter.name for parameter in version.function.parameters} - {*given.constexprs, *given.scalars, *given.types}
     open_ = {name for name in open_ if name in passed or name not in defaults or not version.launching}
-    constants = {each.name for each in version.function.parameters if each.is_constexpr}
+    constants = {parameter.name for parameter in version.function.parameters if parameter.is_constexpr}
     values = {name: value for name, value in {**theirs.scalars, **theirs.constexprs}.items() if name in open_}
     tuned = version.function.autotune is not None
     unknown = {name for name in theirs.options if name in passed or tuned or not version.launching}
@@ -366,7 +366,7 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
     for other in source.functions if lacking or options else ():
         for scopes, call in launches(source, other) if other != launch.kernel else ():
             kernel = source.kernel(other)
-            known = {each.name: values[each.name] for each in kernel.parameters if each.name in values}
+            known = {parameter.name: values[parameter.name] for parameter in kernel.parameters if parameter.name in values}
             site = LaunchSite(source, kernel, scopes, call, gpu.num_sms, ELEMENT_BYTES)
             with contextlib.suppress(AdvisorError):
                 told, launched = map(plain_values, site.constants(known, OPTION_NAMES))
@@ -392,7 +392,7 @@ def _sized(
     """A launch with its grid: the one given, the launch's own, or what that is with typical sizes for names of the launcher."""
     known = {**given, **launch.given.scalars, **launch.given.constexprs}
     constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
-    names = {each.name for each in version.function.parameters}
+    names = {parameter.name for parameter in version.function.parameters}
     around = names_around_launches(launch.source, launch.kernel) if sizes.keys() - names and not _elsewhere(version) else frozenset()
     told = {name: size for name, size in sizes.items() if name in names | around}
     text, origin = grid
@@ -435,4 +435,4 @@ def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, names: C
 def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) -> Configuration:
     """Of configurations, the first that has most in common with a launch."""
     passed = {"num_warps": 4, "num_stages": DEFAULT_STAGES[gpu.vendor], **launch.given.constexprs, **launch.given.options}
-    return max(tuned, key=lambda each: sum(passed.get(name) == value for name, value in each.flat().items()))
+    return max(tuned, key=lambda item: sum(passed.get(name) == value for name, value in item.flat().items()))

@@ -127,7 +127,7 @@ def judged(
         triton_version()
     except AdvisorError as error:
         return Judged(notes=(f"Not compiled: {error}",))
-    pair = [(each.function, each.launching) for each in (old, new) if each is not None]
+    pair = [(version.function, version.launching) for version in (old, new) if version is not None]
     relaunched = changed_launches(*pair) if len(pair) == 2 else []
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
@@ -155,7 +155,7 @@ def judged(
             base, head, told = future.result()
             devices = ", ".join(gpu.name for gpu in group)
             unseen = next((note for note in told if note.startswith(UNSEEN)), "")
-            reason = unseen or "; ".join(f"{word}: {_why_refused(each)}" for word, each in (("base", base), ("head", head)) if each.refused)
+            reason = unseen or "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
             if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
@@ -169,9 +169,9 @@ def judged(
                 notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
                 continue
             notes += [note for note in told if note != unseen]
-            empty = [word for word, each in (("base", base), ("head", head)) if each.compiled is not None and not stores(each)]
+            empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
             if empty and old is not None and new is not None:
-                flags = " ".join(f"{name}{value}" for each in (base, head) for name, value in each.guessed.items() if "*" not in value)
+                flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
             if others := _other_sizes(old, new, base, head):
                 empty, reason = ["base", "head"], others
@@ -179,7 +179,7 @@ def judged(
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
             ]
-            predicted += [each.row for each in filter(None, found)]
+            predicted += [item.row for item in filter(None, found)]
             if (
                 old is not None
                 and new is not None
@@ -197,15 +197,15 @@ def judged(
                     base=base.resources if not empty else None,
                     head=head.resources if not empty else None,
                     reason=reason,
-                    unfinished=any(each.refused is not None and not each.certain for each in (base, head)),
+                    unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
-                    work=next((each.work for each in filter(None, found)), 1.0),
+                    work=next((item.work for item in filter(None, found)), 1.0),
                     guessed=() if same else guessed_code(base, head),
                 )
             )
             sizes |= {**base.sizes, **head.sizes}
-            for each in filter(None, found):
-                sizes |= each.lacking
+            for entry in filter(None, found):
+                sizes |= entry.lacking
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
         for why, names in refusals.items()
@@ -220,10 +220,10 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
     """
     if old is None or new is None or not base.sizes or not head.sizes:
         return ""
-    names = [{each.name for each in version.function.parameters} for version in (old, new)]
+    names = [{parameter.name for parameter in version.function.parameters} for version in (old, new)]
     sides = [
-        {name: size for name, size in each.sizes.items() if name in names[side] and name not in names[1 - side]}
-        for side, each in enumerate((base, head))
+        {name: size for name, size in version.sizes.items() if name in names[side] and name not in names[1 - side]}
+        for side, version in enumerate((base, head))
     ]
     if not all(sides) or sorted(sides[0].values()) == sorted(sides[1].values()):
         return ""
@@ -253,18 +253,18 @@ def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> i
 def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]]:
     """With what either side was compiled: its configuration, or else what its launch passes; and what of that is a guess. Beside it what
     of the configuration, or of what is passed, is another on the head: `BLOCK 64 → 32`."""
-    guesses = [each.guess for each in (base, head) if each.guess is not None]
-    constants = {name for each in guesses for name in each.constexprs}
-    invented = dict.fromkeys(name for each in (base, head) for name in each.guessed if name in constants)
-    sides = [{name: value for name, value in each.launched.items() if name not in invented} for each in (base, head)]
+    guesses = [side.guess for side in (base, head) if side.guess is not None]
+    constants = {name for guess in guesses for name in guess.constexprs}
+    invented = dict.fromkeys(name for side in (base, head) for name in side.guessed if name in constants)
+    sides = [{name: value for name, value in side.launched.items() if name not in invented} for side in (base, head)]
     if run.configuration is not None and (run.problem is not None or not any(sides)):
-        sides = [each.flat() for each in (run.former or run.configuration, run.configuration)]
+        sides = [item.flat() for item in (run.former or run.configuration, run.configuration)]
     sizes = {**base.sizes, **head.sizes}
     names = dict.fromkeys([*sides[0], *sides[1]])
     texts = [_sided(name, sides) for name in names if name not in sizes]
     typical = [_sided(name, sides) for name in names if name in sizes]
     shown = [
-        f"{name}={' → '.join(dict.fromkeys(shown_value(each.constexprs[name]) for each in guesses if name in each.constexprs))}"
+        f"{name}={' → '.join(dict.fromkeys(shown_value(guess.constexprs[name]) for guess in guesses if name in guess.constexprs))}"
         for name in list(invented)[:MOST_SHOWN]
     ]
     if len(invented) > MOST_SHOWN:
@@ -307,12 +307,12 @@ def _compile(
     if (wider := _with_more_warps(old, new, run, base, head)) is not None and not compiling.spent(2):
         compiling.left -= 2
         pair = compiled_pair(old, new, replace(run, configuration=wider), gpu, said, workers, {})
-        if all(each.resources is not None and not _spills(each) for each in pair):
+        if all(side.resources is not None and not _spills(side) for side in pair):
             (base, head), run = pair, replace(run, configuration=wider)
     change, notes = touched(old, new), []
     alike, empty = machine_code(base) == machine_code(head), not stores(base) or not stores(head)
     flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
-    told = {name for each in (base, head) if each.launch is not None for name, whence in each.launch.origins.items() if whence in TOLD}
+    told = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in TOLD}
     flags = {name: value for name, value in flags.items() if name not in told}
     known = {**base.launched, **head.launched}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
@@ -342,18 +342,22 @@ def _with_more_warps(old: KernelVersion, new: KernelVersion, run: Run, base: Att
     """Of the configurations that both versions list, the one of the most warps, where the one that was compiled spills on both sides."""
     if run.configuration is None or run.former is not None or run.problem is not None or not (_spills(base) and _spills(head)):
         return None
-    both = {each.label() for each in old.configurations} & {each.label() for each in new.configurations}
-    found = [each for each in new.configurations if each.label() in both and each.num_warps > run.configuration.num_warps]
-    return max(found, key=lambda each: each.num_warps, default=None)
+    both = {configuration.label() for configuration in old.configurations} & {configuration.label() for configuration in new.configurations}
+    found = [
+        configuration
+        for configuration in new.configurations
+        if configuration.label() in both and configuration.num_warps > run.configuration.num_warps
+    ]
+    return max(found, key=lambda item: item.num_warps, default=None)
 
 
 def _for_products(*attempts: Attempt) -> dict[str, int]:
     """Constants that make the operands of `tl.dot` as large as it takes them, where a version is refused because one of them is not, as of
     heads that share others (`assert G >= 16`): sizes of the file's launch at typical sizes, and not said."""
     found: dict[str, int] = {}
-    for each in attempts:
-        if each.launch is not None and TOO_FLAT in str(getattr(each.refused, "got", "")):
-            launch = each.launch
+    for attempt in attempts:
+        if attempt.launch is not None and TOO_FLAT in str(getattr(attempt.refused, "got", "")):
+            launch = attempt.launch
             usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
             constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
             small = {name for name, value in constants.items() if type(value) is int and 0 < value < LEAST_DEPTH and usage[name].extent}
