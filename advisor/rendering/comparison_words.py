@@ -357,9 +357,9 @@ def to_text(comparison: ComparisonResult) -> str:
         lines += ["", *_subject(subject)]
     if lacking := untimed_line(comparison):
         lines += ["", lacking]
-        asked = hints(comparison, lacking=True)
-        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if asked else []
-        lines += [f"  {hint}" for hint in asked]
+        lines_to_paste = hints(comparison, lacking=True)
+        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if lines_to_paste else []
+        lines += [f"  {line}" for line in lines_to_paste]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]
