@@ -61,9 +61,12 @@ LONGEST_REASON = 120
 
 def lacking_for_time(subject: Subject) -> str:
     """Without what the time of a subject cannot be told, in words; empty: it can, or nothing was asked."""
-    several = gpu_count(subject) > 1
-    rows = [row for row in subject.static if row.verdict == "cannot-tell"]
-    reasons = [f"on {row.gpu} {row.reason}" if several else row.reason for row in rows]
+    gpus: dict[str, dict[str, None]] = {}
+    for row in subject.static:
+        if row.verdict == "cannot-tell":
+            gpus.setdefault(row.reason, {})[row.gpu] = None
+    everywhere = gpu_count(subject)
+    reasons = [reason if len(names) == everywhere else f"on {', '.join(names)} {reason}" for reason, names in gpus.items()]
     alone = [row for row in subject.resources if (row.base is None) != (row.head is None)]
     shown = [(row, row.reason if len(row.reason) <= LONGEST_REASON else row.reason[: LONGEST_REASON - 1] + "…") for row in alone]
     reasons += [f"as {reason}" for row, reason in shown if row.unfinished and reason]

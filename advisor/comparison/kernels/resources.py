@@ -188,7 +188,7 @@ def judged(
                 and (instead := in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}))
             ):
                 predicted = [
-                    without_time(row, "cannot-tell", f"for {instead}") if row.gpu in devices.split(", ") else row for row in predicted
+                    without_time(row, "cannot-tell", f"because {instead}") if row.gpu in devices.split(", ") else row for row in predicted
                 ]
             if others:
                 predicted = [without_time(row, "cannot-tell", others) if row.gpu in devices.split(", ") else row for row in predicted]
