@@ -62,10 +62,10 @@ def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> Move
     for change in changed:
         if change.path.endswith(".py"):
             before, after = _kernels(base, change.base), _kernels(head, change.head)
-            for names, entry, found in ((before - after, change.base, lost), (after - before, change.head, gained)):
+            for names, entry, paths in ((before - after, change.base, lost), (after - before, change.head, gained)):
                 for name in names:
                     if entry is not None:
-                        found[name].append(entry)
+                        paths[name].append(entry)
     came: dict[str, dict[str, Entry]] = defaultdict(dict)
     left: dict[str, set[str]] = defaultdict(set)
     for name in lost:
@@ -123,7 +123,7 @@ class ChangedFiles:
         former = change.base.path if change.base is not None else None
         request = table_request(self.request, self.settings, change.path, former)
         spent = self.compiling.late()
-        found = [
+        subjects = [
             table_subject(
                 change.path,
                 change.word,
@@ -136,7 +136,7 @@ class ChangedFiles:
                 predict=not spent,
             )
         ]
-        return [replace(item, notes=(*item.notes, f"{AUDITED}: {spent}.")) for item in found] if spent else found
+        return [replace(item, notes=(*item.notes, f"{AUDITED}: {spent}.")) for item in subjects] if spent else subjects
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
@@ -150,8 +150,8 @@ class ChangedFiles:
     def _fallback(self, change: FileChange) -> Fallback | None:
         """What runs in place of a table on the side that does not have it."""
         sides = zip((self.base, self.head), self._entries, self._versions, (change.base, change.head), strict=True)
-        for tree, entries, versions, own in sides:
-            if own is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
+        for tree, entries, versions, fallback in sides:
+            if fallback is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
                 return Fallback(path=entry.path, data=tree.read(entry))
         return None
 
@@ -200,7 +200,7 @@ class ChangedFiles:
         if not any(sources):
             return []
         former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
-        found = kernel_subjects(
+        subjects = kernel_subjects(
             change.path,
             change.word,
             sources[0],
@@ -218,7 +218,7 @@ class ChangedFiles:
         found = [no_longer_a_kernel(self.head, change.head, each) for each in found]
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(item, notes=(*note, *item.notes)) for item in found]
+        return [replace(item, notes=(*note, *item.notes)) for item in subjects]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""

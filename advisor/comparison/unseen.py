@@ -43,7 +43,7 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     kept = [entry for path, entry in after.items() if path not in paths and before.get(path) == entry and _is_source(entry)]
     candidates = _that_import(head, kept[:MOST_SEARCHED], paths) if paths else []
     left_out = max(0, len(kept) - MOST_SEARCHED) if paths else 0
-    found: list[Subject] = []
+    subjects: list[Subject] = []
     sides = Reading(base), Reading(head)
     for entry in candidates[:MOST_READ]:
         try:
@@ -51,10 +51,10 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
         except (AdvisorError, *ODD):  # which is so on both sides
             continue
         if one != other:
-            found.append(Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(NOT_COMPARED,)))
+            subjects.append(Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(NOT_COMPARED,)))
     left_out += max(0, len(candidates) - MOST_READ)
-    told = f"{left_out} Python files were not looked through for what their kernels import of those that changed."
-    return found, [told] if left_out else []
+    warning = f"{left_out} Python files were not looked through for what their kernels import of those that changed."
+    return subjects, [warning] if left_out else []
 
 
 def _is_source(entry: Entry) -> bool:
@@ -91,13 +91,13 @@ def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> 
 
 def _imported_words(data: bytes) -> set[str]:
     """The words of the lines of a file that import something, and of those that go on from such a line."""
-    found: set[str] = set()
+    words: set[str] = set()
     is_open = False
     for line in data.splitlines():
         if is_open or b"import" in line or b"from" in line:
-            found.update(WORD.findall(unicodedata.normalize("NFKC", line.decode("utf-8", "replace"))))
+            words.update(WORD.findall(unicodedata.normalize("NFKC", line.decode("utf-8", "replace"))))
             is_open = (is_open or b"(" in line or line.rstrip().endswith(b"\\")) and b")" not in line
-    return found
+    return words
 
 
 def _module(path: str) -> str:
@@ -149,12 +149,13 @@ def taken_instead(head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject
 <<<<<<< HEAD
         if PurePosixPath(change.path).name == ".gitattributes":
             sides = ((base, change.base), (head, change.head))
-            said = ""
+            reason = ""
             try:
                 old, new = (REWRITING.findall(tree.read(side)) if side is not None and side.kind == "file" else [] for tree, side in sides)
                 if old != new:
-                    said = "by it, git writes files out with another text than is compared (working-tree-encoding or ident)"
+                    reason = "by it, git writes files out with another text than is compared (working-tree-encoding or ident)"
             except AdvisorError as error:
+<<<<<<< HEAD
                 said = str(error)
             if said:
                 failure = Failure(condition="failed", what="", reason=said)
@@ -199,3 +200,9 @@ def _stands_for(node: ast.AST, name: str) -> TypeGuard[ast.expr | ast.stmt]:
         return is_run and isinstance(called, ast.Name) and called.id == name
     return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
 >>>>>>> wt-a
+=======
+                reason = str(error)
+            if reason:
+                failure = Failure(condition="failed", what="", reason=reason)
+                yield Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(reason,), failures=(failure,))
+>>>>>>> wt-d
