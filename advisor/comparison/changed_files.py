@@ -215,7 +215,7 @@ class ChangedFiles:
             launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
             renamed_only=self.renamed,
         )
-        found = [no_longer_a_kernel(self.head, change.head, each) for each in found]
+        subjects = [no_longer_a_kernel(self.head, change.head, subject) for subject in subjects]
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
         return [replace(item, notes=(*note, *item.notes)) for item in subjects]

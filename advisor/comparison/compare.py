@@ -10,12 +10,8 @@ from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_
 from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
-<<<<<<< HEAD
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
-=======
-from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings
 from advisor.comparison.trees.links import changes_behind_links
->>>>>>> wt-a
 from advisor.comparison.trees.trees import Tree, changes, holds
 from advisor.comparison.unseen import changed_by_imports, taken_instead, written_otherwise
 from advisor.compiled.compiler.compile import cache_folder
@@ -66,15 +62,9 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         launched=launched,
         recorded=_recorded(base, head, options, settings, warnings),
     )
-<<<<<<< HEAD
-    imported, untold = changed_by_imports(base, head, relevant)
-    warnings += untold
-    subjects: list[Subject] = [*written_otherwise(base, head, differing), *taken_instead(head, differing)]
-=======
     imported, unread = changed_by_imports(base, head, relevant)
     warnings += unread
-    subjects: list[Subject] = [*written_otherwise(base, head, differing)]
->>>>>>> wt-d
+    subjects: list[Subject] = [*written_otherwise(base, head, differing), *taken_instead(head, differing)]
     skipped: list[str] = []
     taken = unjudged = 0
     looked_at = (*relevant, *launched.unchanged(base, head, relevant))

@@ -79,14 +79,14 @@ def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> 
         words = {_module(path) for path in names}
         folders = {str(PurePosixPath(path).parent) for path in names if path.endswith("__init__.py")}
         fresh = [
-            item
-            for item in waiting.values()
-            if str(PurePosixPath(item.path).parent) in folders or not words.isdisjoint(imported[item.path])
+            each
+            for each in waiting.values()
+            if str(PurePosixPath(each.path).parent) in folders or not words.isdisjoint(imported[each.path])
         ]
         reached += fresh
-        names = {item.path for item in fresh}
-        waiting = {path: item for path, item in waiting.items() if path not in names}
-    return [item for item in reached if mentions_triton(tree.read(item)) or b"](" in tree.read(item)]
+        names = {each.path for each in fresh}
+        waiting = {path: each for path, each in waiting.items() if path not in names}
+    return [each for each in reached if mentions_triton(tree.read(each)) or b"](" in tree.read(each)]
 
 
 def _imported_words(data: bytes) -> set[str]:
@@ -113,13 +113,13 @@ def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     own = [entry for tree in (base, head) for path, entry in tree.entries().items() if PurePosixPath(path).name == ".gitattributes"]
     differing = {change.path for change in changed}
     large = [entry.path for entry in own if entry.path in differing and entry.size_bytes > LARGEST_FILE_BYTES]
-    said = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it hangs on its version" if large else ""
-    if own and not said and (found := _rewritten(base, head, differing)):
+    reason = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it hangs on its version" if large else ""
+    if own and not reason and (found := _rewritten(base, head, differing)):
         listed = ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
-        said = f"by it, git writes {listed} out with another text than is compared (working-tree-encoding or ident)"
-    if said:
-        failure, title = Failure(condition="failed", what="", reason=said), ".gitattributes"
-        yield Subject(kind="file", title=title, path=title, change="modified", notes=(said,), failures=(failure,))
+        reason = f"by it, git writes {listed} out with another text than is compared (working-tree-encoding or ident)"
+    if reason:
+        failure, title = Failure(condition="failed", what="", reason=reason), ".gitattributes"
+        yield Subject(kind="file", title=title, path=title, change="modified", notes=(reason,), failures=(failure,))
 
 
 def _rewritten(base: RevisionTree, head: RevisionTree, differing: Container[str]) -> list[str]:
@@ -146,21 +146,6 @@ INSTEAD = (
 def taken_instead(head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject]:
     """A failure for each file of kernels beside which a change puts what Python may import in its place, uncompared."""
     for change in changed:
-<<<<<<< HEAD
-        if PurePosixPath(change.path).name == ".gitattributes":
-            sides = ((base, change.base), (head, change.head))
-            reason = ""
-            try:
-                old, new = (REWRITING.findall(tree.read(side)) if side is not None and side.kind == "file" else [] for tree, side in sides)
-                if old != new:
-                    reason = "by it, git writes files out with another text than is compared (working-tree-encoding or ident)"
-            except AdvisorError as error:
-<<<<<<< HEAD
-                said = str(error)
-            if said:
-                failure = Failure(condition="failed", what="", reason=said)
-                yield Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,), failures=(failure,))
-=======
         if change.head is None or (change.base is not None and change.path.endswith(".py")):
             continue
         found = next((match for pattern in INSTEAD if (match := pattern.fullmatch(change.path))), None)
@@ -199,10 +184,3 @@ def _stands_for(node: ast.AST, name: str) -> TypeGuard[ast.expr | ast.stmt]:
         is_run = isinstance(node.func, ast.Subscript) or (isinstance(node.func, ast.Attribute) and node.func.attr in ("run", "warmup"))
         return is_run and isinstance(called, ast.Name) and called.id == name
     return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
->>>>>>> wt-a
-=======
-                reason = str(error)
-            if reason:
-                failure = Failure(condition="failed", what="", reason=reason)
-                yield Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(reason,), failures=(failure,))
->>>>>>> wt-d

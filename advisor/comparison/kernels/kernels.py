@@ -270,15 +270,9 @@ def _subject(
         line=new.function.node.lineno if new is not None else None,
         hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
-<<<<<<< HEAD
-        failures=judged.failures,
+        failures=(*judged.failures, *_lost(old, new)),
         configurations_added=tuple(text for text in (new.named if new else ()) if text not in before) if old and listed else (),
         configurations_removed=tuple(text for text in (old.named if old else ()) if text not in after) if new and listed else (),
-=======
-        failures=(*judged.failures, *_lost(old, new)),
-        configurations_added=tuple(each for each in (new.named if new else ()) if each not in before) if old and listed else (),
-        configurations_removed=tuple(each for each in (old.named if old else ()) if each not in after) if new and listed else (),
->>>>>>> wt-a
     )
 
 
