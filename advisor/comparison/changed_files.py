@@ -42,8 +42,8 @@ def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
             places.setdefault(parse_table_name(change.path), []).append(change)
     moved: dict[str, FileChange] = {}
     for pair in places.values():
-        if sorted(each.word for each in pair) == ["added", "removed"]:
-            new, old = sorted(pair, key=lambda each: each.word)
+        if sorted(side.word for side in pair) == ["added", "removed"]:
+            new, old = sorted(pair, key=lambda item: item.word)
             moved |= {old.path: old, new.path: FileChange(path=new.path, base=old.base, head=new.head)}
     return [moved.get(change.path, change) for change in differing if change.path not in moved or change.word == "added"]
 
@@ -67,10 +67,10 @@ def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> Move
     for change in changed:
         if change.path.endswith(".py"):
             before, after = _kernels(base, change.base), _kernels(head, change.head)
-            for names, entry, found in ((before - after, change.base, lost), (after - before, change.head, gained)):
+            for names, entry, paths in ((before - after, change.base, lost), (after - before, change.head, gained)):
                 for name in names:
                     if entry is not None:
-                        found[name].append(entry)
+                        paths[name].append(entry)
     came: dict[str, dict[str, Entry]] = defaultdict(dict)
     left: dict[str, set[str]] = defaultdict(set)
     for name in lost:
@@ -167,8 +167,8 @@ class ChangedFiles:
     def _fallback(self, change: FileChange) -> Fallback | None:
         """What runs in place of a table on the side that does not have it."""
         sides = zip((self.base, self.head), self._entries, self._versions, (change.base, change.head), strict=True)
-        for tree, entries, versions, own in sides:
-            if own is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
+        for tree, entries, versions, fallback in sides:
+            if fallback is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
                 return Fallback(path=entry.path, data=tree.read(entry))
         return None
 
@@ -199,9 +199,9 @@ class ChangedFiles:
         if change.path.endswith(".csv"):
             return [rows_subject(change.path, list(read_measured(paths[0])), list(read_measured(paths[1])), self.predictor)]
         data = [self._bytes(self.base, change.base), self._bytes(self.head, change.head)]
-        if not all(each is not None and b'"schema_version"' in each for each in data):
+        if not all(item is not None and b'"schema_version"' in item for item in data):
             return []
-        results = [result_json.from_json(each or b"", name=change.path) for each in data]
+        results = [result_json.from_json(item or b"", name=change.path) for item in data]
         return [result_subject(change.path, results[0], results[1])]
 
     def _kernels(self, change: FileChange) -> list[Subject]:
@@ -217,7 +217,7 @@ class ChangedFiles:
         if not any(sources):
             return []
         former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
-        found = kernel_subjects(
+        subjects = kernel_subjects(
             change.path,
             change.word,
             sources[0],
@@ -232,10 +232,10 @@ class ChangedFiles:
             launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
             renamed_only=self.renamed,
         )
-        found = [no_longer_a_kernel(self.head, change.head, each) for each in found]
+        subjects = [no_longer_a_kernel(self.head, change.head, subject) for subject in subjects]
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(each, notes=(*note, *each.notes)) for each in found]
+        return [replace(item, notes=(*note, *item.notes)) for item in subjects]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""

@@ -43,7 +43,7 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     kept = [entry for path, entry in after.items() if path not in paths and before.get(path) == entry and _is_source(entry)]
     candidates = _that_import(head, kept[:MOST_SEARCHED], paths) if paths else []
     left_out = max(0, len(kept) - MOST_SEARCHED) if paths else 0
-    found: list[Subject] = []
+    subjects: list[Subject] = []
     sides = Reading(base), Reading(head)
     for entry in candidates[:MOST_READ]:
         try:
@@ -51,10 +51,10 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
         except (AdvisorError, *ODD):  # which is so on both sides
             continue
         if one != other:
-            found.append(Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(NOT_COMPARED,)))
+            subjects.append(Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(NOT_COMPARED,)))
     left_out += max(0, len(candidates) - MOST_READ)
-    told = f"{left_out} Python files were not looked through for what their kernels import of those that changed."
-    return found, [told] if left_out else []
+    warning = f"{left_out} Python files were not looked through for what their kernels import of those that changed."
+    return subjects, [warning] if left_out else []
 
 
 def _is_source(entry: Entry) -> bool:
@@ -91,13 +91,13 @@ def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> 
 
 def _imported_words(data: bytes) -> set[str]:
     """The words of the lines of a file that import something, and of those that go on from such a line."""
-    found: set[str] = set()
+    words: set[str] = set()
     is_open = False
     for line in data.splitlines():
         if is_open or b"import" in line or b"from" in line:
-            found.update(WORD.findall(unicodedata.normalize("NFKC", line.decode("utf-8", "replace"))))
+            words.update(WORD.findall(unicodedata.normalize("NFKC", line.decode("utf-8", "replace"))))
             is_open = (is_open or b"(" in line or line.rstrip().endswith(b"\\")) and b")" not in line
-    return found
+    return words
 
 
 def _module(path: str) -> str:
@@ -113,13 +113,13 @@ def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     own = [entry for tree in (base, head) for path, entry in tree.entries().items() if PurePosixPath(path).name == ".gitattributes"]
     differing = {change.path for change in changed}
     large = [entry.path for entry in own if entry.path in differing and entry.size_bytes > LARGEST_FILE_BYTES]
-    said = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it hangs on its version" if large else ""
-    if own and not said and (found := _rewritten(base, head, differing)):
+    reason = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it hangs on its version" if large else ""
+    if own and not reason and (found := _rewritten(base, head, differing)):
         listed = ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
-        said = f"by it, git writes {listed} out with another text than is compared (working-tree-encoding or ident)"
-    if said:
-        failure, title = Failure(condition="failed", what="", reason=said), ".gitattributes"
-        yield Subject(kind="file", title=title, path=title, change="modified", notes=(said,), failures=(failure,))
+        reason = f"by it, git writes {listed} out with another text than is compared (working-tree-encoding or ident)"
+    if reason:
+        failure, title = Failure(condition="failed", what="", reason=reason), ".gitattributes"
+        yield Subject(kind="file", title=title, path=title, change="modified", notes=(reason,), failures=(failure,))
 
 
 def _rewritten(base: RevisionTree, head: RevisionTree, differing: Container[str]) -> list[str]:

@@ -17,6 +17,8 @@ from advisor.learned.library.series_model import relatives
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array
 from advisor.system.errors import MissingDependencyError
+from advisor.training import conformal
+from advisor.training.conformal import Judged
 from advisor.training.correction_network import fit_correction
 
 TREES: dict[str, Any] = {
@@ -160,6 +162,8 @@ class Learnable:
         which: Place of each row's series, [n].
         gpu: Of each row, [n].
         groups: What figures are told of, by the name before that of the group, [n] each.
+        alike: Names of groups whose errors are apart from the others', as formats are, [n].
+        apart: By what is left out but GPUs, the number of the model, or pair of sizes, that each row belongs to, [n].
         labels: How many features, the last, are no quantities.
         crude: What the baseline sees and is to say: features [n, f], logarithms [n].
         constants: Of every series, from some of the rows, [n].
@@ -170,6 +174,8 @@ class Learnable:
     which: NDArray[np.int64]
     gpu: NDArray[np.str_]
     groups: Mapping[str, NDArray[Any]]
+    alike: NDArray[np.str_]
+    apart: Mapping[str, NDArray[np.int64]]
     labels: int
     crude: tuple[Array, Array]
     constants: Callable[[NDArray[np.bool_]], Array]
@@ -227,7 +233,7 @@ def fit(rows: Learnable, how: Fit) -> dict[str, Any]:
     return {"constants": constants, "correction": how(x[chosen], y[chosen], rows.labels)}
 
 
-def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable, least: int = 1) -> dict[str, Any]:
+def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable) -> dict[str, Any]:
     """Sizes of errors to expect, their quantiles, and figures of what was left out, as arguments of `series_model.SeriesModel`.
 
     Args:
@@ -235,7 +241,6 @@ def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable, least: in
             (`calibration.of_others`, where others are near).
         near: Whose errors are those to expect of what was seen.
         rows: What was judged.
-        least: Errors from which a GPU has quantiles of its own.
     """
     found = {name: each for name, each in found.items() if each.judged.size}
     if not found:
@@ -247,29 +252,38 @@ def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable, least: in
     held_out = {}
     for name, each in found.items():
         judged, gpu = each.judged, rows.gpu[each.judged]
-        key = calibration.of_left_out(rows.task) if name == "gpus" else rows.task
-        key = calibration.of_others(rows.task) if name == "models" != near else key
-        scaled, one = -each.error[judged] / np.exp(spread(each.x[judged])), np.ones(judged.size)
-        quantiles[(key, True)] = calibration.table(scaled, one)
-        by_gpu = {each: gpu == each for each in np.unique(gpu).tolist()}
-        of_gpu |= {(key, each): calibration.table(scaled[mine], one[mine]) for each, mine in by_gpu.items() if mine.sum() >= least}
+        scaled = -each.error[judged] / np.exp(spread(each.x[judged]))
         inside = np.full(len(rows), np.nan)
-        inside[judged] = held(scaled, each.split[judged], gpu if name == "gpus" and np.unique(gpu).size > 1 else None)
+        if name == "gpus":
+            task, one = calibration.of_left_out(rows.task), np.ones(judged.size)
+            quantiles[(task, True)] = calibration.table(scaled, one)
+            of_gpu |= {(task, own): calibration.table(scaled[gpu == own], one[gpu == own]) for own in np.unique(gpu).tolist()}
+            inside[judged] = held_by_relatives(scaled, gpu)
+        else:
+            task = calibration.of_others(rows.task) if name == "models" != near else rows.task
+            errors = Judged(scaled=scaled, apart=rows.apart[name][judged], groups=(rows.alike[judged], gpu))
+            for names, table in conformal.tables(errors).items():
+                group = calibration.of_group(task, names[0]) if names else task
+                if names[1:]:
+                    of_gpu[(group, names[1])] = table
+                else:
+                    quantiles[(group, True)] = table
+            inside[judged] = conformal.held(errors, each.split[judged])
         held_out[name] = figures(each.error, each.baseline, rows.groups, inside)
     return {"spread": spread, "calibration": Calibration(quantiles=quantiles, of_gpu=of_gpu), "held_out": held_out}
 
 
-def held(scaled: Array, split: NDArray[np.int64], gpu: NDArray[np.str_] | None = None) -> NDArray[np.bool_]:
-    """Whether 80 % intervals hold errors over their expected sizes, [n], by quantiles of the other splits' errors; of a single split each
-    half of its rows by the other's. With the names of GPUs left out, [n], by those of their relatives, where there are any."""
-    parts = split if np.unique(split).size > 1 else np.arange(scaled.size) % 2
+def held_by_relatives(scaled: Array, gpu: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Whether 80 % intervals hold errors of GPUs left out over their expected sizes, [n], by the names of the GPUs, [n]: by quantiles of
+    their relatives' errors, of all others' where there are none, and of a single GPU each half of its rows by the other's."""
+    names, halves = np.unique(gpu).tolist(), np.arange(scaled.size) % 2
+    parts = [(halves == half, halves != half) for half in (0, 1)]
+    if len(names) > 1:
+        others = {name: [each for each in names if each != name] for name in names}
+        parts = [(gpu == name, np.isin(gpu, relatives(others[name], load_gpu(name)) or others[name])) for name in names]
     out = np.zeros(scaled.size, dtype=bool)
-    for part in np.unique(parts):
-        mine = parts == part
-        others = ~mine
-        if gpu is not None and (kin := relatives(np.unique(gpu[others]).tolist(), load_gpu(gpu[mine][0]))):
-            others = np.isin(gpu, kin)
-        low, high = np.quantile(scaled[others], (0.1, 0.9))
+    for mine, known in parts:
+        low, high = np.quantile(scaled[known], (0.1, 0.9))
         out[mine] = (low <= scaled[mine]) & (scaled[mine] <= high)
     return out
 

@@ -111,12 +111,12 @@ def commit(folder: Path, revision: str) -> str | None:
     if not revision or revision.startswith("-") or "\0" in revision:
         return None
     try:
-        found = _run(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        output = _run(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except InputError as error:
         if not str(error.got).startswith("exit code "):  # of what merely names nothing it says nothing
             raise
         return None
-    return found.decode("ascii", "replace").strip()
+    return output.decode("ascii", "replace").strip()
 
 
 def top(folder: Path) -> Path | None:
@@ -159,17 +159,17 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
     if (count := _count_files(folder, commit_id)) > MOST_FILES:
         raise InputError("the tree is too large", f"{count:,} files", f"at most {MOST_FILES:,} files", "name two files or folders instead")
     out = _run(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit_id)
-    found = {}
+    entries_by_path = {}
     for line in out.split(b"\0"):
         head, tab, raw = line.partition(b"\t")
         if not tab:
             continue
         mode, _, identity, size = head.decode("ascii").split()
         path = raw.decode("utf-8", "surrogateescape")
-        if path in found:  # which of them is checked out is git's to say
+        if path in entries_by_path:  # which of them is checked out is git's to say
             raise InputError("a tree of the repository is damaged", f"two files by the name of {path}", None, "see `git fsck`")
-        found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
-    return found
+        entries_by_path[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
+    return entries_by_path
 
 
 def attributes(folder: Path, commit_id: str, names: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -225,17 +225,17 @@ def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
         InputError: One was left out of a partial clone.
     """
     out = _run(folder, "cat-file", "--batch", given="\n".join(identities).encode("ascii"))
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     start = 0
     for identity in identities:
         end = out.index(b"\n", start)
-        said = out[start:end].split()
-        if said[-1] == b"missing":
+        header = out[start:end].split()
+        if header[-1] == b"missing":
             raise _partial()
-        first, last = end + 1, end + 1 + int(said[-1])
-        found[identity] = out[first:last]
+        first, last = end + 1, end + 1 + int(header[-1])
+        contents[identity] = out[first:last]
         start = last + 1
-    return found
+    return contents
 
 
 def _slug(text: str) -> str:
@@ -269,5 +269,5 @@ def of_rows(folder: Path, rows: list[MeasuredRow], file_name: str) -> Path:
 
 
 def _gpu(row: MeasuredRow) -> str:
-    found = match_device_name(row.gpu)
-    return found.name if found is not None else row.gpu
+    gpu = match_device_name(row.gpu)
+    return gpu.name if gpu is not None else row.gpu

@@ -93,7 +93,7 @@ class FolderTree:
         return self._found
 
     def _listed(self) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+        listed: dict[str, Entry] = {}
         for where, folders, names in os.walk(self.folder, followlinks=False):
             links = [name for name in folders if (Path(where) / name).is_symlink()]
             folders[:] = sorted(name for name in folders if name not in IGNORED_FOLDERS and name not in links)
@@ -101,8 +101,8 @@ class FolderTree:
                 path = Path(where) / name
                 if path.suffix in self.suffixes or path.is_symlink():
                     relative = path.relative_to(self.folder).as_posix()
-                    found[relative] = self._entry(path, relative)
-        return found
+                    listed[relative] = self._entry(path, relative)
+        return listed
 
     def fetch(self, entries: Sequence[Entry]) -> None:
         """Nothing: files are read from the disk one by one."""
@@ -211,10 +211,10 @@ class Blobs:
             self._keep(wanted)
 
     def _keep(self, identities: Sequence[str]) -> None:
-        found = git.blobs(self._folder, identities)
-        if sum(map(len, (*self._contents.values(), *found.values()))) > MOST_KEPT_BYTES:
+        contents = git.blobs(self._folder, identities)
+        if sum(map(len, (*self._contents.values(), *contents.values()))) > MOST_KEPT_BYTES:
             self._contents.clear()
-        self._contents |= found
+        self._contents |= contents
 
 
 @lru_cache(maxsize=2)
