@@ -354,8 +354,8 @@ def _types(values: Mapping[str, Any], name: str) -> tuple[str, tuple[int, int] |
 
 def _four_bits(stored: Mapping[str, Any]) -> str:
     """As which of `FOUR_BITS` weights are stored: by gpt-oss's method, by ModelOpt's, or packed by compressed-tensors; empty where not."""
-    said = [str(stored.get(key, "")).lower() for key in ("quant_method", "quant_algo", "format")]
-    return next((each for each in FOUR_BITS if any(text.startswith(each) for text in said)), "")
+    written = [str(stored.get(key, "")).lower() for key in ("quant_method", "quant_algo", "format")]
+    return next((form for form in FOUR_BITS if any(text.startswith(form) for text in written)), "")
 
 
 def with_experts_in(model: Architecture, stored: str) -> Architecture:
