@@ -19,7 +19,7 @@ from advisor.pipelines import Array
 FIRMNESS = 2.0
 """Models whose errors count as much as those of all rows: a group of so many is half its own."""
 
-LEAST_APART, OF_FEW = 3, 1.15
+LEAST_APART, OF_FEW = 3, 1.2
 """Models from which a stretch is fitted, and the stretch where there are fewer, of which nothing says how far apart they are: quantiles of
 one or two models held 70 to 78 of a hundred rows of another, where they were told apart (`ceilings/ATTEMPTS.md`)."""
 
@@ -50,8 +50,10 @@ class Judged:
 
 
 def tables(judged: Judged) -> Mapping[str, Array]:
-    """Quantiles at `calibration.LEVELS`, of `ALL` rows and of every group."""
-    return {name: _pooled(judged, name, calibration.LEVELS) * _stretch(judged, name) for name in (ALL, *np.unique(judged.group).tolist())}
+    """Quantiles at `calibration.LEVELS`, of `ALL` rows and of every group of `calibration.LEAST_ROWS` and more."""
+    names, rows = np.unique(judged.group, return_counts=True)
+    large = names[rows >= calibration.LEAST_ROWS].tolist()
+    return {name: _pooled(judged, name, calibration.LEVELS) * _stretch(judged, name) for name in (ALL, *large)}
 
 
 def held(judged: Judged, split: NDArray[np.int64]) -> NDArray[np.bool_]:
