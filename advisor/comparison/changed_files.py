@@ -16,7 +16,9 @@ from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.settings import Recorded, Settings
 from advisor.comparison.tables import Fallback, fallback_entry, named_like_table, table_request, table_subject, version_folders
+from advisor.comparison.trees.links import reached_file
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
+from advisor.comparison.unseen import no_longer_a_kernel
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
@@ -154,12 +156,15 @@ class ChangedFiles:
         return None
 
     def _odd_kind(self, change: FileChange) -> list[Subject] | None:
-        """Symbolic links, submodules and the like: named, never followed."""
+        """Symbolic links, submodules and the like: named, never followed. What a link is replaced by is new."""
         odd = [(word, entry) for word, entry in (("base", change.base), ("head", change.head)) if entry and entry.kind != "file"]
         if not odd:
             return None
         if not (named_like_table(change.path) or change.path.endswith(".py")):
             return []
+        if change.base is not None and change.head is not None and change.head.kind == "file":
+            former = f"It was a {change.base.kind}."
+            return [replace(each, notes=(former, *each.notes)) for each in self.subjects(replace(change, base=None))]
         notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
         if (lost := no_longer_readable(self.base, self.head, change)) is not None:
             return [replace(lost, notes=notes)]
@@ -210,6 +215,7 @@ class ChangedFiles:
             launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
             renamed_only=self.renamed,
         )
+        subjects = [no_longer_a_kernel(self.head, change.head, subject) for subject in subjects]
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
         return [replace(item, notes=(*note, *item.notes)) for item in subjects]
@@ -232,9 +238,16 @@ def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
-    """The failure of a table or a kernel file in whose place a link stands, that is too large, or no longer Python; None: it is neither."""
+    """The failure of a table or a kernel file in whose place a link stands, that is too large, or no Python; None: it is neither."""
     old, new, code = change.base, change.head, change.path.endswith(".py")
     limit = LARGEST_SOURCE_BYTES if code else LARGEST_FILE_BYTES
+    if new is not None and new.kind != "file" and (old is None or old.kind != "file"):
+        read = reached_file(head, change.path) if code else None
+        hidden = read is not None and read.size_bytes <= limit and not read.path.endswith(".py") and mentions_triton(head.read(read))
+        return unreadable(change, f"a {new.kind}, which is not followed") if hidden or not code else None
+    if old is None and new is not None and code and new.size_bytes <= limit and mentions_triton(data := head.read(new)):
+        reason = refused(data)
+        return unreadable(change, reason) if reason is not None else None
     if old is None or new is None or old.kind != "file" or old.size_bytes > limit:
         return None
     if not (is_kernel_source(base.read(old)) if code else named_like_table(change.path)):

@@ -11,8 +11,9 @@ from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
+from advisor.comparison.trees.links import changes_behind_links
 from advisor.comparison.trees.trees import Tree, changes, holds
-from advisor.comparison.unseen import changed_by_imports, written_otherwise
+from advisor.comparison.unseen import changed_by_imports, taken_instead, written_otherwise
 from advisor.compiled.compiler.compile import cache_folder
 from advisor.learned.base import Predictor
 from advisor.rendering.comparison_words import AUDITED
@@ -37,7 +38,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
 
 
 def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling) -> ComparisonResult:
-    differing = changes(base, head)
+    differing = changes_behind_links(base, head, changes(base, head))
     relevant = [change for change in moved_tables(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     base.fetch([change.base for change in relevant if change.base is not None])
     head.fetch([change.head for change in relevant if change.head is not None])
@@ -63,7 +64,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     )
     imported, unread = changed_by_imports(base, head, relevant)
     warnings += unread
-    subjects: list[Subject] = [*written_otherwise(base, head, differing)]
+    subjects: list[Subject] = [*written_otherwise(base, head, differing), *taken_instead(head, differing)]
     skipped: list[str] = []
     taken = unjudged = 0
     looked_at = (*relevant, *launched.unchanged(base, head, relevant))

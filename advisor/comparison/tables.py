@@ -27,11 +27,12 @@ from advisor.system.errors import AdvisorError, InputError, NotOursError
 from advisor.tables import entries as defaults
 from advisor.tables.audit import AuditIssue, audit_table
 from advisor.tables.names import TableName, parse_table_name
-from advisor.tables.tables import Table, clamp, is_token_count, nearest_key, takes_triton_version
+from advisor.tables.tables import Table, clamp, is_number, is_token_count, nearest_key, takes_triton_version
 
 CERTAIN: dict[str, FailureCondition] = {
     "unreadable": "failed",
     "bad-entry": "failed",
+    "odd-key": "failed",
     "wrong-scales": "failed",
     "does-not-fit": "cannot-launch",
     "num-warps": "cannot-launch",
@@ -51,16 +52,7 @@ def is_certain(issue: AuditIssue) -> bool:
         return False
     if issue.key == "triton_version":
         return not takes_triton_version(parse_table_name(issue.path))
-    return issue.check != "bad-entry" or issue.key is None or is_token_count(issue.key) or not _is_integer(issue.key)
-
-
-def _is_integer(key: str) -> bool:
-    """Whether the stacks, which ask no more of a key, can read it: "0" and "-1" too, though no launch has so many tokens."""
-    try:
-        int(key)
-    except ValueError:
-        return False
-    return True
+    return issue.check != "bad-entry" or issue.key is None or is_token_count(issue.key) or not is_number(issue.key)
 
 
 def table_failures(new: Iterable[AuditIssue], old: Iterable[AuditIssue], labels: Iterable[str]) -> tuple[Failure, ...]:

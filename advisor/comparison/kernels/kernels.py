@@ -32,7 +32,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
 from advisor.python_source.source import SourceFile
-from advisor.result.comparison_schema import CHANGES, StaticRow, Subject
+from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
 
@@ -270,10 +270,17 @@ def _subject(
         line=new.function.node.lineno if new is not None else None,
         hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
-        failures=judged.failures,
+        failures=(*judged.failures, *_lost(old, new)),
         configurations_added=tuple(text for text in (new.named if new else ()) if text not in before) if old and listed else (),
         configurations_removed=tuple(text for text in (old.named if old else ()) if text not in after) if new and listed else (),
     )
+
+
+def _lost(old: KernelVersion | None, new: KernelVersion | None) -> Iterator[Failure]:
+    """That it can no longer be told what a kernel is: as of a file that can no longer be read."""
+    own = [side.source.undecided.get(side.function.name, "") if side is not None else "" for side in (old, new)]
+    if old is not None and own[1] and not own[0]:
+        yield Failure(condition="failed", what="", reason=own[1])
 
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}

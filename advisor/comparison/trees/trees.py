@@ -55,6 +55,10 @@ class RevisionTree:
         """Read from git by one process."""
         blobs_of(self.folder).fetch(entries)
 
+    def link(self, entry: Entry) -> str:
+        """Where a symbolic link leads, as it is written."""
+        return blobs_of(self.folder).read(entry.identity).decode("utf-8", "surrogateescape")
+
     def read(self, entry: Entry) -> bytes:
         """The blob."""
         check_readable(entry)
@@ -114,6 +118,10 @@ class FolderTree:
         except OSError as error:
             raise InputError(f"{relative}: cannot be read", error.strerror) from None
         return Entry(path=relative, kind="file", identity=identity, size_bytes=size)
+
+    def link(self, entry: Entry) -> str:
+        """Where a symbolic link leads, as it is written."""
+        return entry.identity
 
     def read(self, entry: Entry) -> bytes:
         """The file's bytes."""
