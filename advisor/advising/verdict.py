@@ -158,11 +158,13 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         and advice.speedup >= GAIN
     ]
     whole = sum(before.us for report in able if (before := report.before(None)) is not None)
+    decided = {_decision(report) for report, *_ in gains}
     saved = sum(before - before / advice.speedup for _, before, advice in gains)
     if gains and whole > 0 and saved / whole >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
-            return phrase("win.products" if layers else "win.entries", count=len(gains), whole=len(able), chance=chance, share=share)
+            key, every = "win.products" if layers else "win.entries", {_decision(report) for report in able}
+            return phrase(key, count=len(decided), whole=len(every), chance=chance, share=share)
         changed = changes(gains[0][0].configuration, gains[0][2].configuration)
         if gains[0][0].configuration is None or len(changed) > NAMED_CHANGES:
             return phrase("win.configuration", chance=chance, share=share)
@@ -174,6 +176,11 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         return phrase("win.faster")
     left = 1 - percent / 100
     return phrase("win.unsure", share=share_text(left)) if left >= 0.02 else phrase("win.nothing", share="2 %")
+
+
+def _decision(report: LaunchReport) -> str:
+    """What is changed as one, and counted so: an entry that several launches run with."""
+    return report.decision or report.id
 
 
 def _changed(text: str) -> tuple[str, str]:
