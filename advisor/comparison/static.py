@@ -58,16 +58,16 @@ def side_of(group: Group) -> StaticSide:
 
 def estimated_resources(report: LaunchReport) -> Resources | None:
     """What the model says one CTA holds."""
-    found = report.occupancy
-    if found is None:
+    occupancy = report.occupancy
+    if occupancy is None:
         return None
     return Resources(
-        origin=found.registers_origin,
-        registers_per_thread=found.registers_per_thread,
-        spill_bytes=found.spill_bytes,
-        shared_memory_bytes=found.shared_memory_bytes,
-        resident_ctas_per_sm=found.resident_ctas_per_sm,
-        limiter=found.limiter,
+        origin=occupancy.registers_origin,
+        registers_per_thread=occupancy.registers_per_thread,
+        spill_bytes=occupancy.spill_bytes,
+        shared_memory_bytes=occupancy.shared_memory_bytes,
+        resident_ctas_per_sm=occupancy.resident_ctas_per_sm,
+        limiter=occupancy.limiter,
     )
 
 
@@ -195,15 +195,15 @@ def _why_not(side: StaticSide) -> str:
 
 def _findings(group: Group | None) -> dict[str, Finding]:
     """Findings by rule, the one that would save most of each rule; of several launches with the one it is about, whose times it gives."""
-    found: dict[str, Finding] = {}
+    by_rule: dict[str, Finding] = {}
     for report in group or ():
         for finding in report.findings:
             if len(group or ()) > 1:
                 finding = replace(finding, evidence=f"{report.problem.op}: {finding.evidence}")
-            known = found.get(finding.rule)
+            known = by_rule.get(finding.rule)
             if known is None or (finding.saving_us or 0.0) > (known.saving_us or 0.0):
-                found[finding.rule] = finding
-    return found
+                by_rule[finding.rule] = finding
+    return by_rule
 
 
 def _advice(group: Group, base: Group | None) -> Recommendation | None:

@@ -6,13 +6,31 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from advisor.python_source.bindings import BLOCKS, arguments, is_fixed, is_none, names_stored, pairs, stores
-from advisor.python_source.callers import is_open
-from advisor.python_source.functions import FunctionReader
+from advisor.python_source.bindings import (
+    BLOCKS,
+    Scope,
+    argument_defaults,
+    arguments,
+    changed_names,
+    innermost_function,
+    is_fixed,
+    is_none,
+    names_stored,
+    other_values,
+    own_names,
+    pairs,
+    required,
+    shared_names,
+    stores,
+)
+from advisor.python_source.callers import as_left_out, given_by_callers, is_open
+from advisor.python_source.functions import Evaluation, FunctionReader
+from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literals import NotLiteralError, Unknown
+from advisor.python_source.source import SourceFile
 from advisor.python_source.tensors import (
     LIKE,
     MADE,
@@ -22,14 +40,12 @@ from advisor.python_source.tensors import (
     SAME_TYPE,
     Extent,
     Number,
+    Stride,
     Tensor,
     Whole,
     asks_for_gradient,
     type_said,
 )
-
-if TYPE_CHECKING:
-    from advisor.python_source.launch_site import LaunchSite
 
 DEFAULT = "default"
 """Among what a value hangs on: the default of an argument, or what its callers give it, which another call may give something else."""
@@ -39,6 +55,62 @@ _GOES_ON, _LEAVES, _LAUNCHES = "goes on", "leaves", "launches"
 """How a block of statements ends."""
 _LITERALS = ast.Constant | ast.UnaryOp | ast.BinOp | ast.Tuple | ast.List | ast.Starred
 Hangs = frozenset[str]
+
+
+_NO_FUNCTION = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[], decorator_list=[])
+"""Stands for the function around a launch at the top of a file."""
+
+
+class AroundLaunch:
+    """A launch and the function around it, before that is followed.
+
+    Args:
+        source: The file of the launch.
+        kernel: What is launched.
+        scopes: The functions and the like around it, the outermost first.
+        call: The launch.
+        num_sms: SMs of the GPU; None: not known.
+        element_bytes: Size of the elements of its tensors; None: not known.
+        by_callers: What arguments of the function around are given by whoever calls it; None: what all calls agree on.
+    """
+
+    def __init__(
+        self,
+        source: SourceFile,
+        kernel: JitFunction,
+        scopes: Sequence[Scope],
+        call: ast.Call,
+        num_sms: int | None,
+        element_bytes: int | None,
+        by_callers: Mapping[str, ast.Constant | None] | None = None,
+    ) -> None:
+        function = innermost_function(scopes) or _NO_FUNCTION
+        self.source, self.kernel, self.scopes, self.call, self.function = source, kernel, scopes, call, function
+        self.above = frozenset([*source.module_names.above(call), call])
+        within = scopes[scopes.index(function) + 1 :] if function in scopes else ()
+        self.nested, self.inner = bool(within), own_names(within)  # lambda BLOCK: ...
+        by_callers = given_by_callers(source, scopes) if by_callers is None else by_callers
+        kept = {name for name, value in by_callers.items() if value is None}  # all calls give it something
+        constants = {name: value for name, value in by_callers.items() if value is not None}
+        defaults = {name: as_left_out(default) for name, default in argument_defaults(function).items() if name not in kept}
+        self.before = {**defaults, **constants}
+        self.defaults = self.before.keys() - self.inner - other_values(function)
+        self.required = (required(function) | (kept - other_values(function))) - self.inner - constants.keys()
+        self.own = own_names(scopes, source.alternatives)
+        self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
+        self.changed = changed_names(scopes[0]) if scopes else set()
+        self.shared = shared_names(function)
+        self.evaluation = Evaluation(unset=source.unset, num_sms=num_sms, element_bytes=element_bytes)  # for all that is asked of it
+        self.passed: dict[str, ast.expr] = {}  # for each parameter, as far as that is known
+        self.asked: dict[str, Extent | Stride] = {}  # which of a tensor that is
+        self.follow()
+
+    def follow(self) -> None:
+        """Follow the function; called once all of this is known."""
+
+    def place(self, extent: Extent) -> Extent:
+        """The same extent with an index that counts from the front, where it is known how many dimensions the tensor has."""
+        return extent
 
 
 class LaunchWalk(FunctionReader):
@@ -51,7 +123,7 @@ class LaunchWalk(FunctionReader):
             as wanted.
     """
 
-    def __init__(self, site: LaunchSite, values: Mapping[str, Any], presumes: bool = False) -> None:
+    def __init__(self, site: AroundLaunch, values: Mapping[str, Any], presumes: bool = False) -> None:
         super().__init__(site.source, site.evaluation, values)
         self.site, self.presumes = site, presumes
         named = {node.id: values[name] for name, node in site.passed.items() if isinstance(node, ast.Name) and name in values}

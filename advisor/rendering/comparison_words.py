@@ -61,9 +61,12 @@ LONGEST_REASON = 120
 
 def lacking_for_time(subject: Subject) -> str:
     """Without what the time of a subject cannot be told, in words; empty: it can, or nothing was asked."""
-    several = gpu_count(subject) > 1
-    rows = [row for row in subject.static if row.verdict == "cannot-tell"]
-    reasons = [f"on {row.gpu} {row.reason}" if several else row.reason for row in rows]
+    gpus: dict[str, dict[str, None]] = {}
+    for row in subject.static:
+        if row.verdict == "cannot-tell":
+            gpus.setdefault(row.reason, {})[row.gpu] = None
+    everywhere = gpu_count(subject)
+    reasons = [reason if len(names) == everywhere else f"on {', '.join(names)} {reason}" for reason, names in gpus.items()]
     alone = [row for row in subject.resources if (row.base is None) != (row.head is None)]
     shown = [(row, row.reason if len(row.reason) <= LONGEST_REASON else row.reason[: LONGEST_REASON - 1] + "…") for row in alone]
     reasons += [f"as {reason}" for row, reason in shown if row.unfinished and reason]
@@ -357,9 +360,9 @@ def to_text(comparison: ComparisonResult) -> str:
         lines += ["", *_subject(subject)]
     if lacking := untimed_line(comparison):
         lines += ["", lacking]
-        asked = hints(comparison, lacking=True)
-        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if asked else []
-        lines += [f"  {hint}" for hint in asked]
+        lines_to_paste = hints(comparison, lacking=True)
+        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if lines_to_paste else []
+        lines += [f"  {line}" for line in lines_to_paste]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]

@@ -108,11 +108,11 @@ def time_verdict(
         lacking = {**sizes, **lacking}
     changed = any(item.code or not item.names.isdisjoint(lacking) for item in relaunched)
     if alike and not (lacking and changed) and (same or not guessed_code(base, head)):
-        row = untold(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
+        row = without_time(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
     elif lacking or not (stores(base) and stores(head)):
-        row = untold(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
+        row = without_time(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
     elif other := _other_work(*(side.demand for side in pair)):
-        row = untold(row, "not comparable", other)
+        row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason=why)
@@ -130,7 +130,7 @@ def _without(lacking: Collection[str], alike: bool, stored: bool) -> str:
     return ": ".join(filter(None, (without, code)))
 
 
-def untold(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
+def without_time(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
     """The row without any figure of time: what stands on a guess is no prediction."""
     return replace(
         row,
@@ -150,18 +150,18 @@ def untold(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
 
 def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, Any]:
     """The values that decide and are guessed, or not known, of either side, each with what advisor.toml may say of it."""
-    found: dict[str, Any] = {}
+    lacking: dict[str, Any] = {}
     for attempt, side in zip((base, head), pair, strict=True):
         assert attempt.launch is not None and attempt.guess is not None
         for name in deciding(attempt.launch, attempt.guess, side.demand):
             kind = attempt.guess.signature.get(name, "")
             if name == GRID and attempt.grid_names:
-                found |= dict.fromkeys(attempt.grid_names)
+                lacking |= dict.fromkeys(attempt.grid_names)
             elif kind.startswith("tensordesc"):
-                found[name] = kind
+                lacking[name] = kind
             else:
-                found.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
-    return {**found, **_lacking_types(base, head)}
+                lacking.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
+    return {**lacking, **_lacking_types(base, head)}
 
 
 def _lacking_types(*attempts: Attempt) -> dict[str, str]:
@@ -198,11 +198,11 @@ def _other_work(base: KernelDemand, head: KernelDemand) -> str:
 
 def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     """The guessed constants and options that decide what code there is."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for attempt in attempts:
         if attempt.launch is not None and attempt.guess is not None and not attempt.described:
-            found |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
-    return tuple(found)
+            names |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
+    return tuple(names)
 
 
 def _work_of_a_program(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:
