@@ -12,11 +12,13 @@ from markupsafe import Markup
 
 from advisor.rendering import comparison_words as words
 from advisor.rendering import figures
+from advisor.rendering.comparison_answer import why
 from advisor.rendering.markdown import LIMIT, environment, filled_markdown
 from advisor.rendering.markdown import environment as fingerprint_rows
 from advisor.rendering.page import filled
 from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, StaticRow, Subject, comparison_to_json, evidence
 from advisor.result.schema import Finding
+from advisor.system.phrases import phrase
 
 MARKER = "<!-- triton-advisor: compare -->"
 """Hidden first line: whoever posts the comment looks for it, and edits the comment that begins with it."""
@@ -68,6 +70,7 @@ def _fitted(comparison: ComparisonResult, limit: int) -> str:
             environment=environment,
             evidence=evidence,
             w=words,
+            why=why,
         )
         if len(text) <= limit:
             break
@@ -248,6 +251,8 @@ def to_page(comparison: ComparisonResult) -> str:
         ],
         "download": Markup(f"data:application/json;base64,{packed}"),
         "w": words,
+        "why": why(comparison.subjects),
+        "certain_only": phrase("note.uncertain"),
         "scale": _scale,
         "config_lines": lambda configuration: list(figures.fields_of(configuration).items()) if configuration is not None else [],
     }

@@ -253,6 +253,36 @@ def saved_share(action: Action, result: Result) -> str:
     return phrase("action.of_layers" if result.layers[0].routing else "action.of_linears", share=share) if action.layers_us else share
 
 
+UTILISED = 0.6
+"""Share of a pipeline's peak from which on it is named as what limits: Nsight Compute's rule of thumb for its Speed of Light section
+(utilisation below 60 % of peak "typically indicates latency issues", Kernel Profiling Guide)."""
+UNITS = {
+    "tensor": "the tensor cores",
+    "fma": "the vector units",
+    "xu": "special functions",
+    "alu": "integer units",
+    "issue": "instruction issue",
+    "smem": "shared memory",
+    "l2": "L2",
+    "dram": "DRAM",
+}
+
+
+def limited_by(unit: str | None, shown: str, share: float) -> str:
+    """What limits a launch, a sentence: the unit nearest to its peak, or that none is near; empty where none is known.
+
+    Args:
+        unit: The unit, as in `PIPELINES`.
+        shown: The share of its peak in words.
+        share: The same, as a number.
+    """
+    if unit is None or not 0 < share < 1.005:
+        return ""
+    if round(share, 2) < UTILISED:
+        return phrase("verdict.low", share=shown, unit=UNITS.get(unit, unit))
+    return phrase(f"verdict.{unit}", share=shown)
+
+
 def unit_peak(pipeline: str | None) -> str:
     """`DRAM's peak`."""
     return f"{clean(NAMES.get(pipeline or '', pipeline))}'s peak"
