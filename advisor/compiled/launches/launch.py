@@ -315,8 +315,18 @@ def inspect_launch(
     """
     launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     compiled, guess, failures = compile_launch(launch, target, pool, sass)
-    inputs = inputs_of(launch, guess)
-    counted = counted or Counted()
+    return inspection_of(launch, compiled, guess, failures, counted or Counted())
+
+
+def inspection_of(
+    launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, failures: tuple[str, ...] = (), counted: Counted | None = None
+) -> Inspection:
+    """A compiled launch with what it asks for, and what it likely asks for where addresses hang on what is not known.
+
+    Raises:
+        IrError: The compiler's text cannot be read.
+    """
+    inputs, counted = inputs_of(launch, guess), counted or Counted()
 
     def count(inputs: Inputs, programs: NDArray[np.int64] | None = None) -> KernelDemand:
         return counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled), programs)
