@@ -181,7 +181,7 @@ class ChangedFiles:
             return []
         if change.base is not None and change.head is not None and change.head.kind == "file":
             former = f"It was a {change.base.kind}."
-            return [replace(each, notes=(former, *each.notes)) for each in self.subjects(replace(change, base=None))]
+            return [replace(subject, notes=(former, *subject.notes)) for subject in self.subjects(replace(change, base=None))]
         notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
         if (lost := no_longer_readable(self.base, self.head, change)) is not None:
             return [replace(lost, notes=notes)]

@@ -13,11 +13,13 @@ from markupsafe import Markup
 
 from advisor.rendering import comparison_words as words
 from advisor.rendering import figures
+from advisor.rendering.comparison_answer import why
 from advisor.rendering.markdown import LIMIT, environment, filled_markdown
 from advisor.rendering.markdown import environment as fingerprint_rows
 from advisor.rendering.page import filled
 from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, StaticRow, Subject, comparison_to_json, evidence
 from advisor.result.schema import Finding
+from advisor.system.phrases import phrase
 
 NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Characters that stand for no byte of any path."""
@@ -71,6 +73,7 @@ def _fitted(comparison: ComparisonResult, limit: int) -> str:
             environment=environment,
             evidence=evidence,
             w=words,
+            why=why,
         )
         if len(text) <= limit:
             break
@@ -252,6 +255,8 @@ def to_page(comparison: ComparisonResult) -> str:
         ],
         "download": Markup(f"data:application/json;base64,{packed}"),
         "w": words,
+        "why": why(comparison.subjects),
+        "certain_only": phrase("note.uncertain"),
         "scale": _scale,
         "config_lines": lambda configuration: list(figures.fields_of(configuration).items()) if configuration is not None else [],
     }
