@@ -50,9 +50,9 @@ def launch_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
 
 def analysed_alike(inspections: Sequence[Inspection], gpu: GpuSpec, cache: str = "warm") -> list[KernelAnalysis]:
     """The analyses of launches that are to be compared: where the learned model does not know one of them, it is asked of none."""
-    found = [launch_analysis(each, gpu, cache) for each in inspections]
-    if len({each.predicted is not None and each.predicted.source == SOURCE for each in found}) > 1:
-        return [kernel_analysis(each, gpu, cache) for each in inspections]
+    found = [launch_analysis(inspection, gpu, cache) for inspection in inspections]
+    if len({item.predicted is not None and item.predicted.source == SOURCE for item in found}) > 1:
+        return [kernel_analysis(inspection, gpu, cache) for inspection in inspections]
     return found
 
 
@@ -90,7 +90,7 @@ def _far_off(said: Latency, gpu: GpuSpec) -> Latency | None:
     """What the analytical model says of a launch with products, where it is known to be far off; None on GPUs where it is not."""
     if gpu.vendor != "amd":
         return None
-    us, low, high = (float(each[0]) for each in interval(np.array([said.us]), gpu, products=True))
+    us, low, high = (float(item[0]) for item in interval(np.array([said.us]), gpu, products=True))
     return replace(said, us=us, low_us=low, high_us=high)
 
 

@@ -58,7 +58,7 @@ class LearnedPredictor:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
-        answers = (each.answer(self, problem, configuration, gpu) for each in PREDICTORS)
+        answers = (predictor.answer(self, problem, configuration, gpu) for predictor in PREDICTORS)
         return next(found for found in answers if found is not None)
 
     def _served(self, problem: ProblemBatch, gpu: GpuSpec, served: Prediction) -> Prediction:
@@ -72,7 +72,7 @@ class LearnedPredictor:
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
         if problem.cache != "warm":
-            return self._with_cache(problem, gpu, lambda model, each: model.ceiling(each, gpu))
+            return self._with_cache(problem, gpu, lambda model, item: model.ceiling(item, gpu))
         if self._configured(as_expert(problem), gpu) is not None or self._products(as_expert(problem), gpu) is not None:
             for asked, where, known_least in self._least:
                 if asked is problem and where == gpu:
@@ -148,7 +148,7 @@ class LearnedPredictor:
             added = np.maximum(np.nan_to_num(cold.us - ask(self._analytical, warm).us, nan=0.0), 0)
         low, high = learned.low_us + added * np.exp(-SPREAD), learned.high_us + added * np.exp(SPREAD)
         found = _above((learned.us + added, low, high), problem, gpu)
-        us, low, high = (np.where(np.isfinite(cold.us), each, np.inf) for each in found)
+        us, low, high = (np.where(np.isfinite(cold.us), item, np.inf) for item in found)
         # Not vouched for: the held-out errors are those of warm launches.
         share = np.where(np.isfinite(us), learned.learned if learned.share is None else learned.share, 0.0)
         return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool), share=share)
@@ -328,7 +328,7 @@ class LearnedPredictor:
             high = model.interval(problem, gpu)[1]
             doubt = float(np.hypot(_doubt(now, high), _doubt(then, high)))
             return model.p_gain(problem, gpu, float(now.us[0] / then.us[0]), doubt)
-        spread = [_sigma(each)[0] for each in (now, then)]
+        spread = [_sigma(item)[0] for item in (now, then)]
         shared = 2 * ALIKE * spread[0] * spread[1] if now.learned[0] and then.learned[0] else 0.0
         deviation = np.sqrt(max(spread[0] ** 2 + spread[1] ** 2 - shared, 1e-6))
         margin = (np.log(now.us[0] / then.us[0]) - np.log(NOTICED)) / deviation
@@ -427,7 +427,7 @@ def _of_configured(model: ConfiguredModel, problem: ProblemBatch, configuration:
     least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
     launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, us.shape)
     found = (us, us * np.exp(np.maximum(min(low, 0.0) * doubt, -WIDEST)), us * np.exp(np.minimum(max(high, 0.0) * doubt, WIDEST)))
-    us, low_us, high_us = (np.where(launches, each, np.inf) for each in at_least_us(found, least))
+    us, low_us, high_us = (np.where(launches, item, np.inf) for item in at_least_us(found, least))
     known = model.nearest(problem, gpu) is not None
     return Prediction(us=us, low_us=low_us, high_us=high_us, learned=launches & known, share=np.ones(us.shape))
 

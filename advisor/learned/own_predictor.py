@@ -53,7 +53,7 @@ def parts_of(pool: str, told: Array) -> list[str]:
     """What of a pool launches of these `demands` [n, f] are, where all of it are too many."""
     operator, width = told[:, -len(OPERATORS) :], told[:, configured.NAMES.index("operand_bytes")]
     names = np.where(operator.any(axis=1), np.array(OPERATORS)[operator.argmax(axis=1)], "other")
-    return [f"{pool}: {name} of {each:g} bytes" for name, each in zip(names, width, strict=True)]
+    return [f"{pool}: {name} of {item:g} bytes" for name, item in zip(names, width, strict=True)]
 
 
 def demands(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
@@ -86,7 +86,7 @@ def features(problem: ProblemBatch, gpu: GpuSpec, us: Array) -> Array:
     ]
     found: list[Array | float] = [np.log(np.maximum(s[name], 1)) if name in s else 0.0 for name in SIZES]
     found += [np.log(waves), np.where(waves < MANY_WAVES, waves / np.ceil(waves), 1.0), *whose, np.log(us), np.log(us / bound)]
-    return np.stack([np.broadcast_to(np.asarray(each, dtype=np.float64), us.shape) for each in found], axis=1)
+    return np.stack([np.broadcast_to(np.asarray(item, dtype=np.float64), us.shape) for item in found], axis=1)
 
 
 class OwnPredictor:
@@ -113,9 +113,9 @@ class OwnPredictor:
         found, own = self.base.library_reference(problem, gpu), self._own(problem, False, gpu)
         if found is None or own is None:
             return found
-        us, low, high = (np.array([each]) for each in (found.us, found.low_us or found.us, found.high_us or found.us))
+        us, low, high = (np.array([item]) for item in (found.us, found.low_us or found.us, found.high_us or found.us))
         prediction = Prediction(us=us, low_us=low, high_us=high, learned=np.ones(1, dtype=bool))
-        moved = [float(each[0]) for each in _columns(_corrected(prediction, own, problem, None, gpu))]
+        moved = [float(column[0]) for column in _columns(_corrected(prediction, own, problem, None, gpu))]
         return replace(found, us=moved[0], low_us=moved[1], high_us=moved[2], source=f"{found.source}, as {len(own)} own rows correct it")
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
@@ -184,7 +184,7 @@ def _corrected(
 ) -> Prediction:
     """A prediction of launches of the kind of `own`; those that cannot launch stay infinite, and none is below the bound."""
     launches = np.isfinite(found.us)
-    us, low, high = (np.where(launches, each, 1.0) for each in _columns(found))
+    us, low, high = (np.where(launches, column, 1.0) for column in _columns(found))
     told = features(problem, gpu, us) if configuration is None else demands(problem, configuration, gpu)
     moved = own.corrected(np.broadcast_to(told, (us.size, told.shape[1])), us, low, high)
     work = pipelines.work(problem, gpu)
@@ -192,5 +192,5 @@ def _corrected(
         least = pipelines.bound(work, gpu, problem.cache).us
     else:
         least = pipelines.config_bound(work, pipelines.demand(problem, configuration, gpu), gpu, problem.cache).us
-    us, low, high = (np.where(launches, each, np.inf) for each in at_least_us(moved, least))
+    us, low, high = (np.where(launches, item, np.inf) for item in at_least_us(moved, least))
     return replace(found, us=us, low_us=low, high_us=high, learned=launches, share=np.ones(us.shape))

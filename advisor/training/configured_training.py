@@ -129,7 +129,7 @@ def fit(
         some = np.flatnonzero(np.isfinite(predicted[0]))
         _judge(rows.take(some), predicted[:, some], UNSEEN, errors, margins, record)
     else:
-        errors[ALL, UNSEEN], margins[ALL, UNSEEN] = (3 * each[ALL, SEEN] for each in (errors, margins))
+        errors[ALL, UNSEEN], margins[ALL, UNSEEN] = (3 * error[ALL, SEEN] for error in (errors, margins))
     progress(f"configured launches: {rows.base.size} rows")
     return ConfiguredModel(
         forest=_forest(rows, TREES),
@@ -154,7 +154,7 @@ def read_launches(paths: Iterable[Path | str], exclude_gpus: Sequence[str], excl
     ]
     if not columns:
         return None
-    return Launches(**{name: np.concatenate([getattr(each, name) for each in columns]) for name in columns[0].__dataclass_fields__})
+    return Launches(**{name: np.concatenate([getattr(column, name) for column in columns]) for name in columns[0].__dataclass_fields__})
 
 
 def _untuned(path: Path) -> NDArray[np.bool_]:
@@ -203,14 +203,14 @@ def problem_names(problem: ProblemBatch, configuration: ConfigurationBatch, n: i
     sizes = [np.broadcast_to(values, n).astype(np.int64).tolist() for values in problem.sizes.values()]
     loads = [""] * n
     if problem.expert_rows is not None and problem.expert_count is not None:
-        rows, count = (np.broadcast_to(np.atleast_2d(each), (n, np.shape(each)[-1])) for each in problem.routing)
+        rows, count = (np.broadcast_to(np.atleast_2d(item), (n, np.shape(item)[-1])) for item in problem.routing)
         loads = [
             str(zlib.crc32(a.tobytes() + b.tobytes())) for a, b in zip(np.ascontiguousarray(rows), np.ascontiguousarray(count), strict=True)
         ]
     whose = "persistent " if "FLATTEN" in configuration.parameters else ""
     blocks = " in blocks" if problem.block_shape else ""
     head = f"{problem.family} {problem.op} {whose}{problem.dtype}{blocks} "
-    return [head + " ".join(map(str, each)) + load for each, load in zip(zip(*sizes, strict=True), loads, strict=True)]
+    return [head + " ".join(map(str, size)) + load for size, load in zip(zip(*sizes, strict=True), loads, strict=True)]
 
 
 def row_weights(rows: Launches) -> Array:
@@ -288,7 +288,7 @@ def _judge(
                     errors[f"{kind} {gpu}", seen] = _spread(error[here] / doubt[here])
                     if len(of_gpu) >= LEAST_PROBLEMS:
                         margins[f"{kind} {gpu}", seen] = _margins([pick for pick in picks if pick[0] == gpu])
-                known = (margins[each, seen] for each in (f"{kind} {gpu}", kind, ALL) if (each, seen) in margins)
+                known = (margins[item, seen] for item in (f"{kind} {gpu}", kind, ALL) if (item, seen) in margins)
                 record[f"{kind}, {gpu}, {'problems' if seen == SEEN else 'GPU'} left out"] = _won(of_gpu, next(known)) | {
                     "mape_percent": float(100 * np.abs(np.expm1(-error[here])).mean()),
                     "interval_holds_percent": float(100 * held[here].mean()),

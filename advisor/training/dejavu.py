@@ -67,12 +67,12 @@ def launchability(path: Path | str) -> dict[str, dict[str, Any]]:
     found: dict[str, list[tuple[NDArray[np.bool_], ...]]] = defaultdict(list)
     for (name, dtype), (columns, latency) in _launches(path).items():
         ran, says = np.isfinite(latency), _launch(columns, dtype, load_gpu(name))
-        of_problem, alike = (np.unique(each, axis=0, return_inverse=True)[1].ravel() for each in (columns[:, :3], _class(columns)))
+        of_problem, alike = (np.unique(column, axis=0, return_inverse=True)[1].ravel() for column in (columns[:, :3], _class(columns)))
         judged = ran | ((np.bincount(alike, ran)[alike] == 0) & (np.bincount(of_problem, ran)[of_problem] > 0))
         found[name].append((ran, says, judged, (columns[:, 1:3] % ALIGNED == 0).all(axis=1)))
     out = {}
     for name, parts in sorted(found.items()):
-        ran, says, judged, even = (np.concatenate(each) for each in zip(*parts, strict=True))
+        ran, says, judged, even = (np.concatenate(part) for part in zip(*parts, strict=True))
         right = ran == says
         out[name] = {
             "launches": int(judged.sum()),

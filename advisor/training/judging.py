@@ -202,7 +202,7 @@ def _share_tried(rows: Sequence[tuple[Measured, int]]) -> float:
     """Share of the configurations that can launch which the rows of one problem hold."""
     part = rows[0][0]
     launchable = int(fits(machine(part.gpu, part.problem.dtype), family_space("fused_moe"), part.problem.operand_bytes).sum())
-    configurations = [each.configuration.take(np.array([i])) for each, i in rows if each.configuration is not None]
+    configurations = [row.configuration.take(np.array([i])) for row, i in rows if row.configuration is not None]
     return len({tuple(as_rows(one)[0].tolist()) for one in configurations}) / max(launchable, 1)
 
 

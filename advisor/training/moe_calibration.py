@@ -212,7 +212,7 @@ def _diagnosis(rows: Table, us: Array, size: Array, signal: Array, calibrated: C
     told = np.isfinite(signal) & np.isfinite(size)
     room = np.log(rows.paired_us / us / quality.WIN) - calibrated.shares[(name, seen)] * signal
     gpus, scaled = rows.gpus(told), room[told] / size[told]
-    p = np.array([calibrated.calibration.share_below(name, seen, each, str(gpu)) for each, gpu in zip(scaled, gpus, strict=True)])
+    p = np.array([calibrated.calibration.share_below(name, seen, item, str(gpu)) for item, gpu in zip(scaled, gpus, strict=True)])
     label = (rows.paired_us / rows.latency_us >= quality.WIN)[told]
     return quality.diagnosis(p, label) | {"per_gpu": quality.by(gpus, quality.diagnosis, p, label)}
 

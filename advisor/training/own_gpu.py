@@ -90,7 +90,7 @@ def _with_earlier(
         if before is not None and before.features.shape[1] == told.shape[1]:
             told, error = np.concatenate([before.features, told]), np.concatenate([before.errors, error])
         pooled = kind in CONFIGURED
-        if not pooled or (error.size <= own_rows.MOST and not any(name == gpu and each.startswith(f"{kind}:") for name, each in own)):
+        if not pooled or (error.size <= own_rows.MOST and not any(name == gpu and item.startswith(f"{kind}:") for name, item in own)):
             out[key] = told, error
             continue
         own.pop(key, None)
@@ -126,10 +126,10 @@ def _predicted(rows: Rows, weights: Weights, gpu: str | None) -> Iterator[tuple[
     model = layer_model.load(weights.silicon)
     if model is None or not has_layers(rows):
         return
-    for each in layer_batches(rows, replace(model, own={}), load_gpu, gpu):
-        time, kinds = layer_time(each.launch, model.constants), each.launch.layers.kind
-        told, bound_us = layer_features(each.launch, time).astype(np.float64), layer_bound(each.launch, each.cold).us
-        us = replace(model, own={}).predict(each.launch).us
+    for item in layer_batches(rows, replace(model, own={}), load_gpu, gpu):
+        time, kinds = layer_time(item.launch, model.constants), item.launch.layers.kind
+        told, bound_us = layer_features(item.launch, time).astype(np.float64), layer_bound(item.launch, item.cold).us
+        us = replace(model, own={}).predict(item.launch).us
         for kind in np.unique(kinds).tolist():
             mine = kinds == kind
-            yield (each.launch.gpu.name, own_kind(kind)), told[mine], us[mine], bound_us[mine], each.rows[mine]
+            yield (item.launch.gpu.name, own_kind(kind)), told[mine], us[mine], bound_us[mine], item.rows[mine]

@@ -104,11 +104,11 @@ def fit_constants(
     from scipy.optimize import least_squares
 
     out = np.tile(begin, (len(series), 1))
-    for place, each in enumerate(series):
+    for place, item in enumerate(series):
         mine = of & (which == place)
         for shared in kin:
             if mine.sum() < least:
-                mine = of & np.isin(which, [i for i, other in enumerate(series) if shared(each) == shared(other)])
+                mine = of & np.isin(which, [i for i, other in enumerate(series) if shared(item) == shared(other)])
         index = np.flatnonzero(mine)
         if index.size < least:
             continue
@@ -237,7 +237,7 @@ def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable, least: in
         rows: What was judged.
         least: Errors from which a GPU has quantiles of its own.
     """
-    found = {name: each for name, each in found.items() if each.judged.size}
+    found = {name: item for name, item in found.items() if item.judged.size}
     if not found:
         return {"held_out": {}}
     of = found.get(near) or next(iter(found.values()))
@@ -245,17 +245,17 @@ def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable, least: in
     quantiles: dict[tuple[str, bool], Array] = {}
     of_gpu: dict[tuple[str, str], Array] = {}
     held_out = {}
-    for name, each in found.items():
-        judged, gpu = each.judged, rows.gpu[each.judged]
+    for name, entry in found.items():
+        judged, gpu = entry.judged, rows.gpu[entry.judged]
         key = calibration.of_left_out(rows.task) if name == "gpus" else rows.task
         key = calibration.of_others(rows.task) if name == "models" != near else key
-        scaled, one = -each.error[judged] / np.exp(spread(each.x[judged])), np.ones(judged.size)
+        scaled, one = -entry.error[judged] / np.exp(spread(entry.x[judged])), np.ones(judged.size)
         quantiles[(key, True)] = calibration.table(scaled, one)
-        by_gpu = {each: gpu == each for each in np.unique(gpu).tolist()}
-        of_gpu |= {(key, each): calibration.table(scaled[mine], one[mine]) for each, mine in by_gpu.items() if mine.sum() >= least}
+        by_gpu = {item: gpu == item for item in np.unique(gpu).tolist()}
+        of_gpu |= {(key, item): calibration.table(scaled[mine], one[mine]) for item, mine in by_gpu.items() if mine.sum() >= least}
         inside = np.full(len(rows), np.nan)
-        inside[judged] = held(scaled, each.split[judged], gpu if name == "gpus" and np.unique(gpu).size > 1 else None)
-        held_out[name] = figures(each.error, each.baseline, rows.groups, inside)
+        inside[judged] = held(scaled, entry.split[judged], gpu if name == "gpus" and np.unique(gpu).size > 1 else None)
+        held_out[name] = figures(entry.error, entry.baseline, rows.groups, inside)
     return {"spread": spread, "calibration": Calibration(quantiles=quantiles, of_gpu=of_gpu), "held_out": held_out}
 
 
@@ -277,7 +277,11 @@ def held(scaled: Array, split: NDArray[np.int64], gpu: NDArray[np.str_] | None =
 def as_relatives(x: Array, told: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
     """What trees say of rows with the identity of other GPUs, their last columns, in the mean, [n]."""
     return np.mean(
-        [told(np.concatenate([x[:, : -each.size], np.broadcast_to(each, (len(x), each.size))], axis=1)) for each in identities], axis=0
+        [
+            told(np.concatenate([x[:, : -identity.size], np.broadcast_to(identity, (len(x), identity.size))], axis=1))
+            for identity in identities
+        ],
+        axis=0,
     )
 
 
@@ -292,7 +296,7 @@ def figures(error: Array, baseline: Array, groups: Mapping[str, NDArray[Any]], i
     judged = np.isfinite(error)
     chosen = {"all": judged}
     for name, labels in groups.items():
-        chosen |= {f"{name} {each}".strip(): judged & (labels == each) for each in np.unique(labels[judged]).tolist()}
+        chosen |= {f"{name} {item}".strip(): judged & (labels == item) for item in np.unique(labels[judged]).tolist()}
     return {
         name: {
             "mape": round(mape(error[mine]), 2),

@@ -54,7 +54,7 @@ class LayerProducts:
         kind = kind_of(problem.dtype, problem.weight_dtype, problem.block_shape)
         assert kind is not None  # `covers`
         loads, sizes = _loads(problem), problem.sizes
-        n = np.broadcast_shapes(launches.shape, loads.slots.shape, *(each.shape for each in sizes.values()))
+        n = np.broadcast_shapes(launches.shape, loads.slots.shape, *(size.shape for size in sizes.values()))
 
         def column(values: Array | float) -> Array:
             return np.broadcast_to(np.asarray(values, dtype=np.float64), n)
@@ -86,7 +86,7 @@ class LayerProducts:
         least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
         alike = int(AS_MEASURED[kind])
         low, high = SPREAD[alike] if alike == kind else (-UNLIKE, SPREAD[alike][1])
-        ends = (np.where(launches, np.maximum(us * np.exp(each), least), np.inf) for each in (0.0, low, high))
+        ends = (np.where(launches, np.maximum(us * np.exp(item), least), np.inf) for item in (0.0, low, high))
         us, low_us, high_us = ends
         known = gpu.name in self.gpus and alike == kind
         measured = np.broadcast_to(launches & known, n)

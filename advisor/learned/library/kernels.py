@@ -225,8 +225,8 @@ class LibraryModel:
         own = chip(gpu, "bf16")
         measured = {name: chip(load_gpu(name), "bf16") for name in self.gpus}
         far = {
-            name: (each.capability != own.capability, abs(np.log2(each.rate / own.rate)), abs(each.capability - own.capability))
-            for name, each in measured.items()
+            name: (item.capability != own.capability, abs(np.log2(item.rate / own.rate)), abs(item.capability - own.capability))
+            for name, item in measured.items()
         }
         return [name for name, distance in far.items() if distance == min(far.values())]
 
@@ -275,7 +275,7 @@ class LibraryModel:
         ]
         if not found:
             return None
-        (us, low, high), series = min(found, key=lambda each: float(each[0][0][0]))
+        (us, low, high), series = min(found, key=lambda item: float(item[0][0][0]))
         source = series.words if gpu.name in self.gpus else f"{series.words}; never measured on {gpu.name}"
         return Latency(us=float(us[0]), origin="predicted", source=source, low_us=float(low[0]), high_us=float(high[0]), coverage=0.8)
 
@@ -305,7 +305,7 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
     return LibraryModel(
         kind=kind,
         **parts(stored, prefix),
-        series=tuple(Series(*each) for each in meta["series"]),
+        series=tuple(Series(*item) for item in meta["series"]),
         held_out=meta.get("held_out", {}),
     )
 

@@ -38,7 +38,7 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
     found = [i for i in found if "nongated" not in model.series[i].kernel or bool(nemotron(layers.hidden, layers.topk).all())]
     found = [i for i in found if model.series[i].stack == stack] or found
     told = [_latencies(model, i, layers, loads, form, gpu, cold) for i in found]
-    return [min(each, key=lambda latency: latency.us) for each in zip(*told, strict=True)] if told else [None] * len(layers)
+    return [min(item, key=lambda latency: latency.us) for item in zip(*told, strict=True)] if told else [None] * len(layers)
 
 
 def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, form: str, gpu: GpuSpec, cold: bool) -> list[Latency]:
@@ -61,5 +61,5 @@ def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, f
     source = series.words if told.seen else f"{series.words}; never measured on {gpu.name}"
     return [
         Latency(us=max(us, low_us), origin="predicted", source=source, low_us=max(low, low_us), high_us=max(high, low_us), coverage=0.8)
-        for us, low, high, low_us in zip(*(each.tolist() for each in (told.us, told.low_us, told.high_us, least)), strict=True)
+        for us, low, high, low_us in zip(*(item.tolist() for item in (told.us, told.low_us, told.high_us, least)), strict=True)
     ]

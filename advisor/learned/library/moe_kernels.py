@@ -107,12 +107,12 @@ def features(layers: MoeLayers, need: Terms, found: Reference, kernel: Array, se
     columns |= {
         "ungated": layers.ungated,
         "format": layers.form,
-        "family": np.array([family(each.kernel) for each in series]),
+        "family": np.array([family(item.kernel) for item in series]),
         "kernel": kernel,
-        "stack": np.array([STACKS.index(each.stack) for each in series]),
-        "version": np.array([number(each.version) for each in series]),
+        "stack": np.array([STACKS.index(item.stack) for item in series]),
+        "version": np.array([number(item.version) for item in series]),
     }
-    return np.stack([np.broadcast_to(np.asarray(each, dtype=np.float32), us.shape) for each in columns.values()], axis=1)
+    return np.stack([np.broadcast_to(np.asarray(column, dtype=np.float32), us.shape) for column in columns.values()], axis=1)
 
 
 def identity(gpu: GpuSpec) -> Array:
@@ -131,7 +131,7 @@ class LibraryLayers(SeriesModel):
     @cached_property
     def kernels(self) -> Mapping[tuple[Any, ...], int]:
         """Places of kernels, by `LayerSeries.place`."""
-        return {place: i for i, place in enumerate(sorted({each.place for each in self.series}))}
+        return {place: i for i, place in enumerate(sorted({item.place for item in self.series}))}
 
     def answers_for(self, gpu: GpuSpec) -> bool:
         """Whether the GPU was measured, or one that answers for it.
@@ -203,13 +203,13 @@ class LibraryLayers(SeriesModel):
 
     def features(self, layers: MoeLayers, need: Terms, found: Reference, which: NDArray[np.int64]) -> Array:
         """`features` of layers of these series."""
-        kernel = np.array([self.kernels[each.place] for each in self.series])
+        kernel = np.array([self.kernels[item.place] for item in self.series])
         return features(layers, need, found, kernel[which], [self.series[i] for i in which.tolist()])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As named arrays, to be stored."""
         about = {
-            "series": [list(each) for each in self.series],
+            "series": [list(item) for item in self.series],
             "measured": {name: {str(i): models for i, models in found.items()} for name, found in self.measured.items()},
         }
         return self.stored(PREFIX, about)
@@ -219,7 +219,7 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LibraryLayers:
     """The reverse of `LibraryLayers.arrays`."""
     about, parts = series_model.restored(stored, PREFIX)
     return LibraryLayers(
-        series=tuple(LayerSeries(*each) for each in about["series"]),
+        series=tuple(LayerSeries(*item) for item in about["series"]),
         measured={name: {int(i): models for i, models in found.items()} for name, found in about["measured"].items()},
         **parts,
     )

@@ -78,7 +78,7 @@ def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
     bare = replace(weights.load(path), configured=None)
     files = [read_rows(path) for path in data.files([own_measurements()])]
     names = [_problems(rows) for rows in files]
-    places = [(i, row) for i, each in enumerate(names) for row in np.flatnonzero(each != "")]
+    places = [(i, row) for i, name in enumerate(names) for row in np.flatnonzero(name != "")]
     held = np.array([zlib.crc32(names[i][row].encode()) // 4 % FOLDS == 0 for i, row in places])
     asked = [
         np.array([row for (file, row), out in zip(places, held, strict=True) if out and file == i], dtype=np.int64)
@@ -130,15 +130,15 @@ def _judged(
     files: Sequence[Rows], names: Sequence[NDArray[np.str_]], asked: Sequence[NDArray[np.int64]], predictor: Predictor
 ) -> dict[str, Any]:
     problems, measured, us, inside = [], [], [], []
-    for rows, each, chosen in zip(files, names, asked, strict=True):
+    for rows, file, chosen in zip(files, names, asked, strict=True):
         some = some_of(rows, chosen)
         for batch in batches(some, load_gpu):
             found, latency = predictor.predict(batch.problem, batch.configuration, batch.gpu), some.columns["latency_us"][batch.rows]
-            problems.append(each[chosen][batch.rows])
+            problems.append(file[chosen][batch.rows])
             measured.append(latency)
             us.append(found.us)
             inside.append((latency >= found.low_us) & (latency <= found.high_us))
-    columns = (np.concatenate(each) for each in (problems, measured, us))
+    columns = (np.concatenate(problem) for problem in (problems, measured, us))
     return _figures(*columns) | {"interval_holds_percent": float(100 * np.concatenate(inside).mean())}
 
 

@@ -34,7 +34,7 @@ def held_out(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequence
     errors = {name: np.concatenate(found) for name, found in columns.items()}
     out: dict[str, Any] = {}
     for kind in np.unique(kinds).tolist():
-        out[own_kind(kind)] = quality.side_by_side(gpu[kinds == kind], {name: each[kinds == kind] for name, each in errors.items()})
+        out[own_kind(kind)] = quality.side_by_side(gpu[kinds == kind], {name: item[kinds == kind] for name, item in errors.items()})
     return out | {name: found["words"] for name, found in of_two_defaults(parts, seen).items()}
 
 
@@ -46,8 +46,8 @@ def _by_nearest_models(part: Measured, bound: Array) -> Array:
     keys = np.stack([layers.sglang, layers.version, layers.kind, np.round(100 * layers.routing)], axis=1)
     _, series = np.unique(keys, axis=0, return_inverse=True)
     error = np.full(len(part), np.nan)
-    for each in np.unique(series):
-        mine = np.flatnonzero(series.ravel() == each)
+    for item in np.unique(series):
+        mine = np.flatnonzero(series.ravel() == item)
         for model in np.unique(part.model[mine]):
             known, asked = mine[part.model[mine] != model], mine[part.model[mine] == model]
             if known.size >= quality.NEAREST:

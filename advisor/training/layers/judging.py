@@ -121,7 +121,7 @@ def _figures(parts: Sequence[Measured], errors: Sequence[Array]) -> dict[str, An
         if some:
             found = [_split(part, error, None) for part, error in some]
             whole = _summary([part for part, _ in some], np.concatenate([error for _, error in some]), None)
-            by_gpu = {part.launch.gpu.name: each for (part, _), each in zip(some, found, strict=True)}
+            by_gpu = {part.launch.gpu.name: item for (part, _), item in zip(some, found, strict=True)}
             out[f"layer {name}"] = whole | {"per_gpu": by_gpu} | ({} if len(found) > 1 else {"per_ranks": found[0]["per_ranks"]})
     return out
 

@@ -89,7 +89,7 @@ def read(
     out = []
     for name, files in sorted(parts.items()):
         whole = {field: np.concatenate([getattr(layers, field) for layers, _, _ in files]) for field in Layers.__slots__}
-        layers, latency, model = Layers(**whole), *(np.concatenate([each[i] for each in files]) for i in (1, 2))
+        layers, latency, model = Layers(**whole), *(np.concatenate([item[i] for item in files]) for i in (1, 2))
         out.append(Measured(launch=launched(layers, load_gpu(name)), latency_us=latency, model=model))
     return out
 
@@ -190,7 +190,7 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     constants = fit_time(alone)
     progress(f"layers: constants of {len(layer_time.NAMES)} from {sum(part.latency_us.size for part in alone)} rows")
     parts, ran = choose_launches(parts, tuned, constants)
-    progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {sum(each.tuned for each in ran)} tables that ran")
+    progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {sum(item.tuned for item in ran)} tables that ran")
     hidden = np.concatenate(
         [hidden_tables(part, e) for part, e in zip(parts, errors_of_models(parts, constants, ROUGH_ROUNDS, 0), strict=True)]
     )
@@ -271,8 +271,8 @@ def hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:
     _, group = np.unique(key, axis=1, return_inverse=True)
     group = group.reshape(-1)
     out = np.zeros(errors.size, dtype=bool)
-    for each in np.unique(group[(layers.inner % 16 == 0) & (layers.ranks == 1)]):
-        rows = group == each
+    for item in np.unique(group[(layers.inner % 16 == 0) & (layers.ranks == 1)]):
+        rows = group == item
         many = rows & (layers.tokens >= MANY_TOKENS) & (layers.ranks == 1)
         if many.sum() >= LEAST_ROWS and not -SLOWER_THAN_DEFAULT <= np.median(errors[many]) <= FASTER_THAN_DEFAULT:
             out |= rows
@@ -288,8 +288,8 @@ def _quantiles(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequen
     bins = [token_bin(part.launch.layers.tokens) for part in parts]
     kinds = [part.launch.layers.kind for part in parts]
     out = [_by_bin(-np.concatenate(seen), np.concatenate(bins), np.concatenate(kinds), (0.1, 0.9))]
-    for each, mine, kind in zip(strange, bins, kinds, strict=True):
-        out.append(_by_bin(np.abs(each), mine, kind, (0.8, 0.8)) * [-1.0, 1.0])
+    for item, mine, kind in zip(strange, bins, kinds, strict=True):
+        out.append(_by_bin(np.abs(item), mine, kind, (0.8, 0.8)) * [-1.0, 1.0])
     return np.stack(out)
 
 

@@ -117,7 +117,7 @@ def _attentions(file: silicon.SiliconFile) -> list[Measured]:
         implementation, dtype, kv_dtype, decode = key
         if dtype not in TYPES or kv_dtype not in TYPES or implementation not in kernels.IMPLEMENTATIONS:
             continue
-        rows = np.array([each == key for each in keys])
+        rows = np.array([item == key for item in keys])
         length = (c["isl"] + c["step"] if decode else c["isl"]).astype(np.float64)[rows]
         problem = ProblemBatch(
             family="attention",
@@ -312,8 +312,8 @@ def _errors_of_gpus_left_out(
         correction = _corrected(kind, x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], OF_GPU)
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, correction).relatives(load_gpu(name))
         told = kernels.of_unseen(kind, correction)
-        identities = [chip(load_gpu(each), parts[0].problem.dtype).identity for each in relatives]
-        error[out] = y[out] - as_relatives(x[out], told, [np.array(list(each.values()), dtype=x.dtype) for each in identities])
+        identities = [chip(load_gpu(relative), parts[0].problem.dtype).identity for relative in relatives]
+        error[out] = y[out] - as_relatives(x[out], told, [np.array(list(identity.values()), dtype=x.dtype) for identity in identities])
     return error
 
 

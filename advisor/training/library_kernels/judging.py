@@ -123,12 +123,12 @@ def _errors(model: LibraryModel, part: Measured, given: int) -> tuple[np.ndarray
         told = own_predictor.features(problem, gpu, found[0])
         own = own_rows.of_rows(told[:given], np.log(part.latency_us[:given] / found[0][:given]))
         found = own.corrected(told, *found)
-    us, low, high, measured = (each[given:] for each in (*found, part.latency_us))
+    us, low, high, measured = (item[given:] for item in (*found, part.latency_us))
     return np.log(us / measured), (low <= measured) & (measured <= high), measured < bound[given:]
 
 
 def _summed(found: Sequence[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, float]:
-    return summed(*(np.concatenate([each[i] for each in found]) for i in (1, 2, 3)))
+    return summed(*(np.concatenate([item[i] for item in found]) for i in (1, 2, 3)))
 
 
 def summed(error: np.ndarray, held: np.ndarray | None, below: np.ndarray) -> dict[str, float]:

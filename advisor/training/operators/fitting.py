@@ -115,7 +115,7 @@ def judge(
     for kind, parts in reading.read(folders, None, progress).items():
         table = joined(kind, parts)
         progress(f"{kind}: {len(table)} rows")
-        wanted = [SPLITS[each] for each in leave_out if each in SPLITS]
+        wanted = [SPLITS[item] for item in leave_out if item in SPLITS]
         out |= {f"{kind}: {what} left out": found for what, found in judged(table, wanted, gpus, progress)["held_out"].items()}
     return out
 
@@ -126,13 +126,13 @@ def joined(kind: str, parts: Sequence[Measured]) -> Table:
     if total > WHOLE.most:
         rng = np.random.default_rng(0)
         parts = [part.take(np.sort(rng.permutation(len(part))[: round(len(part) * WHOLE.most / total)])) for part in parts]
-    series = tuple(sorted({each for part in parts for each in part.series}))
-    place = {each: i for i, each in enumerate(series)}
+    series = tuple(sorted({item for part in parts for item in part.series}))
+    place = {item: i for i, item in enumerate(series)}
     return Table(
         kind=kind,
         parts=parts,
         series=series,
-        which=np.concatenate([np.array([place[each] for each in part.series], dtype=np.int64)[part.which] for part in parts]),
+        which=np.concatenate([np.array([place[item] for item in part.series], dtype=np.int64)[part.which] for part in parts]),
         gpu=np.concatenate([np.full(len(part), part.gpu) for part in parts]),
         us=np.concatenate([part.latency_us for part in parts]),
         model=np.concatenate([part.model for part in parts]),
@@ -165,7 +165,7 @@ def learnable(table: Table) -> Learnable:
         task=table.kind,
         which=table.which,
         gpu=table.gpu,
-        groups={"": np.array([each.operator for each in table.series])[table.which], "GPU": table.gpu},
+        groups={"": np.array([item.operator for item in table.series])[table.which], "GPU": table.gpu},
         labels=labels_of(table.kind),
         crude=crude(table),
         constants=lambda of: fit_constants(table, of),
@@ -178,7 +178,7 @@ def fit_constants(table: Table, of: NDArray[np.bool_]) -> Array:
     terms = _terms(table)
 
     def us_of(index: NDArray[np.intp]) -> Callable[[Array], Array]:
-        chosen: Any = {name: tuple(each[index] for each in stage) for name, stage in terms.items()}
+        chosen: Any = {name: tuple(item[index] for item in stage) for name, stage in terms.items()}
         return lambda logarithms: reference(chosen, logarithms)[0]
 
     return series.fit_constants(
@@ -197,8 +197,8 @@ def fit_constants(table: Table, of: NDArray[np.bool_]) -> Array:
 
 
 KIN: tuple[Callable[[Series], tuple[Any, ...]], ...] = (
-    lambda each: (each.operator, each.kernel, each.words),
-    lambda each: (each.operator,),
+    lambda item: (item.operator, item.kernel, item.words),
+    lambda item: (item.operator,),
 )
 """What series of one kind share: operator, kernel and words, or the operator alone."""
 
@@ -206,7 +206,7 @@ KIN: tuple[Callable[[Series], tuple[Any, ...]], ...] = (
 def _terms(table: Table) -> dict[str, tuple[Array, ...]]:
     """The stages of all rows."""
     parts = [KINDS[table.kind].stages(part.rows, load_gpu(part.gpu)) for part in table.parts]
-    return {name: tuple(np.concatenate(each) for each in zip(*(part[name] for part in parts), strict=True)) for name in parts[0]}
+    return {name: tuple(np.concatenate(item) for item in zip(*(part[name] for part in parts), strict=True)) for name in parts[0]}
 
 
 def described(table: Table, constants: Array) -> tuple[Array, Array]:
@@ -232,7 +232,7 @@ def crude(table: Table) -> tuple[Array, Array]:
     for part in table.parts:
         gpu = load_gpu(part.gpu)
         least, _ = bound(part.rows, gpu)
-        sizes = [np.log2(np.maximum(each, 0.5)) for each in part.rows.sizes.values()]
+        sizes = [np.log2(np.maximum(size, 0.5)) for size in part.rows.sizes.values()]
         who = identity(gpu)
         xs.append(np.concatenate([np.stack([*sizes, np.log(least)], axis=1), np.broadcast_to(who, (len(part), who.size))], axis=1))
         ys.append(np.log(part.latency_us / least))
@@ -243,10 +243,10 @@ def splits(table: Table, what: str, gpus: Sequence[str] | None) -> Iterator[Spli
     """What is left out in turn."""
     if what == "gpus":
         names = np.unique(table.gpu).tolist()
-        kin = {name: relatives([each for each in names if each != name], load_gpu(name)) for name in names}
+        kin = {name: relatives([item for item in names if item != name], load_gpu(name)) for name in names}
         names = [name for name in names if kin[name]]
-        for name in names[1::2][:MOST_GPUS] if gpus is None else [each for each in names if each in gpus]:  # of neighbours every other one
-            yield Split(name=name, out=table.gpu == name, identities=[identity(load_gpu(name), load_gpu(each)) for each in kin[name]])
+        for name in names[1::2][:MOST_GPUS] if gpus is None else [item for item in names if item in gpus]:  # of neighbours every other one
+            yield Split(name=name, out=table.gpu == name, identities=[identity(load_gpu(name), load_gpu(item)) for item in kin[name]])
         return
     of = table.model if what == "models" else table.pair
     groups = np.random.default_rng(1).permutation(np.unique(of))

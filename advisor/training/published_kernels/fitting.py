@@ -78,8 +78,8 @@ class Rows:
     def predicted_us(self, constants: Constants) -> Array:
         """Predicted latencies [n] in microseconds."""
         found = [constants.phases(chain, self.gpu, self.cache) for chain in self.chains]
-        start = None if found[0].start_us is None else np.concatenate([each.start_us for each in found if each.start_us is not None])
-        serial, share = (np.concatenate([getattr(each, name) for each in found]) for name in ("serial_us", "dram_share"))
+        start = None if found[0].start_us is None else np.concatenate([item.start_us for item in found if item.start_us is not None])
+        serial, share = (np.concatenate([getattr(item, name) for item in found]) for name in ("serial_us", "dram_share"))
         return latency_us(replace(self.demand, phases=Phases(start_us=start, serial_us=serial, dram_share=share)), self.gpu)
 
 
@@ -100,18 +100,18 @@ def _columns(parts: Sequence[Any], chosen: Sequence[int] | slice = slice(None)) 
 def stacked(measured: Iterable[Measured]) -> list[Rows]:
     """Launches without matrix products, by GPU and cache state."""
     groups: dict[tuple[str, str], list[Measured]] = {}
-    for each in measured:
-        if each.analysis.demand.phases is not None:
-            groups.setdefault((each.gpu.name, each.analysis.cache), []).append(each)
+    for entry in measured:
+        if entry.analysis.demand.phases is not None:
+            groups.setdefault((entry.gpu.name, entry.analysis.cache), []).append(entry)
     return [
         Rows(
             gpu=group[0].gpu,
             cache=cache,
-            kernels=tuple(each.kernel for each in group),
-            chains=tuple(each.analysis.chain for each in group),
-            demand=_columns([each.analysis.demand for each in group]),
-            us=np.array([each.us for each in group]),
-            bound_us=np.array([each.analysis.bound.us for each in group]),
+            kernels=tuple(item.kernel for item in group),
+            chains=tuple(item.analysis.chain for item in group),
+            demand=_columns([item.analysis.demand for item in group]),
+            us=np.array([item.us for item in group]),
+            bound_us=np.array([item.analysis.bound.us for item in group]),
         )
         for (_, cache), group in groups.items()
     ]
@@ -127,7 +127,7 @@ def fit(rows: Sequence[Rows]) -> Constants:
         from scipy.optimize import least_squares
     except ImportError:
         raise MissingDependencyError("training needs scipy", remedy="pip install 'triton-advisor[train]'") from None
-    own = {f"{kind} {each}": OWN[kind] for each in sorted({part.gpu.compute_capability for part in rows}) for kind in OWN}
+    own = {f"{kind} {row}": OWN[kind] for row in sorted({part.gpu.compute_capability for part in rows}) for kind in OWN}
     prior = {**own, **PRIOR}
     middle, spread = (np.array(column) for column in zip(*prior.values(), strict=True))
 
@@ -168,7 +168,7 @@ def calibrated(rows: Sequence[Rows]) -> Constants:
         kept = [part for part in rows if part.gpu.compute_capability != own]
         if kept:
             judge(kept, [part for part in rows if part.gpu.compute_capability == own])
-    regimes = {", ".join(each): each for each in itertools.product(("nvidia", "amd"), ("long", "short"), ("known", "new"))}
+    regimes = {", ".join(item): item for item in itertools.product(("nvidia", "amd"), ("long", "short"), ("known", "new"))}
     found = {}
     for name, (vendor, length, known) in regimes.items():
         wider = (name, f"{vendor}, long, {known}", f"{vendor}, {length}, new", f"nvidia, {length}, new", f"nvidia, long, {known}")
@@ -217,7 +217,7 @@ def judge(
             progress(f"{part.gpu.name} left out")
             constants = calibrated([other for other in rows if other.gpu.name != part.gpu.name])
         us = part.predicted_us(constants)
-        ends = [constants.interval(float(each), part.gpu) for each in us]
+        ends = [constants.interval(float(item), part.gpu) for item in us]
         inside = np.array([low <= taken <= high for (low, high), taken in zip(ends, part.us, strict=True)])
         judged.append((part, np.log(us / part.us), inside))
     if not judged:

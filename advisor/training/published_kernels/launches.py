@@ -84,11 +84,11 @@ def read(
                 packages[package] = [Release(built=date.max, folder=Path(path))] if beside else releases(package, progress)
         progress(f"compiling {len(rows)} launches of {', '.join(sorted({_package(row) for row in rows}))}")
         with Pool() as pool, ThreadPoolExecutor(max_workers=pool.size) as threads:
-            for each in threads.map(compiled, rows):
-                if isinstance(each, str):
-                    progress(each)
+            for item in threads.map(compiled, rows):
+                if isinstance(item, str):
+                    progress(item)
                 else:
-                    found.append(each)
+                    found.append(item)
     if not found:
         raise InputError("no measured launch that can be compiled", None, f"a folder with {FILE}")
     return found
@@ -155,7 +155,7 @@ def _when(as_of: str, candidates: Iterable[Release], newest: date) -> date:
         return date.fromisoformat(as_of)
     except ValueError:
         version = as_of.rpartition(" ")[2]
-        built = [each.built for each in candidates if each.folder.name.split("-")[1:2] == [version]]
+        built = [candidate.built for candidate in candidates if candidate.folder.name.split("-")[1:2] == [version]]
         if not built:
             raise InputError(f"no release is {as_of}", as_of, "a day, NAME VERSION, or HEAD") from None
         return built[0]

@@ -109,11 +109,11 @@ def _serving(folder: Path, progress: Callable[[str], None]) -> Iterator[_Row]:
             DECODE: ("decode", Load(contexts=tuple(middle)), row["decode_step_ms"], steps - 1),
         }
         run = f"{gpu.name} tp {row['tp']} {row['model']} {row['load']}"
-        for suite, (which, each, ms, times) in requests.items():
+        for suite, (which, request, ms, times) in requests.items():
             if not ms:
                 continue
             peers = {name: 1e3 * float(row[f"{name}_{which}_ms"]) for name in PEERS if row.get(f"{name}_{which}_ms")}
-            asked = StepRequest(model=model, load=each, split=split, engine=row["engine"])
+            asked = StepRequest(model=model, load=request, split=split, engine=row["engine"])
             yield suite, gpu, row["model"], run, times, asked, 1e3 * float(ms), peers
 
 
@@ -212,7 +212,7 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
                 )
             ]
             decode, prefill = (
-                price(each.operators(), gpu, predictor, fitted, engine=engine, eager=each.without_graph) for each in requests
+                price(request.operators(), gpu, predictor, fitted, engine=engine, eager=request.without_graph) for request in requests
             )
         except (UsageError, InputError) as error:
             progress(f"{SERVED}: {name} on {system} left out: {error}")

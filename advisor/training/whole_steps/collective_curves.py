@@ -65,7 +65,7 @@ def fit_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dict[
     """Curves as `steps.constants` reads them, latencies in microseconds at `LOG2_BYTES`."""
     curves: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     for (gpu, op, ranks), (sizes, us) in sorted(measured.items()):
-        curves[gpu][op][str(ranks)] = [round(float(each), 2) for each in _fitted(sizes, us)]
+        curves[gpu][op][str(ranks)] = [round(float(item), 2) for item in _fitted(sizes, us)]
     return {"log2_bytes": LOG2_BYTES, "curves": curves}
 
 
@@ -82,9 +82,9 @@ def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dic
             if name != gpu:
                 continue
             for which, curves, first, step in (("seen", halves, 1, 2), ("left out", others, 0, 1)):
-                for size, each in zip(sizes[first::step], us[first::step], strict=True):
+                for size, item in zip(sizes[first::step], us[first::step], strict=True):
                     predicted = curves.latency_us("all_reduce", size, ranks, load_gpu(gpu), op.partition("/")[2])[0]
-                    errors[which].append(100 * abs(predicted / each - 1))
+                    errors[which].append(100 * abs(predicted / item - 1))
         found[gpu] = {which: float(np.mean(values)) for which, values in errors.items()}
     return found
 
@@ -92,7 +92,7 @@ def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dic
 def _fitted(sizes: Sequence[float], us: Sequence[float]) -> np.ndarray:
     """The curve's values at `LOG2_BYTES`: the median of each size without spikes, linear in the bytes between sizes and beyond them."""
     points, known = np.exp2(LOG2_BYTES), np.unique(sizes)
-    values = np.array([np.median(np.asarray(us)[np.asarray(sizes) == each]) for each in known])
+    values = np.array([np.median(np.asarray(us)[np.asarray(sizes) == item]) for item in known])
     left, here, right = values[:-2], values[1:-1], values[2:]
     values[1:-1] = np.where(here > SPIKE * np.maximum(left, right), np.sqrt(left * right), here)
     return np.asarray(np.interp(points, known, values) * np.maximum(points / known[-1], 1.0))
