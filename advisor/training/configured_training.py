@@ -66,7 +66,7 @@ Progress = Callable[[str], None]
 class Launches:
     """Launches in columns [n]: features, log base and log latency, problem, kind, GPU, family, and whether they are of today's Triton."""
 
-    told: Array
+    features: Array
     base: Array
     log_us: Array
     problem: NDArray[np.str_]
@@ -74,7 +74,7 @@ class Launches:
     kind: NDArray[np.str_]
     gpu: NDArray[np.str_]
     family: NDArray[np.str_]
-    own: NDArray[np.bool_]
+    of_today: NDArray[np.bool_]
     start: NDArray[np.bool_]  # the configuration that runs untuned, where it is known
 
     def take(self, index: NDArray) -> Launches:
@@ -119,12 +119,12 @@ def fit(
         out = rows.fold % FOLDS == fold
         predicted[:, out] = _predicted(rows, ~out, out)
     _judge(rows, predicted, SEEN, errors, margins, record)
-    swept = [name for name in np.unique(rows.gpu[~rows.own]).tolist() if (rows.gpu == name).mean() < 1]
+    swept = [name for name in np.unique(rows.gpu[~rows.of_today]).tolist() if (rows.gpu == name).mean() < 1]
     if len(swept) > 1:
         predicted = np.full((2, rows.base.size), np.nan)
         for name in swept:
             progress(f"configured launches: {name} left out")
-            out = (rows.gpu == name) & ~rows.own
+            out = (rows.gpu == name) & ~rows.of_today
             predicted[:, out] = _predicted(rows, rows.gpu != name, out)
         some = np.flatnonzero(np.isfinite(predicted[0]))
         _judge(rows.take(some), predicted[:, some], UNSEEN, errors, margins, record)
@@ -148,9 +148,11 @@ def read_launches(paths: Iterable[Path | str], exclude_gpus: Sequence[str], excl
     parts += [(part, False) for path in paths for part in dejavu.read(path)]
     if models:
         kept = (np.array([model not in models for model in part.models()] or [True] * len(part)) for part, _ in parts)
-        parts = [(part.take(which), own) for (part, own), which in zip(parts, list(kept), strict=True)]
+        parts = [(part.take(which), of_today) for (part, of_today), which in zip(parts, list(kept), strict=True)]
     columns = [
-        _columns(part, untuned.get(part.source) if own else None) for part, own in parts if part.gpu.name not in exclude_gpus and len(part)
+        _columns(part, untuned.get(part.source) if of_today else None)
+        for part, of_today in parts
+        if part.gpu.name not in exclude_gpus and len(part)
     ]
     if not columns:
         return None
@@ -171,21 +173,21 @@ def _untuned(path: Path) -> NDArray[np.bool_]:
 
 def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
     """The part's rows; `untuned` [rows of the file]: those that run untuned; None of rows that others measured, with an older Triton."""
-    own = untuned is not None
+    of_today = untuned is not None
     problem, configuration, n = part.problem, part.configuration, len(part)
     assert configuration is not None
     with np.errstate(divide="ignore", invalid="ignore"):  # no warps at all
         demand = pipelines.demand(problem, configuration, part.gpu)
-        base, told = features(problem, configuration, part.gpu, demand)
+        base, matrix = features(problem, configuration, part.gpu, demand)
     bound = pipelines.config_bound(pipelines.work(problem, part.gpu), demand, part.gpu, problem.cache).us
     names = problem_names(problem, configuration, n)
     fold = np.array([zlib.crc32(name.encode()) // 4 for name in names])
     gpu = np.full(n, part.gpu.name)
-    problems = np.char.add(np.char.add(gpu, " own " if own else " "), names)
+    problems = np.char.add(np.char.add(gpu, " own " if of_today else " "), names)
     start = np.zeros(n, dtype=bool) if untuned is None or part.rows is None else untuned[part.rows]
-    fine = np.isfinite(part.latency_us) & (part.latency_us >= bound) & np.isfinite(base) & np.isfinite(told[:, 0])
+    fine = np.isfinite(part.latency_us) & (part.latency_us >= bound) & np.isfinite(base) & np.isfinite(matrix[:, 0])
     return Launches(
-        told=told.astype(np.float32),
+        features=matrix.astype(np.float32),
         base=base,
         log_us=np.log(np.where(fine, part.latency_us, 1.0)),
         problem=problems,
@@ -193,7 +195,7 @@ def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
         kind=np.full(n, kind_of(problem)),
         gpu=gpu,
         family=np.full(n, problem.family),
-        own=np.full(n, own),
+        of_today=np.full(n, of_today),
         start=start,
     ).take(fine)
 
@@ -220,10 +222,12 @@ def row_weights(rows: Launches) -> Array:
 
 def _networks(rows: Launches, steps: int) -> list[Network]:
     odds = row_weights(rows)
-    if rows.own.any() and not rows.own.all():
-        odds = odds * np.where(rows.own, OWN_SHARE / odds[rows.own].sum(), (1 - OWN_SHARE) / odds[~rows.own].sum())
+    if rows.of_today.any() and not rows.of_today.all():
+        odds = odds * np.where(rows.of_today, OWN_SHARE / odds[rows.of_today].sum(), (1 - OWN_SHARE) / odds[~rows.of_today].sum())
     target = rows.log_us - rows.base
-    return [fit_correction(rows.told, target, LABELS, steps, batch=BATCH, odds=odds, nothing=NONE, seed=seed) for seed in range(NETWORKS)]
+    return [
+        fit_correction(rows.features, target, LABELS, steps, batch=BATCH, odds=odds, nothing=NONE, seed=seed) for seed in range(NETWORKS)
+    ]
 
 
 def _forest(rows: Launches, trees: int) -> BushyForest:
@@ -232,20 +236,20 @@ def _forest(rows: Launches, trees: int) -> BushyForest:
     except (ImportError, OSError):  # its wheel leaves OpenMP to the system
         remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
         raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
-    weights = row_weights(rows) * np.where(rows.own, OWN_WEIGHT, 1.0)
-    learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
+    weights = row_weights(rows) * np.where(rows.of_today, OWN_WEIGHT, 1.0)
+    learned = lightgbm.Dataset(rows.features, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
     options = OPTIONS | {"boost_from_average": True}
     grown = lightgbm.train(options, learned, trees).dump_model()["tree_info"]
-    return bushy_forest.flatten(grown, rows.told.shape[1])
+    return bushy_forest.flatten(grown, rows.features.shape[1])
 
 
-def _predicted(rows: Launches, known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
+def _predicted(rows: Launches, known: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Array:
     """Log latencies of some rows by what is learned of others, as the forest and as the networks have them, [2, asked]."""
-    some = rows.take(np.flatnonzero(known & (rows.own | (np.arange(known.size) % OF_MANY == 0))))
+    some = rows.take(np.flatnonzero(known & (rows.of_today | (np.arange(known.size) % OF_MANY == 0))))
     learned = ConfiguredModel(
         forest=_forest(some, TREES_LEFT_OUT), networks=_networks(some, STEPS_LEFT_OUT), errors={}, margins={}, gpus={}
     )
-    return rows.base[asked] + np.stack(learned.opinions(rows.told[asked]))
+    return rows.base[judged] + np.stack(learned.opinions(rows.features[judged]))
 
 
 LEAST_PROBLEMS = 12
@@ -271,7 +275,7 @@ def _judge(
     doubt, predicted = unsure(*predicted), together(*predicted)
     error = rows.log_us - predicted
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
-        mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())
+        mine = rows.kind == kind if kind != ALL else rows.of_today | (not rows.of_today.any())
         errors[kind, seen] = _spread(error[mine] / doubt[mine])
         picks = first_picks(rows.take(mine), predicted[mine], doubt[mine])
         held = np.zeros(error.size, dtype=bool)
@@ -314,8 +318,8 @@ def _margins(picks: Sequence[tuple[str, float, float, float, float]]) -> Array:
 
 def _spread(values: Array) -> Array:
     """The distribution at `LEVELS`, ascending."""
-    found = np.clip(np.quantile(values, LEVELS), -FARTHEST, FARTHEST)
-    return np.asarray(np.maximum.accumulate(found + np.arange(LEVELS.size) * 1e-6))
+    quantiles = np.clip(np.quantile(values, LEVELS), -FARTHEST, FARTHEST)
+    return np.asarray(np.maximum.accumulate(quantiles + np.arange(LEVELS.size) * 1e-6))
 
 
 def first_picks(rows: Launches, predicted: Array, doubt: Array) -> list[tuple[str, float, float, float, float]]:

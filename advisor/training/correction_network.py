@@ -122,8 +122,8 @@ def _layers(
         with torch.no_grad():
             for mean, item in zip(means, parameters, strict=True):
                 mean.lerp_(item, 1 - kept)
-    found = [item.numpy().astype(np.float64) for item in means]
-    return [(weights.T.copy(), offsets) for weights, offsets in zip(found[::2], found[1::2], strict=True)]
+    arrays = [item.numpy().astype(np.float64) for item in means]
+    return [(weights.T.copy(), offsets) for weights, offsets in zip(arrays[::2], arrays[1::2], strict=True)]
 
 
 @contextmanager

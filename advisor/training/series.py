@@ -211,8 +211,8 @@ def left_out(
             continue
         x, y = rows.described(rows.constants(~split.out))
         features = features if features.size else np.zeros(x.shape)
-        told = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
-        error[judged] = (as_relatives(x[judged], told, split.identities) if split.identities else told(x[judged])) - y[judged]
+        correction = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
+        error[judged] = (as_relatives(x[judged], correction, split.identities) if split.identities else correction(x[judged])) - y[judged]
         base[judged] = crude(plain[fitted], target[fitted], 0)(plain[judged]) - target[judged]
         by[judged], features[judged] = number, x[judged]
         progress(f"{rows.task}, {split.name} left out: {mape(error[judged]):.1f} %, baseline {mape(base[judged]):.1f} %")
@@ -227,25 +227,25 @@ def fit(rows: Learnable, how: Fit) -> dict[str, Any]:
     return {"constants": constants, "correction": how(x[chosen], y[chosen], rows.labels)}
 
 
-def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable, least: int = 1) -> dict[str, Any]:
+def expected(errors: Mapping[str, LeftOut], near: str, rows: Learnable, least: int = 1) -> dict[str, Any]:
     """Sizes of errors to expect, their quantiles, and figures of what was left out, as arguments of `series_model.SeriesModel`.
 
     Args:
-        found: Errors by what was left out: "gpus" stands for GPUs never seen (`calibration.of_left_out`), "models" for models never seen
+        errors: Errors by what was left out: "gpus" stands for GPUs never seen (`calibration.of_left_out`), "models" for models never seen
             (`calibration.of_others`, where others are near).
         near: Whose errors are those to expect of what was seen.
         rows: What was judged.
         least: Errors from which a GPU has quantiles of its own.
     """
-    found = {name: item for name, item in found.items() if item.judged.size}
-    if not found:
+    errors = {name: item for name, item in errors.items() if item.judged.size}
+    if not errors:
         return {"held_out": {}}
-    of = found.get(near) or next(iter(found.values()))
+    of = errors.get(near) or next(iter(errors.values()))
     spread = grow(of.x[of.judged], np.log(np.abs(of.error[of.judged]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
     quantiles: dict[tuple[str, bool], Array] = {}
     of_gpu: dict[tuple[str, str], Array] = {}
     held_out = {}
-    for name, entry in found.items():
+    for name, entry in errors.items():
         judged, gpu = entry.judged, rows.gpu[entry.judged]
         key = calibration.of_left_out(rows.task) if name == "gpus" else rows.task
         key = calibration.of_others(rows.task) if name == "models" != near else key
@@ -274,11 +274,11 @@ def held(scaled: Array, split: NDArray[np.int64], gpu: NDArray[np.str_] | None =
     return out
 
 
-def as_relatives(x: Array, told: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
+def as_relatives(x: Array, correction: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
     """What trees say of rows with the identity of other GPUs, their last columns, in the mean, [n]."""
     return np.mean(
         [
-            told(np.concatenate([x[:, : -identity.size], np.broadcast_to(identity, (len(x), identity.size))], axis=1))
+            correction(np.concatenate([x[:, : -identity.size], np.broadcast_to(identity, (len(x), identity.size))], axis=1))
             for identity in identities
         ],
         axis=0,

@@ -97,26 +97,26 @@ class ConfiguredModel:
         self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand | None = None
     ) -> tuple[Array, Array]:
         """Logarithm of the predicted latency in microseconds, and how `unsure` it is, [n] each."""
-        base, told = features(problem, configuration, gpu, demand)
-        forest, networks = self.opinions(told)
+        base, matrix = features(problem, configuration, gpu, demand)
+        forest, networks = self.opinions(matrix)
         return base + together(forest, networks), unsure(forest, networks)
 
-    def opinions(self, told: Array) -> tuple[Array, Array]:
+    def opinions(self, matrix: Array) -> tuple[Array, Array]:
         """log(latency / longest pipeline) of `features` as the forest and as the networks have it, [n] each."""
-        return self.forest(told), np.mean([network(told, precise=True) for network in self.networks], axis=0)
+        return self.forest(matrix), np.mean([network(matrix, precise=True) for network in self.networks], axis=0)
 
     def order(
         self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand, launches: NDArray[np.bool_]
     ) -> Array:
         """As `log_us` for those of a space that launch and may be the first, [n]; behind them those that are not by the network alone, then
         those that are not by their pipelines, and last, infinite, those that cannot launch."""
-        base, told = features(problem, configuration, gpu, demand)
+        base, matrix = features(problem, configuration, gpu, demand)
         out = np.where(launches, base, np.inf)
         likely = _first(out, min(LIKELY_FIRST, int(launches.sum())))
-        rough = base[likely] + self.networks[0](told[likely])
+        rough = base[likely] + self.networks[0](matrix[likely])
         few = _first(rough, LOOKED_AT)
         best = likely[few]
-        fine = base[best] + together(*self.opinions(told[best]))
+        fine = base[best] + together(*self.opinions(matrix[best]))
         out += max(float(rough.max() - base[likely].max()), 0.0) + BEHIND
         shift = max(float(fine.max() - rough[few].max()), 0.0) + BEHIND
         out[likely], out = rough + shift, out + shift
@@ -138,18 +138,18 @@ class ConfiguredModel:
         """What first picks of the kind won that would have been recommended, in words; empty where none were."""
         kind, (name, times) = kind_of(problem), self.nearest(problem, gpu) or ("", np.inf)
         seen = times == 1
-        found: list[Mapping[str, Any]] = []
+        records: list[Mapping[str, Any]] = []
         for entry in (kind, SIMILAR.get(kind, kind)):
             names = [f"{entry}, {name}, problems left out"]
             if not seen:
                 names = [name for name in self.record if name.startswith(f"{entry}, ") and name.endswith("GPU left out")]
-            found = found or [self.record[name] for name in names if self.record.get(name, {}).get("recommended")]
-        if not found:
+            records = records or [self.record[name] for name in names if self.record.get(name, {}).get("recommended")]
+        if not records:
             return ""
-        count = sum(item["recommended"] for item in found)
-        won = sum(item["recommended"] * item["won"] for item in found) / count
-        gain = float(np.exp(sum(item["recommended"] * np.log(item["gain"]) for item in found) / count))
-        worst = min(item["worst"] for item in found)
+        count = sum(item["recommended"] for item in records)
+        won = sum(item["recommended"] * item["won"] for item in records) / count
+        gain = float(np.exp(sum(item["recommended"] * np.log(item["gain"]) for item in records) / count))
+        worst = min(item["worst"] for item in records)
         where = name if seen else "other GPUs"
         wins = f"{100 * won:.0f} % won: {gain:.2f} times faster in the mean, {worst:.2f} at worst"
         return f"of {count} such recommendations for launches left out on {where}, {wins}"

@@ -198,8 +198,8 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
         dram = from_dram / (dram_rate * c["dram_share"] * of["dram"] * busy)
         p = c["sharpness"]
         idle = np.maximum(launch.launched_blocks * tiles - ctas, 0) / gpu.num_sms * c["idle_cta"] * 1e3 / clock
-        own = ctas / gpu.num_sms * c["cta"] * 1e3 / clock
-        total = (tensor**p + loop**p + l2**p + dram**p) ** (1 / p) + own + idle
+        start_us = ctas / gpu.num_sms * c["cta"] * 1e3 / clock
+        total = (tensor**p + loop**p + l2**p + dram**p) ** (1 / p) + start_us + idle
         return Product(
             tensor=tensor, loop=loop, l2=l2, dram=dram, idle=idle, total=total, waves=waves, full_waves=full, ctas=ctas, steps=steps
         )  # fmt: skip
@@ -258,9 +258,9 @@ def gradient(launch: Launched, logarithms: Array, step: float = 1e-4) -> Array:
     groups += [(np.arange(alone + len(COMMON), _TILE_FACTORS), _floor_place(launch))]
     groups += [(np.arange(_TILE_FACTORS, len(NAMES)), _tile_place(launch))]
     out = np.zeros((n, len(NAMES)))
-    for together, own in groups:
+    for together, column in groups:
         moved = logarithms.copy()
         moved[together] += step
-        rows = np.flatnonzero(own >= 0)
-        out[rows, own[rows]] = ((np.log(layer_time(launch, moved).total) - base) / step)[rows]
+        rows = np.flatnonzero(column >= 0)
+        out[rows, column[rows]] = ((np.log(layer_time(launch, moved).total) - base) / step)[rows]
     return out

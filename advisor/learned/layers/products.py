@@ -49,8 +49,8 @@ class LayerProducts:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
         """Latencies of launches, none below the bound; infinite where a configuration cannot launch."""
-        asked = pipelines.demand(problem, configuration, gpu)
-        launches = np.asarray(pipelines.schedule(asked, gpu).resident > 0)
+        demand = pipelines.demand(problem, configuration, gpu)
+        launches = np.asarray(pipelines.schedule(demand, gpu).resident > 0)
         kind = kind_of(problem.dtype, problem.weight_dtype, problem.block_shape)
         assert kind is not None  # `covers`
         loads, sizes = _loads(problem), problem.sizes
@@ -83,7 +83,7 @@ class LayerProducts:
         chosen |= {"num_warps": column(configuration.num_warps), "num_stages": column(configuration.num_stages)}
         time = layer_time(launched(layers, gpu, chosen, wide), self.constants)
         us = (time.w13 if problem.op == "w13" else time.w2).total + LAUNCH_US
-        least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
+        least = pipelines.config_bound(pipelines.work(problem, gpu), demand, gpu, problem.cache).us
         alike = int(AS_MEASURED[kind])
         low, high = SPREAD[alike] if alike == kind else (-UNLIKE, SPREAD[alike][1])
         ends = (np.where(launches, np.maximum(us * np.exp(item), least), np.inf) for item in (0.0, low, high))

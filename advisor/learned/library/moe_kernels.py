@@ -59,17 +59,17 @@ class LayerSeries(NamedTuple):
         return f"{FAMILIES[family(self.kernel)][1]} ({STACK_NAMES[self.stack]} {self.version})"
 
 
-def features(layers: MoeLayers, need: Terms, found: Reference, kernel: Array, series: Sequence[LayerSeries]) -> Array:
+def features(layers: MoeLayers, need: Terms, reference_us: Reference, kernel: Array, series: Sequence[LayerSeries]) -> Array:
     """What the trees see of layers but for the GPU's identity, [n, f].
 
     Args:
         layers: What is computed.
         need: Of the GPU that they run on.
-        found: The reference latency.
+        reference_us: The reference latency.
         kernel: Place of the series' kernel among all, [n].
         series: Of each layer, [n].
     """
-    log, us, loads = np.log, found.us, layers.loads
+    log, us, loads = np.log, reference_us.us, layers.loads
     n, hidden, width = layers.inner, layers.hidden, layers.width
     columns = {
         "tokens": log(layers.tokens),
@@ -93,8 +93,8 @@ def features(layers: MoeLayers, need: Terms, found: Reference, kernel: Array, se
         "deep": log(hidden / n),
         "power": log(need.power / us),
         "us": log(us),
-        "products": found.products / us,
-        "memory": found.memory / us,
+        "products": reference_us.products / us,
+        "memory": reference_us.memory / us,
         "rows l2": log(need.rows_l2 / us),
         "alignment": np.select([n % 128 == 0, n % 64 == 0, n % 32 == 0, n % 16 == 0], [4.0, 3.0, 2.0, 1.0], 0.0),
     }
@@ -157,17 +157,17 @@ class LibraryLayers(SeriesModel):
         here = self._measured_near(gpu)
 
         def nearness(i: int) -> tuple[Any, ...]:
-            each = self.series[i]
+            candidate = self.series[i]
             return (
-                each.form == form,
-                not kernel or family(each.kernel) == family(kernel),
-                each.instructions == instructions,
+                candidate.form == form,
+                not kernel or family(candidate.kernel) == family(kernel),
+                candidate.instructions == instructions,
                 i in here,
-                not stack or each.stack == stack,
-                each.kernel == kernel,
-                each.version == version,
+                not stack or candidate.stack == stack,
+                candidate.kernel == kernel,
+                candidate.version == version,
                 here.get(i, 0) >= LEAST_MODELS,
-                each.newness,
+                candidate.newness,
             )
 
         return max(range(len(self.series)), key=nearness)
@@ -175,10 +175,10 @@ class LibraryLayers(SeriesModel):
     def candidates(self, form: str, gpu: GpuSpec, least: int = LEAST_MODELS) -> list[int]:
         """Places of the series of a format measured on a GPU, or on its nearest relative, with `least` models; each kernel's newest."""
         here = self._measured_near(gpu)
-        found = sorted((i for i, models in here.items() if models >= least), key=lambda i: self.series[i].newness)
+        enough = sorted((i for i, models in here.items() if models >= least), key=lambda i: self.series[i].newness)
         if not self.says_of(form):
             return []
-        newest = {(self.series[i].stack, family(self.series[i].kernel)): i for i in found if self.series[i].form == form}
+        newest = {(self.series[i].stack, family(self.series[i].kernel)): i for i in enough if self.series[i].form == form}
         return sorted(newest.values())
 
     def predict(self, layers: MoeLayers, which: NDArray[np.int64], gpu: GpuSpec, cold: NDArray[np.bool_] | None = None) -> Predicted:
@@ -191,26 +191,26 @@ class LibraryLayers(SeriesModel):
             cold: Where the weights come from DRAM; None: as measured, again and again.
         """
         need = terms(layers, gpu)
-        found = reference(layers, need, self.constants[which])
-        x = self.features(layers, need, found, which)
+        reference_us = reference(layers, need, self.constants[which])
+        x = self.features(layers, need, reference_us, which)
         identities = [identity(load_gpu(name)) for name in self.relatives(gpu)]
         centre, down, up = self.corrected(x, identities, {TASK: np.ones(len(layers), dtype=bool)}, gpu)
-        us = found.us * np.exp(centre)
+        us = reference_us.us * np.exp(centre)
         if cold is not None and cold.any():
             from_dram = replace(need, missed=np.where(cold, 1.0, need.missed))
-            us = us * reference(layers, from_dram, self.constants[which]).us / found.us
+            us = us * reference(layers, from_dram, self.constants[which]).us / reference_us.us
         return Predicted(us=us, low_us=us * np.exp(down), high_us=us * np.exp(up), seen=gpu.name in self.measured)
 
-    def features(self, layers: MoeLayers, need: Terms, found: Reference, which: NDArray[np.int64]) -> Array:
+    def features(self, layers: MoeLayers, need: Terms, reference_us: Reference, which: NDArray[np.int64]) -> Array:
         """`features` of layers of these series."""
         kernel = np.array([self.kernels[item.place] for item in self.series])
-        return features(layers, need, found, kernel[which], [self.series[i] for i in which.tolist()])
+        return features(layers, need, reference_us, kernel[which], [self.series[i] for i in which.tolist()])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As named arrays, to be stored."""
         about = {
             "series": [list(item) for item in self.series],
-            "measured": {name: {str(i): models for i, models in found.items()} for name, found in self.measured.items()},
+            "measured": {name: {str(i): models for i, models in models_of.items()} for name, models_of in self.measured.items()},
         }
         return self.stored(PREFIX, about)
 
@@ -220,7 +220,7 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LibraryLayers:
     about, parts = series_model.restored(stored, PREFIX)
     return LibraryLayers(
         series=tuple(LayerSeries(*item) for item in about["series"]),
-        measured={name: {int(i): models for i, models in found.items()} for name, found in about["measured"].items()},
+        measured={name: {int(i): models for i, models in models_of.items()} for name, models_of in about["measured"].items()},
         **parts,
     )
 

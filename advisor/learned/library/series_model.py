@@ -54,9 +54,9 @@ def relatives(measured: Iterable[str], gpu: GpuSpec) -> tuple[str, ...]:
         return (gpu.name,)
     if gpu.vendor != "nvidia":
         return ()
-    own, figures = chip(gpu, "bf16"), {name: chip(load_gpu(name), "bf16") for name in names}
-    alike = [name for name, figure in figures.items() if max(own.rate, figure.rate) < ALIKE * min(own.rate, figure.rate)]
-    same = tuple(name for name in alike if figures[name].capability == own.capability)
+    target, figures = chip(gpu, "bf16"), {name: chip(load_gpu(name), "bf16") for name in names}
+    alike = [name for name, figure in figures.items() if max(target.rate, figure.rate) < ALIKE * min(target.rate, figure.rate)]
+    same = tuple(name for name in alike if figures[name].capability == target.capability)
     return same or tuple(name for name in alike if kernel_class(load_gpu(name)) == kernel_class(gpu) > 0)
 
 
@@ -115,7 +115,7 @@ class SeriesModel:
         correction = self.correction
         if isinstance(correction, Mixed) and gpu.name not in self.measured:
             correction = correction.forest
-        centre, size = (np.add.reduce([said(item) / len(whole) for item in whole]) for said in (correction, self.spread))
+        centre, size = (np.add.reduce([part(item) / len(whole) for item in whole]) for part in (correction, self.spread))
         low, high = np.zeros((2, len(x)))
         for task, rows in ((task, rows) for task, rows in tasks.items() if rows.any()):
             unseen = gpu.name not in self.measured and (of_left_out(task), True) in self.calibration.quantiles

@@ -157,15 +157,15 @@ class OperatorModel(SeriesModel):
         fits = [i for i in here if self.series[i].operator == operator]
 
         def nearness(i: int) -> tuple[Any, ...]:
-            each = self.series[i]
+            candidate = self.series[i]
             return (
-                sum(mine == word for mine, word in zip(each.words, words, strict=True)),
-                not kernel or each.kernel == kernel,
-                not kernel or kernel in each.kernel,
-                not stack or each.stack == stack,
-                number(each.version) == number(version),
-                number(each.version),
-                each.kernel,
+                sum(mine == word for mine, word in zip(candidate.words, words, strict=True)),
+                not kernel or candidate.kernel == kernel,
+                not kernel or kernel in candidate.kernel,
+                not stack or candidate.stack == stack,
+                number(candidate.version) == number(version),
+                number(candidate.version),
+                candidate.kernel,
             )
 
         return max(fits, key=nearness) if fits else None
@@ -190,7 +190,7 @@ class OperatorModel(SeriesModel):
         """As named arrays, to be stored."""
         about = {
             "series": [[*item[:4], list(item.words), item.instructions] for item in self.series],
-            "measured": {name: list(found) for name, found in self.measured.items()},
+            "measured": {name: list(names) for name, names in self.measured.items()},
             "models": self.models.tolist(),
         }
         return self.stored(self.kind, about)

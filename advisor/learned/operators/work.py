@@ -227,8 +227,8 @@ class _Sparse:
 def _amounts(rows: Operators) -> _Sparse:
     s = rows.sizes
     operator, form, cache = (rows.labels[name] for name in ("op_name", "gemm_type", "kv_cache_dtype"))
-    found = modules(rows)
-    of = {f: np.array([getattr(item, f) for item in found], dtype=np.float64) for f in Module._fields}
+    listed = modules(rows)
+    of = {f: np.array([getattr(item, f) for item in listed], dtype=np.float64) for f in Module._fields}
     hca, kernel = np.char.find(operator, "hca") >= 0, rows.labels["kernel_source"]
     skipped, generation = np.char.find(operator, "skip_indexer") >= 0, np.char.find(operator, "generation") >= 0
     batch, heads = s["batch_size"], s["num_heads"]

@@ -143,8 +143,8 @@ def _sample(rows: NDArray[np.int64], alone: NDArray[np.bool_], most: int) -> NDA
     random = np.random.default_rng(0)
     ranked = rows[~alone[rows]]
     ranked = random.permutation(ranked)[: int(most * RANKED_SHARE)]
-    own = random.permutation(rows[alone[rows]])[: most - ranked.size]
-    return np.sort(np.concatenate([own, ranked]))
+    alone_rows = random.permutation(rows[alone[rows]])[: most - ranked.size]
+    return np.sort(np.concatenate([alone_rows, ranked]))
 
 
 def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_ROWS, begin: Array | None = None) -> Array:
@@ -164,8 +164,8 @@ def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_
     origin = layer_time.start()
 
     def errors(x: Array) -> Array:
-        found = [np.log(layer_time.layer_time(part.launch, x).total / part.latency_us) * weight for part in some]
-        return np.concatenate([*found, layer_time.FIRMNESS * (x - origin)])
+        residuals = [np.log(layer_time.layer_time(part.launch, x).total / part.latency_us) * weight for part in some]
+        return np.concatenate([*residuals, layer_time.FIRMNESS * (x - origin)])
 
     def slopes(x: Array) -> Array:
         return np.concatenate([*(layer_time.gradient(part.launch, x) * weight for part in some), np.diag(layer_time.FIRMNESS)])
@@ -202,10 +202,10 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     x, y = table(known, constants)
     physics = np.split(-y, np.cumsum([len(part) for part in known])[:-1])
     single = [np.flatnonzero(part.launch.layers.ranks == 1) for part in known]
-    own = [part.take(rows) for part, rows in zip(known, single, strict=True)]
+    one_rank = [part.take(rows) for part, rows in zip(known, single, strict=True)]
     errors, strange, physics = ([e[rows] for e, rows in zip(of, single, strict=True)] for of in (errors, strange, physics))
-    found = held_out(own, errors, strange, physics)
-    progress(f"layers: errors in percent of what was left out: {json.dumps(found)}")
+    figures = held_out(one_rank, errors, strange, physics)
+    progress(f"layers: errors in percent of what was left out: {json.dumps(figures)}")
     correction = corrected(x, y, ROUNDS, STEPS)
     versions: dict[str, list[list[float]]] = {}
     for part in known:
@@ -214,10 +214,10 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     return LayerModel(
         constants=constants,
         correction=correction,
-        quantiles=_quantiles(own, errors, strange),
+        quantiles=_quantiles(one_rank, errors, strange),
         ran=ran,
         versions=versions,
-        held_out=found,
+        held_out=figures,
     )
 
 

@@ -61,10 +61,10 @@ def train(
     with one_thread():
         rows = reading.read(folders, gpus, exclude_models, progress)
         progress(f"{len(rows)} library layers of {len(rows.series)} series and {np.unique(rows.model).size} models")
-        found = judged(rows, tuple(SPLITS.values()), None, progress)
+        figures = judged(rows, tuple(SPLITS.values()), None, progress)
         fitted = series.fit(learnable(rows), WHOLE)
     measured = {name: _models_of(rows, rows.gpu == name) for name in np.unique(rows.gpu).tolist()}
-    return LibraryLayers(series=rows.series, measured=measured, **fitted, **found)
+    return LibraryLayers(series=rows.series, measured=measured, **fitted, **figures)
 
 
 SPLITS = {"model": "models", "gpu": "gpus"}
@@ -82,7 +82,7 @@ def judge(
     rows = reading.read(folders, None, (), progress) if wanted else ()
     if not rows:
         return {}
-    return {f"library layers: {what} left out": found for what, found in judged(rows, wanted, gpus, progress)["held_out"].items()}
+    return {f"library layers: {what} left out": figures for what, figures in judged(rows, wanted, gpus, progress)["held_out"].items()}
 
 
 def judged(
@@ -90,9 +90,11 @@ def judged(
 ) -> dict[str, Any]:
     """What to expect (`series.expected`) of models and of GPUs left out, of a sample of the rows."""
     some = rows.take(np.sort(np.random.default_rng(0).permutation(len(rows))[: OF_FOLD.most]))
-    asked = learnable(some)
+    learnable_rows = learnable(some)
     return series.expected(
-        {what: series.left_out(asked, _splits(some, what, gpus), OF_FOLD, CRUDE, MOST_JUDGED, progress) for what in wanted}, "models", asked
+        {what: series.left_out(learnable_rows, _splits(some, what, gpus), OF_FOLD, CRUDE, MOST_JUDGED, progress) for what in wanted},
+        "models",
+        learnable_rows,
     )
 
 
@@ -164,13 +166,13 @@ KIN: tuple[Callable[[LayerSeries], tuple[Any, ...]], ...] = (
 
 def table(rows: Measured, constants: Array) -> tuple[Array, Array]:
     """Features [n, f] and log(latency / reference) [n]."""
-    found = rows.reference(constants)
+    reference = rows.reference(constants)
     places = sorted({item.place for item in rows.series})
     kernel = np.array([places.index(item.place) for item in rows.series])[rows.which]
-    x = features(rows.layers, rows.need, found, kernel, [rows.series[i] for i in rows.which.tolist()])
+    x = features(rows.layers, rows.need, reference, kernel, [rows.series[i] for i in rows.which.tolist()])
     names, of = np.unique(rows.gpu, return_inverse=True)
     who = np.stack([identity(load_gpu(name)) for name in names.tolist()])[of]
-    return np.concatenate([x, who], axis=1), np.log(rows.latency_us / found.us)
+    return np.concatenate([x, who], axis=1), np.log(rows.latency_us / reference.us)
 
 
 def crude(rows: Measured) -> tuple[Array, Array]:

@@ -123,7 +123,7 @@ def read(
     which = np.array([place[item] for item in which_of])
     model = numbers(hidden, inter, topk, experts)
     _, gpu_number = np.unique(gpu, return_inverse=True)
-    found = Measured(
+    measured = Measured(
         series=series,
         which=which,
         gpu=gpu,
@@ -133,7 +133,7 @@ def read(
         model=model,
         configuration=numbers(which, gpu_number, model, shares, (alpha * 100).astype(np.int64)),
     )
-    return _plausible(found, progress)
+    return _plausible(measured, progress)
 
 
 def _terms(layers: MoeLayers, gpu: NDArray[np.str_]) -> Terms:

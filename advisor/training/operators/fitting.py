@@ -82,8 +82,8 @@ def train(
     """
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
     with one_thread():
-        found = reading.read(folders, gpus, progress)
-        for table in (joined(kind, found[kind]) for kind in kinds if kind in found):
+        figures = reading.read(folders, gpus, progress)
+        for table in (joined(kind, figures[kind]) for kind in kinds if kind in figures):
             if len(table) < LEAST_OF_KIND:
                 continue
             model = fit(table, progress)
@@ -116,7 +116,7 @@ def judge(
         table = joined(kind, parts)
         progress(f"{kind}: {len(table)} rows")
         wanted = [SPLITS[item] for item in leave_out if item in SPLITS]
-        out |= {f"{kind}: {what} left out": found for what, found in judged(table, wanted, gpus, progress)["held_out"].items()}
+        out |= {f"{kind}: {what} left out": figures for what, figures in judged(table, wanted, gpus, progress)["held_out"].items()}
     return out
 
 
@@ -143,10 +143,10 @@ def joined(kind: str, parts: Sequence[Measured]) -> Table:
 def fit(table: Table, progress: Callable[[str], None]) -> OperatorModel:
     """The model of a kind."""
     progress(f"{table.kind}: {len(table)} rows of {len(table.series)} series")
-    found = judged(table, tuple(SPLITS.values()), None, progress)
+    parts = judged(table, tuple(SPLITS.values()), None, progress)
     measured = {name: np.unique(table.which[table.gpu == name]).tolist() for name in np.unique(table.gpu).tolist()}
     fitted = series.fit(learnable(table), WHOLE)
-    return OperatorModel(kind=table.kind, series=table.series, models=np.unique(table.model), measured=measured, **fitted, **found)
+    return OperatorModel(kind=table.kind, series=table.series, models=np.unique(table.model), measured=measured, **fitted, **parts)
 
 
 def judged(
@@ -154,9 +154,9 @@ def judged(
 ) -> dict[str, Any]:
     """What to expect (`series.expected`) of models, pairs and GPUs left out. One in five pairs is left out once, of fits as large as the
     one that serves: intervals come from these."""
-    asked = learnable(table)
-    found = {what: series.left_out(asked, splits(table, what, gpus), WHOLE, CRUDE, MOST_JUDGED, progress) for what in wanted}
-    return series.expected(found, "pairs", asked, calibration.LEAST_ROWS)
+    learnable_rows = learnable(table)
+    errors = {what: series.left_out(learnable_rows, splits(table, what, gpus), WHOLE, CRUDE, MOST_JUDGED, progress) for what in wanted}
+    return series.expected(errors, "pairs", learnable_rows, calibration.LEAST_ROWS)
 
 
 def learnable(table: Table) -> Learnable:

@@ -85,7 +85,7 @@ def read(
         gpus: Names of the GPUs to read; None: all.
         progress: Told how many rows were left out, and why.
     """
-    found: dict[tuple[str, str], list[tuple[silicon.SiliconFile, NDArray[np.bool_]]]] = {}
+    chosen_files: dict[tuple[str, str], list[tuple[silicon.SiliconFile, NDArray[np.bool_]]]] = {}
     for folder in folders:
         for operator, names in FOLDERS.items():
             for file in (item for name in names for item in silicon.read(folder, operator, name, gpus)):
@@ -96,9 +96,9 @@ def read(
                 for kind, about in KINDS.items():
                     mine = np.isin(operators, about.operators)
                     if mine.any():
-                        found.setdefault((kind, file.gpu), []).append((file, mine))
+                        chosen_files.setdefault((kind, file.gpu), []).append((file, mine))
     out: dict[str, list[Measured]] = {}
-    for (kind, gpu), files in sorted(found.items()):
+    for (kind, gpu), files in sorted(chosen_files.items()):
         out.setdefault(kind, []).append(_measured(kind, gpu, files, progress))
     return out
 

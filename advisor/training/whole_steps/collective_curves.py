@@ -37,7 +37,7 @@ def read_collectives(folder: str | Path) -> dict[Key, tuple[list[float], list[fl
         versions[gpu, stack].append(path)
     if not versions:
         raise InputError(f"{folder}: no tables of collectives", None, "GPU/comm/STACK/VERSION/*.parquet", "name the folder above")
-    found: dict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    curves: dict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for (gpu, stack), paths in versions.items():
         spec = match_device_name(GPUS.get(gpu, gpu))
         if spec is None:
@@ -51,10 +51,10 @@ def read_collectives(folder: str | Path) -> dict[Key, tuple[list[float], list[fl
             columns["latency"],
             strict=True,
         ):
-            sizes, us = found[spec.name, f"{op}/{stack}{'-eager' if source.endswith('eager') else ''}", ranks]
+            sizes, us = curves[spec.name, f"{op}/{stack}{'-eager' if source.endswith('eager') else ''}", ranks]
             sizes.append(elements * (1 if dtype == "int8" else 2))
             us.append(ms * 1e3)
-    return found
+    return curves
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dic
     curve, and `left out`, by the curves of the other GPUs."""
     mine = {key: rows for key, rows in measured.items() if key[1] in ("all_reduce/vllm", "all_reduce/sglang")}
     halves = read_curves(fit_curves({key: (sizes[::2], us[::2]) for key, (sizes, us) in mine.items()}))
-    found = {}
+    by_kind = {}
     for gpu in sorted({key[0] for key in mine}):
         others = read_curves(fit_curves({key: rows for key, rows in mine.items() if key[0] != gpu}))
         errors: dict[str, list[float]] = {"seen": [], "left out": []}
@@ -85,8 +85,8 @@ def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dic
                 for size, item in zip(sizes[first::step], us[first::step], strict=True):
                     predicted = curves.latency_us("all_reduce", size, ranks, load_gpu(gpu), op.partition("/")[2])[0]
                     errors[which].append(100 * abs(predicted / item - 1))
-        found[gpu] = {which: float(np.mean(values)) for which, values in errors.items()}
-    return found
+        by_kind[gpu] = {which: float(np.mean(values)) for which, values in errors.items()}
+    return by_kind
 
 
 def _fitted(sizes: Sequence[float], us: Sequence[float]) -> np.ndarray:

@@ -105,8 +105,8 @@ def fit_spread(cases: Sequence[Case], fitted: Constants) -> Constants:
             ratios[next(item for item in ALIKE if case.priced.launcher in item)].append(
                 abs(np.log(case.measured_us / time.us)) / np.log(time.high_us / time.us)
             )
-    found = {name: round(float(np.quantile(mine, 0.8)), 3) for names, mine in ratios.items() for name in names}
-    return replace(fitted, spread=fitted.spread | found)
+    spread = {name: round(float(np.quantile(mine, 0.8)), 3) for names, mine in ratios.items() for name in names}
+    return replace(fitted, spread=fitted.spread | spread)
 
 
 def fit_served(points: Sequence[Point], fitted: Constants) -> Constants:
@@ -196,14 +196,14 @@ def _judged(case: Case, fitted: Constants) -> dict[str, Any]:
 
 def _judged_point(point: Point, fitted: Constants) -> dict[str, Any]:
     time = point.time(fitted)
-    found = {
+    figures = {
         "suite": CACHED if point.cached else SERVED_POINT,
         "gpu": point.gpu,
         "run": point.run,
         "measured_ms": point.measured_us / 1e3,
         "peers_ms": {},
     }
-    return found | {"predicted_ms": time.us / 1e3, "low_ms": time.low_us / 1e3, "high_ms": time.high_us / 1e3}
+    return figures | {"predicted_ms": time.us / 1e3, "low_ms": time.low_us / 1e3, "high_ms": time.high_us / 1e3}
 
 
 def _totals(cases: Sequence[Case], without: dict[str, Constants]) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ def _totals(cases: Sequence[Case], without: dict[str, Constants]) -> list[dict[s
     runs: dict[str, dict[str, Case]] = defaultdict(dict)
     for case in cases:
         runs[case.run][case.suite] = case
-    found = []
+    totals = []
     for run, parts in runs.items():
         if set(parts) != {PREFILL, DECODE}:
             continue
@@ -222,8 +222,8 @@ def _totals(cases: Sequence[Case], without: dict[str, Constants]) -> list[dict[s
             row[name] = judged[PREFILL][name] + steps * judged[DECODE][name]
         both = judged[PREFILL]["peers_ms"].keys() & judged[DECODE]["peers_ms"].keys()
         row["peers_ms"] = {name: judged[PREFILL]["peers_ms"][name] + steps * judged[DECODE]["peers_ms"][name] for name in both}
-        found.append(row)
-    return found
+        totals.append(row)
+    return totals
 
 
 def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
