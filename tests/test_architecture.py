@@ -273,8 +273,23 @@ NAMES_THAT_SAY_NOTHING = {"looked", "told", "said", "asked", "inquiry", "surroun
 VARIABLES_THAT_SAY_NOTHING = {"found", "each", "told", "said", "untold", "unsaid", "asked", "own"}
 """Of variables, parameters and functions."""
 RENAMED = (
-    *("advising", "cli", "diagnosis", "gpus", "pipelines", "rendering", "result", "rows", "steps", "system", "tables"),
-    *("compiled/demand", "compiled/ir"),
+    *(
+        "advising",
+        "autotuning",
+        "cli",
+        "diagnosis",
+        "gpus",
+        "learned",
+        "measurement",
+        "pipelines",
+        "rendering",
+        "result",
+        "rows",
+        "search",
+        "steps",
+    ),
+    *("system", "tables", "training", "tuning"),
+    *("comparison", "compiled/demand", "compiled/ir", "python_source"),
 )
 """Packages whose names were gone through."""
 

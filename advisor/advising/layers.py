@@ -18,7 +18,7 @@ from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import Predictor
 from advisor.learned.layers import layer_model
 from advisor.learned.layers.layer_model import LayerModel
-from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, version_number, without_gate
+from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of, version_number
 from advisor.learned.library.layer_reference import library_of_layers
 from advisor.learned.scaled_products import quantisation_us
 from advisor.pipelines import configuration_batch, problem_batch, token_draws
@@ -51,6 +51,7 @@ def with_backend(actions: tuple[Action, ...], layers: Sequence[LayerReport], sta
                 detail=f"{several(len(its), 'layer')} (M = {tokens}): {microseconds(now)} now, {microseconds(tile)} with the best tiles, "
                 f"{microseconds(library)} with this library's kernel, as measured on other models; measure it before you change it",
                 saving_us=now - library,
+                layers_us=now,
                 origin="predicted",
                 launches=tuple(launch for it in its for launch in it.launches),
             )
@@ -301,22 +302,10 @@ def _version(model: LayerModel, target: Target) -> float:
 def _layers(model: LayerModel, problems: Sequence[Problem], kind: int, target: Target) -> tuple[Layers, token_draws.Loads]:
     """The layers of these problems as the target's stack launches them, and the loads of their experts."""
     size = {name: np.array([float(problem.sizes[name]) for problem in problems]) for name in ("M", "E", "topk", "H", "N")}
-    ones, sglang = np.ones(len(problems)), np.full(len(problems), target.stack == "sglang")
-    version = ones * _version(model, target)
-    layers = Layers(
-        tokens=size["M"],
-        experts=size["E"],
-        topk=size["topk"],
-        hidden=size["H"],
-        inner=size["N"],
-        ranks=ones,
-        kind=np.full(len(problems), kind),
-        sglang=sglang,
-        version=version,
-        ungated=without_gate(size["H"], size["topk"], sglang, version),
-        routing=ones * (token_draws.BALANCED if problems[0].distribution is None else token_draws.exponent(problems[0].distribution)),
-    )
-    loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, ones, layers.routing)
+    drawn = problems[0].distribution
+    drawn_as = token_draws.BALANCED if drawn is None else token_draws.exponent(drawn)
+    layers = layers_of(size, kind, target.stack == "sglang", _version(model, target), drawn_as)
+    loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     routing = problems[0].routing
     if routing is not None:
         given = np.array([token_draws.of_histogram(routing, slots) for slots in size["M"] * size["topk"]])

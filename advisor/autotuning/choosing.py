@@ -90,10 +90,10 @@ def situation_of(
     text, digest = keys.stable_text(key), tuner.source_hash()
     if text is not None and options.tolerance is not None:
         text += f" outputs overwritten and checked {options.tolerance}"  # what was measured unchecked does not count
-    given = {name: value for name, value in kwargs.items() if name not in (*tuner.arg_names, "grid", "warmup")}
-    constants = keys.passed_constants(function, named, tuner.keys, given) if hasattr(function, "fn") else ""
+    options_passed = {name: value for name, value in kwargs.items() if name not in (*tuner.arg_names, "grid", "warmup")}
+    constants = keys.passed_constants(function, named, tuner.keys, options_passed) if hasattr(function, "fn") else ""
     stable = all(map(keys.is_stable, identities))
-    kept = text is not None and digest is not None and stable and _persists(tuner, device)
+    persistent = text is not None and digest is not None and stable and _persists(tuner, device)
     problem = ProblemKey(
         kernel=getattr(tuner.base_fn, "__name__", "kernel"),
         source="".join(
@@ -109,8 +109,8 @@ def situation_of(
         family=recognised.problem.family if recognised else None,
         problem=recognised.canonical() if recognised else None,
     )
-    cache = (options.cache or tuner.default_cache()) if kept else memory_cache()
-    if not kept:
+    cache = (options.cache or tuner.default_cache()) if persistent else memory_cache()
+    if not persistent:
         # Another kernel object of this process must not take these for its own.
         problem = replace(problem, source=f"{problem.source} of kernel {tuner.serial}")
     return Situation(
@@ -162,14 +162,14 @@ def choose(tuner: Tunable, args: tuple, kwargs: dict[str, Any], key: tuple) -> t
         raise UsageError('prune_configs_by: "top_k" leaves no configuration', count, "a positive count, or a fraction up to 1.0")
     if len(pruned) == 1:
         return Decision(config=pruned[0], how="only", reason="one configuration is left after pruning", key=key), {}
-    given = kwargs.keys() - {"grid", "warmup"}
-    if conflicts := [name for name in given if any(name in config.kwargs for config in pruned)]:
+    passed = kwargs.keys() - {"grid", "warmup"}
+    if conflicts := [name for name in passed if any(name in config.kwargs for config in pruned)]:
         # The text of triton.autotune, whose users may look for it.
         raise ValueError(
             f"Conflicting meta-parameters: {', '.join(sorted(conflicts))}. Make sure that you don't re-define auto-tuned symbols."
         )
     # An option that every configuration sets (num_warps) is given twice to the launch, whichever wins: no use in measuring them.
-    if twice := [name for name in given if all(name in config.all_kwargs() for config in pruned)]:
+    if twice := [name for name in passed if all(name in config.all_kwargs() for config in pruned)]:
         name = getattr(tuner.base_fn, "__name__", "kernel")
         raise TypeError(
             f"{name}() got multiple values for {', '.join(sorted(twice))}: every configuration sets them, and so does the call,"
@@ -186,9 +186,9 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
         return _predicted(situation, situation.ranked, provisional=False), {}
     situation.cache.add_problem(situation.problem)
     session = Session(tuner=situation.tuner, call=situation.call, cache=situation.cache, problem=situation.problem.id, predicted_us={})
-    found = _known(situation, session)
-    if found is not None:
-        return found, _told(situation, session)
+    decision = _known(situation, session)
+    if decision is not None:
+        return decision, _told(situation, session)
     if internals.is_capturing():
         session.refresh()
         return _without_measuring(situation, session, provisional=True), {}
@@ -414,30 +414,30 @@ def _us(session: Session, place: int) -> float | None:
 
 def _told(situation: Situation, session: Session) -> dict[Any, Any]:
     """Timings as Triton's listener and `configs_timings` have them: milliseconds, infinite where there is none."""
-    told = {}
+    timings = {}
     for place, config in enumerate(situation.call.configs):
         row = session.rows.get(place)
         if place in session.raw:
-            told[config] = session.raw[place]
+            timings[config] = session.raw[place]
         elif row is not None and row.us is not None:
             low, high = row.low_us, row.high_us
-            told[config] = [row.us / 1e3, (row.us if low is None else low) / 1e3, (row.us if high is None else high) / 1e3]
+            timings[config] = [row.us / 1e3, (row.us if low is None else low) / 1e3, (row.us if high is None else high) / 1e3]
         elif row is not None:
-            told[config] = [float("inf")] * 3
-    return told
+            timings[config] = [float("inf")] * 3
+    return timings
 
 
 def _by_rank_zero(situation: Situation) -> tuple[Decision, Any]:
     """Rank 0 decides, and tells the others which configuration it is; they measure nothing."""
     if distributed.rank() == 0:
         try:
-            decision, told = _choose(situation)
+            decision, timings = _choose(situation)
         except Exception as error:
             distributed.broadcast({"error": str(error)})
             raise
         places = [i for i, config in enumerate(situation.call.configs) if config is decision.config]
         distributed.broadcast({"config": situation.call.identities[places[0]] if places else None})
-        return decision, told
+        return decision, timings
     answer = distributed.broadcast(None)
     if "error" in answer:
         raise MeasurementError(f"{situation.problem.kernel}: rank 0 found no configuration that works", answer["error"])

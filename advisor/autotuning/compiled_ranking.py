@@ -62,22 +62,22 @@ class Code:
                 return _modules[source.key]
         try:
             text = source.make_ttir()
-            found: Any = (parse(text), text)
+            parsed: Any = (parse(text), text)
         except Exception as error:  # the compiler has many ways to say no
-            found = f"{type(error).__name__}: {error}"
+            parsed = f"{type(error).__name__}: {error}"
         with _lock:
-            _modules[source.key] = found
+            _modules[source.key] = parsed
             while len(_modules) > KEPT:
                 _modules.popitem(last=False)
-        return found
+        return parsed
 
     def tiles(self) -> dict[str, list[int]]:
         """Places by what the front end makes of them: those of one list have one TTIR."""
-        found: dict[str, list[int]] = {}
+        places: dict[str, list[int]] = {}
         for place, source in enumerate(self.sources):
             if source is not None:
-                found.setdefault(source.key, []).append(place)
-        return found
+                places.setdefault(source.key, []).append(place)
+        return places
 
     def values(self, place: int) -> dict[str, Any]:
         """The launch's arguments by name, the configuration's among them."""
@@ -88,8 +88,8 @@ class Code:
     def grid(self, place: int) -> tuple[int, ...]:
         """The grid of a configuration."""
         grid, values = self.call.kwargs.get("grid"), self.values(place)
-        found: Sequence[Any] = grid(dict(values)) if callable(grid) else grid
-        return tuple(int(each) for each in (*found, 1, 1, 1)[:3])
+        launched: Sequence[Any] = grid(dict(values)) if callable(grid) else grid
+        return tuple(int(extent) for extent in (*launched, 1, 1, 1)[:3])
 
     def inputs(self, place: int) -> Any:
         """The arguments as the evaluation of the IR takes them."""
@@ -117,9 +117,9 @@ def load() -> None:
 
 def code_of(tuner: Any, call: Any) -> Code:
     """The configurations of a call as the compiler is given them."""
-    found = internals.sources_of(tuner.fn, call.launches(range(len(call.configs))))
-    failed = {place: f"{type(each).__name__}: {each}" for place, each in enumerate(found) if isinstance(each, Exception)}
-    return Code(call=call, sources=[None if isinstance(each, Exception) else each for each in found], failed=failed)
+    sources = internals.sources_of(tuner.fn, call.launches(range(len(call.configs))))
+    failed = {place: f"{type(source).__name__}: {source}" for place, source in enumerate(sources) if isinstance(source, Exception)}
+    return Code(call=call, sources=[None if isinstance(source, Exception) else source for source in sources], failed=failed)
 
 
 def rank_by_code(
@@ -172,7 +172,7 @@ def _as_family(code: Code, gpu: Any, device: internals.Device, foresee: bool) ->
     # Sizes are read off the launch of fewest programs, which is counted the fastest.
     shapes = {name: tuple(value.shape) for name, value in code.call.named.items() if hasattr(value, "shape")}
     why = "its code cannot be read"
-    for place in sorted(places, key=lambda each: (np.prod(grids[each], dtype=float), each))[:3]:
+    for place in sorted(places, key=lambda candidate: (np.prod(grids[candidate], dtype=float), candidate))[:3]:
         module = code.module(place)
         if isinstance(module, str):
             why = f"its code cannot be read ({module})"
@@ -187,20 +187,20 @@ def _as_family(code: Code, gpu: Any, device: internals.Device, foresee: bool) ->
     else:
         return None, why
     problem = launch.problem
-    found = _tiles_by_place(code, problem.family)
-    if found is None:
+    tile_at = _tiles_by_place(code, problem.family)
+    if tile_at is None:
         return None, f"its parameters do not tell the tiles of more than {MOST_TILES} configurations"
     configurations: list[Configuration | None] = []
     for place, config in enumerate(code.call.configs):
-        tile = found.get(place)
+        tile = tile_at.get(place)
         if tile is not None and problem.family == "gemm":
             tile = {**tile, "GROUP_SIZE_M": _group(config), "SPLIT_K": _splits(grids[place], tile, problem.sizes)}
         options = config.all_kwargs()
         named = {name: options[name] for name in ("num_warps", "num_stages", "num_ctas", "maxnreg") if options.get(name) is not None}
         # What the front end refuses is tried last.
         configurations.append(None if tile is None else Configuration.from_flat({**tile, **named}))
-    if all(each is None or each.parameters.get("SPLIT_K") == 1 for each in configurations):
-        configurations = [each and without_split(each) for each in configurations]
+    if all(configuration is None or configuration.parameters.get("SPLIT_K") == 1 for configuration in configurations):
+        configurations = [configuration and without_split(configuration) for configuration in configurations]
     recognised = Recognised(problem=problem, how="its code")
     ranked = rank(code.call.identities, recognised, "", device.name, configurations=configurations)
     if not ranked.modelled:
@@ -208,7 +208,7 @@ def _as_family(code: Code, gpu: Any, device: internals.Device, foresee: bool) ->
     if problem.family != "gemm" or not foresee:
         return ranked, ""
     others = (replace(recognised, problem=replace(problem, sizes={**problem.sizes, "M": rows})) for rows in OTHER_ROWS)
-    leading = [rank(code.call.identities, each, "", device.name, configurations=configurations).order[:LEADING] for each in others]
+    leading = [rank(code.call.identities, other, "", device.name, configurations=configurations).order[:LEADING] for other in others]
     return replace(ranked, elsewhere=tuple(dict.fromkeys(itertools.chain(*zip(*leading, strict=True))))), ""
 
 
@@ -219,7 +219,7 @@ def _tiles_by_place(code: Code, family: str) -> dict[int, dict[str, int]] | None
     tiles = code.tiles()
     groups = [*tiles.values()]
     sampled = groups if len(groups) <= SAMPLED else groups[:: -(-len(groups) // SAMPLED)]
-    found: dict[int, dict[str, int]] = {}
+    tile_at: dict[int, dict[str, int]] = {}
 
     def look(group: list[int]) -> None:
         module = code.module(group[0])
@@ -230,37 +230,37 @@ def _tiles_by_place(code: Code, family: str) -> dict[int, dict[str, int]] | None
         except NoFamilyError:
             return
         if kind == family:
-            found.update(dict.fromkeys(group, tile))
+            tile_at.update(dict.fromkeys(group, tile))
 
     for group in sampled:
         look(group)
     if len(sampled) == len(groups):
-        return found
-    stands = _stands_for({place: found[place] for group in sampled if (place := group[0]) in found}, code.call.configs)
+        return tile_at
+    stands = _stands_for({place: tile_at[place] for group in sampled if (place := group[0]) in tile_at}, code.call.configs)
     if stands is None:
         if len(groups) > MOST_TILES:
             return None
         for group in groups:
             look(group)
-        return found
+        return tile_at
     for place, config in enumerate(code.call.configs):
         if code.sources[place] is not None:
-            found.setdefault(place, {side: config.kwargs[name] for side, name in stands.items()})
-    return found
+            tile_at.setdefault(place, {side: config.kwargs[name] for side, name in stands.items()})
+    return tile_at
 
 
 def _stands_for(seen: Mapping[int, Mapping[str, int]], configs: Sequence[Any]) -> dict[str, str] | None:
     """The parameter that each side of the tiles is, in all configurations that were looked at; None where that is not clear of one."""
     if not seen:
         return None
-    found: dict[str, str] = {}
+    parameter_of: dict[str, str] = {}
     for side in next(iter(seen.values())):
-        own = configs[next(iter(seen))].kwargs
-        names = [name for name in own if all(configs[place].kwargs.get(name) == tile[side] for place, tile in seen.items())]
+        parameters = configs[next(iter(seen))].kwargs
+        names = [name for name in parameters if all(configs[place].kwargs.get(name) == tile[side] for place, tile in seen.items())]
         if len(names) != 1:
             return None
-        found[side] = names[0]
-    return found
+        parameter_of[side] = names[0]
+    return parameter_of
 
 
 def _group(config: Any) -> int:
@@ -277,8 +277,8 @@ def without_split(configuration: Configuration) -> Configuration:
 def _splits(grid: tuple[int, ...], tile: Mapping[str, int], sizes: Mapping[str, int]) -> int:
     """Among how many programs the depth of a tile of the result is divided, as the grid says; 1 where it says nothing."""
     tiles = -(-sizes["M"] // tile["BLOCK_SIZE_M"]) * -(-sizes["N"] // tile["BLOCK_SIZE_N"])
-    splits, rest = divmod(int(np.prod(grid)), tiles)
-    return splits if not rest and splits > 1 else 1
+    splits, remainder = divmod(int(np.prod(grid)), tiles)
+    return splits if not remainder and splits > 1 else 1
 
 
 # ----------------------------------------------------------------------------------------------------------- by what the code demands
@@ -302,11 +302,11 @@ def _by_demand(code: Code, gpu: Any, why: str) -> Ranking:
     if not finite:
         return given_order(count, f"{why}; its code cannot be read ({trouble or 'it does not fit the GPU'})")
     order = sorted(finite, key=lambda place: (finite[place], place))
-    rest = [place for place in range(count) if place not in finite]
+    unpredicted = [place for place in range(count) if place not in finite]
     left = sum(map(len, groups[MOST_TILES:]))
     not_looked = f"; {left} of {count} configurations not evaluated, the last of the list" if left else ""
     return Ranking(
-        order=(*order, *rest),
+        order=(*order, *unpredicted),
         by=f"analytical model, demand read from the compiled code ({gpu_model(gpu.name)}, front end only{not_looked}; {why})",
         modelled=True,
         predicted_us=finite,
@@ -352,5 +352,5 @@ def _predicted_us(code: Code, place: int, module: tuple[Any, str], gpu: Any) -> 
     counted = code.__dict__.setdefault("counted", Counted())
     demand = counted.demand(module[1], grid, inputs)
     inspection = Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=(), counted=counted)
-    found = kernel_analysis(inspection, gpu)
-    return found.predicted.us if found.predicted is not None else float("inf")
+    prediction = kernel_analysis(inspection, gpu)
+    return prediction.predicted.us if prediction.predicted is not None else float("inf")

@@ -168,22 +168,22 @@ def _require(right: bool, what: str, got: object, limit: str, remedy: str | None
         raise UsageError(what, got, limit, remedy)
 
 
-def _tolerance(given: Any) -> tuple[float, float] | None:
+def _tolerance(check_output: Any) -> tuple[float, float] | None:
     """The `check_output=` argument: False or None, True, or (relative, absolute).
 
     Raises:
         UsageError: It is neither.
     """
-    if given is None or given is False:
+    if check_output is None or check_output is False:
         return None
-    if given is True:
+    if check_output is True:
         return DEFAULT_TOLERANCE
     try:
-        relative, absolute = (float(each) for each in given)
+        relative, absolute = (float(value) for value in check_output)
     except (TypeError, ValueError):
-        raise UsageError("check_output", given, "True, False or (relative, absolute)") from None
+        raise UsageError("check_output", check_output, "True, False or (relative, absolute)") from None
     if relative < 0 or absolute < 0:
-        raise UsageError("check_output: a tolerance is negative", given, "(relative, absolute)")
+        raise UsageError("check_output: a tolerance is negative", check_output, "(relative, absolute)")
     return relative, absolute
 
 
@@ -225,8 +225,8 @@ def warmup(kernel: Any, shapes: Iterable[Mapping[str, Any]], *, grid: Any = None
         where = shape.get("grid", grid)
         if where is None:
             raise UsageError("warmup: a call has no grid", sorted(values), 'a "grid" among its values, or grid=')
-        for each in heuristics:
-            for name, heuristic in each.values.items():
+        for wrapper in heuristics:
+            for name, heuristic in wrapper.values.items():
                 values[name] = heuristic(dict(values))
         # In the kernel's order, as a call passes them: Triton's key holds the element types in the order of the call.
         ordered = {name: values[name] for name in tuner.arg_names if name in values} | values

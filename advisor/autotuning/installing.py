@@ -70,7 +70,7 @@ class _InPlaceOfTritons(abc.ABCMeta):  # a library may derive from an abstract c
             and any(isinstance(base, _InPlaceOfTritons) for base in bases)
         ):
             left = tuple(_TRITONS if base is Taken else base for base in bases)
-            return types.new_class(name, left, more, lambda own: own.update(namespace))
+            return types.new_class(name, left, more, lambda body: body.update(namespace))
         return super().__new__(mcs, name, bases, namespace, **more)
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -91,8 +91,8 @@ class Taken(Tuner, metaclass=_InPlaceOfTritons):
         """Under `advisor run`."""
         return CENSUS in os.environ
 
-    def _tell(self, decision: Any, told: Any) -> None:
-        super()._tell(decision, told)
+    def _tell(self, decision: Any, timings: Any) -> None:
+        super()._tell(decision, timings)
         if hasattr(self, "made"):
             _decided[self.made] = _fate(self, self.made)
 
@@ -152,18 +152,19 @@ def _fate(tuner: Any, made: str) -> Fate:
     kind = type(tuner)
     kernel, of_class = getattr(tuner.base_fn, "__name__", "?"), f"{kind.__module__}.{kind.__qualname__}"
     if not isinstance(tuner, Tuner):
-        own = kind is not _TRITONS and any("run" in vars(each) for each in kind.__mro__[: kind.__mro__.index(_TRITONS)])
-        return Fate(kernel=kernel, of_class=of_class, fate="kept" if own else "left", why=OWN_POLICY if own else EARLIER, made=made)
+        overrides = kind is not _TRITONS and any("run" in vars(base) for base in kind.__mro__[: kind.__mro__.index(_TRITONS)])
+        fate, why = ("kept", OWN_POLICY) if overrides else ("left", EARLIER)
+        return Fate(kernel=kernel, of_class=of_class, fate=fate, why=why, made=made)
     decided = [*tuner.decisions.values()]
     return Fate(
         kernel=kernel,
         of_class=of_class,
         fate="taken",
         how=tuner.decision.how if tuner.decision else None,
-        measurements=sum(each.measurements for each in decided),
-        seconds=sum(each.duration_s or 0.0 for each in decided),
-        default_us=sum(each.default_us for each in decided if each.default_us and each.chosen_us),
-        chosen_us=sum(each.chosen_us for each in decided if each.default_us and each.chosen_us),
+        measurements=sum(decision.measurements for decision in decided),
+        seconds=sum(decision.duration_s or 0.0 for decision in decided),
+        default_us=sum(decision.default_us for decision in decided if decision.default_us and decision.chosen_us),
+        chosen_us=sum(decision.chosen_us for decision in decided if decision.default_us and decision.chosen_us),
         made=made,
     )
 
@@ -175,52 +176,54 @@ def read_census(lines: Iterable[str]) -> list[Fate]:
 
 def _one_each(fates: Iterable[Fate]) -> list[Fate]:
     """Of a tuner that was copied, or that a forked child has too, what whoever did most with it says."""
-    found: dict[str, Fate] = {}
+    by_tuner: dict[str, Fate] = {}
     for fate in fates:
-        found[fate.made] = max(found.get(fate.made, fate), fate, key=lambda each: (each.how is not None, each.measurements))
-    return [*found.values()]
+        by_tuner[fate.made] = max(
+            by_tuner.get(fate.made, fate), fate, key=lambda candidate: (candidate.how is not None, candidate.measurements)
+        )
+    return [*by_tuner.values()]
 
 
-def in_words(found: Sequence[Fate]) -> str:
+def in_words(fates: Sequence[Fate]) -> str:
     """The fates of all tuners of a program in one line."""
-    if not found:
+    if not fates:
         return "no tuner was made: the program decorates no kernel with triton.autotune, or imports no Triton"
-    taken = [each for each in found if each.fate == "taken"]
-    text = f"{several(len(found), 'tuner')}: {len(taken)} taken"
+    taken = [fate for fate in fates if fate.fate == "taken"]
+    text = f"{several(len(fates), 'tuner')}: {len(taken)} taken"
     for fate in ("kept", "left"):
-        mine = [each for each in found if each.fate == fate]
-        if mine:
-            classes = sorted({each.of_class for each in mine})
-            text += f", {len(mine)} {fate} ({', '.join(classes)}: {mine[0].why})"
-    called = [each for each in taken if each.how is not None]
-    hows = {how: sum(each.how == how for each in called) for how in dict.fromkeys(each.how for each in called)}
+        alike = [entry for entry in fates if entry.fate == fate]
+        if alike:
+            classes = sorted({entry.of_class for entry in alike})
+            text += f", {len(alike)} {fate} ({', '.join(classes)}: {alike[0].why})"
+    called = [entry for entry in taken if entry.how is not None]
+    hows = {how: sum(entry.how == how for entry in called) for how in dict.fromkeys(entry.how for entry in called)}
     text += f"; {several(len(called), 'kernel')} decided"
     if called:
         text += f" ({', '.join(f'{count} {how}' for how, count in hows.items())})"
-        text += f", {several(sum(each.measurements for each in called), 'measurement')} in {sum(each.seconds for each in called):.1f} s"
+        text += f", {several(sum(entry.measurements for entry in called), 'measurement')} in {sum(entry.seconds for entry in called):.1f} s"
     return text
 
 
-def won_in_words(found: Sequence[Fate]) -> str:
+def won_in_words(fates: Sequence[Fate]) -> str:
     """What tuning won, kernel by kernel: the first configuration of its list against the chosen one, all keys together; empty where no
     kernel has both measured."""
     from advisor.rendering.figures import microseconds
 
     kernels: dict[str, list[Fate]] = {}
-    for fate in found:
+    for fate in fates:
         if fate.default_us and fate.chosen_us:
             kernels.setdefault(fate.kernel, []).append(fate)
-    said = []
-    for kernel, mine in kernels.items():
-        default, chosen, seconds = (sum(getattr(each, name) for each in mine) for name in ("default_us", "chosen_us", "seconds"))
+    clauses = []
+    for kernel, tuners in kernels.items():
+        default, chosen, seconds = (sum(getattr(entry, name) for entry in tuners) for name in ("default_us", "chosen_us", "seconds"))
         took = f", tuned in {seconds:.1f} s" if seconds else ", tuned before"
-        said.append(f"{kernel} {microseconds(default)} to {microseconds(chosen)} µs ({default / chosen:.2f} times as fast{took})")
-    return f"default to chosen configuration: {'; '.join(said)}" if said else ""
+        clauses.append(f"{kernel} {microseconds(default)} to {microseconds(chosen)} µs ({default / chosen:.2f} times as fast{took})")
+    return f"default to chosen configuration: {'; '.join(clauses)}" if clauses else ""
 
 
 def _write(path: str) -> None:
     try:
         with open(path, "a", encoding="utf-8") as stream:  # noqa: PTH123 - one write, so that processes do not mix their lines
-            stream.write("".join(json.dumps(asdict(each)) + "\n" for each in fates()))
+            stream.write("".join(json.dumps(asdict(fate)) + "\n" for fate in fates()))
     except OSError as error:
         print(f"advisor: warning: the summary of tuning failed ({error})", file=sys.stderr)

@@ -58,13 +58,13 @@ def jitted(fn: Any) -> Any:
 
 def heuristics_below(fn: Any) -> dict[str, Any]:
     """The functions of `@triton.heuristics` between a tuner and the kernel, by name; the first called of each name."""
-    found: dict[str, Any] = {}
+    heuristics: dict[str, Any] = {}
     while not inspect.isfunction(getattr(fn, "fn", None)) and hasattr(fn, "fn"):
         values = getattr(fn, "values", None)
         if isinstance(values, Mapping):
-            found |= {str(name): function for name, function in values.items() if name not in found}
+            heuristics |= {str(name): function for name, function in values.items() if name not in heuristics}
         fn = fn.fn
-    return found
+    return heuristics
 
 
 def active_driver() -> Any:
@@ -121,9 +121,9 @@ def current_device() -> Device:
 
 
 def _device_name(driver: Any) -> str | None:
-    own = getattr(driver, "get_device_name", None)  # no driver of Triton's has it; fakes do
-    if own is not None:
-        return str(own())
+    name_of = getattr(driver, "get_device_name", None)  # no driver of Triton's has it; fakes do
+    if name_of is not None:
+        return str(name_of())
     torch = sys.modules.get("torch")
     try:
         if torch is not None and torch.cuda.is_available():
@@ -190,9 +190,9 @@ def event_maker() -> Callable[[], Any] | None:
 def clock_reader() -> Callable[[], float | None]:
     """A function that reads the SM clock of the device in MHz, just after it was busy; it gives None where that cannot be read."""
     driver = active_driver()
-    own = getattr(driver, "get_sm_clock_mhz", None)  # no driver of Triton's has it; fakes do
-    if own is not None:
-        return own
+    read = getattr(driver, "get_sm_clock_mhz", None)  # no driver of Triton's has it; fakes do
+    if read is not None:
+        return read
     torch = sys.modules.get("torch")
     try:
         if is_interpreted() or torch is None or not torch.cuda.is_available() or torch.version.cuda is None:
@@ -249,8 +249,8 @@ def environment() -> str:
     """The environment variables that change what Triton compiles, as text."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    found = get_cache_invalidating_env_vars()
-    return str(sorted(found.items())) if found else ""
+    variables = get_cache_invalidating_env_vars()
+    return str(sorted(variables.items())) if variables else ""
 
 
 class _Recording:
@@ -327,7 +327,7 @@ def sources_of(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> lis
     An exception is what the binding of that launch raised.
     """
     function = jitted(fn)
-    return [each if isinstance(each, Exception) else _source(function, *each[1:]) for each in _bound(fn, launches)]
+    return [binding if isinstance(binding, Exception) else _source(function, *binding[1:]) for binding in _bound(fn, launches)]
 
 
 def compiled(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> frozenset[int]:
@@ -336,24 +336,26 @@ def compiled(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> froze
     if caches is None or is_interpreted() or (driver := active_driver()) is None or not caches:
         return frozenset()
     known = caches[driver.get_current_device()][0]
-    return frozenset(place for place, each in enumerate(_bound(fn, launches)) if not isinstance(each, Exception) and each[0] in known)
+    return frozenset(
+        place for place, binding in enumerate(_bound(fn, launches)) if not isinstance(binding, Exception) and binding[0] in known
+    )
 
 
 def _bound(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> list[tuple[Any, ...] | Exception]:
     """For each launch the key of its code, signature, constants, options and attributes; or what binding it raised."""
     function = jitted(fn)
-    theirs, thread, caught = getattr(function, "_do_compile", None), threading.get_ident(), list[Any]()
-    if theirs is None or not hasattr(fn, "warmup"):
+    do_compile, thread, caught = getattr(function, "_do_compile", None), threading.get_ident(), list[Any]()
+    if do_compile is None or not hasattr(fn, "warmup"):
         return [TypeError("it is no jitted function")] * len(launches)
 
     def catch(key: Any, signature: Any, device: Any, constants: Any, options: Any, attributes: Any, warmup: bool) -> Any:
         if threading.get_ident() != thread:
-            return theirs(key, signature, device, constants, options, attributes, warmup)
+            return do_compile(key, signature, device, constants, options, attributes, warmup)
         caught.append((key, signature, constants, options, attributes))
         return None
 
-    found: list[tuple[Any, ...] | Exception] = []
-    held = function.device_caches
+    bindings: list[tuple[Any, ...] | Exception] = []
+    device_caches = function.device_caches
     function.device_caches = defaultdict(function.create_binder)  # what was compiled before is asked for too
     function._do_compile = catch
     try:
@@ -361,13 +363,13 @@ def _bound(fn: Any, launches: Sequence[tuple[tuple, dict[str, Any]]]) -> list[tu
             caught.clear()
             try:
                 fn.warmup(*args, **kwargs)
-                found.append(caught[0])
+                bindings.append(caught[0])
             except Exception as error:
-                found.append(error)
+                bindings.append(error)
     finally:
         del function._do_compile
-        function.device_caches = held
-    return found
+        function.device_caches = device_caches
+    return bindings
 
 
 def _source(function: Any, signature: Any, constants: Any, options: Any, attributes: Any) -> Source:

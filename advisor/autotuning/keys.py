@@ -168,8 +168,8 @@ def _code_hash(function: Any) -> str:
     while todo:
         current = todo.pop(0)
         while isinstance(current, functools.partial):
-            given = [*current.args, *sorted(current.keywords.items(), key=lambda each: each[0])]
-            digest.update(repr([_plain_text(each) for each in given]).encode())
+            arguments = [*current.args, *sorted(current.keywords.items(), key=lambda keyword: keyword[0])]
+            digest.update(repr([_plain_text(argument) for argument in arguments]).encode())
             current = current.func
         current = getattr(current, "__func__", current)
         if not inspect.isfunction(current):  # an object with __call__, a builtin: known by its type and name alone
@@ -186,7 +186,7 @@ def _code_hash(function: Any) -> str:
                 todo.append(value)
             else:
                 read.append((name, _plain_text(value)))
-        text = repr((_code_text(current.__code__), [_plain_text(each) for each in defaults], read))
+        text = repr((_code_text(current.__code__), [_plain_text(default) for default in defaults], read))
         digest.update(text.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
@@ -194,21 +194,21 @@ def _code_hash(function: Any) -> str:
 def _code_text(code: CodeType) -> str:
     """Bytecode and constants as text that is the same in every process; a set of names has no order of its own."""
     constants = [
-        _code_text(each) if isinstance(each, CodeType) else str(sorted(map(repr, each))) if isinstance(each, frozenset) else repr(each)
-        for each in code.co_consts
+        _code_text(const) if isinstance(const, CodeType) else str(sorted(map(repr, const))) if isinstance(const, frozenset) else repr(const)
+        for const in code.co_consts
     ]
     return repr((code.co_code, code.co_names, code.co_varnames, constants))
 
 
 def _names(code: CodeType) -> set[str]:
     """The globals and outer variables that a function may read, those of functions within it included."""
-    return {*code.co_names, *code.co_freevars}.union(*(_names(each) for each in code.co_consts if isinstance(each, CodeType)))
+    return {*code.co_names, *code.co_freevars}.union(*(_names(const) for const in code.co_consts if isinstance(const, CodeType)))
 
 
 def _plain_text(value: Any) -> str:
     """A value that a hash can hold; of anything else its type."""
     if isinstance(value, tuple):
-        return repr([_plain_text(each) for each in value])
+        return repr([_plain_text(element) for element in value])
     return _constant(value) or type(value).__qualname__
 
 
@@ -226,8 +226,8 @@ def passed_constants(function: Any, named: Mapping[str, Any], keys: Collection[s
     """
     annotations = getattr(function.fn, "__annotations__", {})
     passed = (name for name in named if name not in keys and "constexpr" in str(annotations.get(name, "")))
-    given = {name: named[name] for name in passed} | dict(options or {})
-    return ", ".join(f"{name}={_shown(given[name])}" for name in sorted(given))
+    constants = {name: named[name] for name in passed} | dict(options or {})
+    return ", ".join(f"{name}={_shown(constants[name])}" for name in sorted(constants))
 
 
 def _shown(value: Any) -> str:
@@ -240,7 +240,7 @@ def _shown(value: Any) -> str:
 
 
 def _parts(function: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     seen: set[int] = set()
     todo = [function]
     while todo:
@@ -252,7 +252,7 @@ def _parts(function: Any) -> dict[str, str]:
         text = _text(current, plain)
         # The text is part of the name: two helpers of one name, from two modules, do not hide each other.
         name = f"{plain.__qualname__.rsplit('.', 1)[-1]}:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-        found[name] = text
+        parts[name] = text
         scope = _scope(plain)
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
@@ -260,8 +260,8 @@ def _parts(function: Any) -> dict[str, str]:
                 if _is_jitted(value):
                     todo.append(value)
                 elif label and (constant := _constant(value)) is not None:
-                    found[f"{name}/{label}="] = constant
-    return found
+                    parts[f"{name}/{label}="] = constant
+    return parts
 
 
 def _text(function: Any, plain: Any) -> str:

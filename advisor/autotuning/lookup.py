@@ -55,8 +55,8 @@ def best_config(family: str, /, *, gpu: str | None = None, **problem: Any) -> Me
         # In the order of the call: a call site writes its arguments in one order.
         return _answer((family, gpu, *problem.items())).copy()
     except TypeError:  # a list as block_shape; of what else cannot be a key, the search says what is wrong
-        given = {name: tuple(v) if isinstance(v, list) else v for name, v in problem.items()}
-    return best_config(family, gpu=gpu, **given) if given != problem else _find(family, gpu, given)
+        hashable = {name: tuple(v) if isinstance(v, list) else v for name, v in problem.items()}
+    return best_config(family, gpu=gpu, **hashable) if hashable != problem else _find(family, gpu, hashable)
 
 
 @functools.lru_cache(maxsize=MOST_ANSWERS)
@@ -87,10 +87,10 @@ def _find(family: str, gpu: str | None, problem: dict[str, Any]) -> MetaParamete
     op = problem.pop("op", None)
     ops = (str(op),) if op is not None else OPS.get(family)
     if ops is None:
-        known = sorted(each for kind, each in SIZES if kind == family) or ["silu_and_mul", "…"]
+        known = sorted(operator for kind, operator in SIZES if kind == family) or ["silu_and_mul", "…"]
         raise UsageError(f"best_config: family {family} has several operators", None, f"op= one of {', '.join(known)}")
     types = {str(name): problem.pop(name) for name in TYPES if name in problem}
-    named = [*(name for each in ops for name in SIZES.get((family, each), ("B", "H"))), *OPTIONAL.get(family, ())]
+    named = [*(name for operator in ops for name in SIZES.get((family, operator), ("B", "H"))), *OPTIONAL.get(family, ())]
     if unknown := [name for name in problem if name not in named]:
         listed = ", ".join(dict.fromkeys([*named, "op", *TYPES, "gpu"]))
         raise UsageError("best_config: no such keyword", ", ".join(map(str, unknown)), f"among {listed}")
@@ -145,8 +145,8 @@ def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
     from advisor.result.schema import Problem
 
     block = types.get("block_shape")
-    given = {**types, "block_shape": tuple(block) if block else None}
-    return [Problem(family=family, op=op, sizes=sizes, **given) for op in ops]  # type: ignore[arg-type]
+    operand_types = {**types, "block_shape": tuple(block) if block else None}
+    return [Problem(family=family, op=op, sizes=sizes, **operand_types) for op in ops]  # type: ignore[arg-type]
 
 
 def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters | None:
@@ -162,8 +162,8 @@ def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
         text = canonical_problem(problem)
         for known in cache.of_problem(family, text):
             decided = cache.decisions(known.id) if known.gpu == model else []
-            if decided and (found := _under_family_names(parameters(decided[0][1]), family)) is not None:
-                return found
+            if decided and (named := _under_family_names(parameters(decided[0][1]), family)) is not None:
+                return named
     return None
 
 
@@ -173,12 +173,12 @@ def _under_family_names(values: dict[str, Any], family: str) -> MetaParameters |
     from advisor.rows.columns import family_names, needed_parameters
 
     names = family_names(values, family)
-    found = {names[name]: value for name, value in values.items()}
-    if any(name not in found for name in needed_parameters(family)):
+    renamed = {names[name]: value for name, value in values.items()}
+    if any(name not in renamed for name in needed_parameters(family)):
         return None
     if "GROUP_SIZE_M" in SPACES[family]:
-        found.setdefault("GROUP_SIZE_M", 1)  # a kernel that does not group its tiles
-    return {name: found[name] for name in sorted(found, key=[*SPACES[family], *found].index)}
+        renamed.setdefault("GROUP_SIZE_M", 1)  # a kernel that does not group its tiles
+    return {name: renamed[name] for name in sorted(renamed, key=[*SPACES[family], *renamed].index)}
 
 
 def _predicted(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters:

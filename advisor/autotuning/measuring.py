@@ -32,7 +32,7 @@ SAY_AFTER_S = 2.0
 
 def _quantiles(result: Any) -> tuple[float, float, float]:
     """The three quantiles in a benchmark's return value, which may be one number."""
-    values = [float(each) for each in result] if isinstance(result, (list, tuple)) else [float(result)]
+    values = [float(value) for value in result] if isinstance(result, (list, tuple)) else [float(result)]
     median, low, high = values[:3] if len(values) >= 3 else values[:1] * 3
     return median, low, high
 
@@ -214,8 +214,8 @@ class Session:
             return
         first = {place: reading for place in (best, default) if (reading := self._again(place)) is not None}
         if len(first) == 2 and all(reading.us > 0 for reading in first.values()):
-            found = contest(first, self._again).us
-            ratio = found[default] / found[best] if len(found) == 2 else first[default].us / first[best].us
+            judged = contest(first, self._again).us
+            ratio = judged[default] / judged[best] if len(judged) == 2 else first[default].us / first[best].us
             self.rows[default] = self.rows[default]._replace(us=ratio * (self.rows[best].us or 0.0))
             self.cache.record_all(self.problem, [self.rows[default]])
 
@@ -244,22 +244,22 @@ class Session:
         """
         from advisor.search.contest import EQUAL, Reading, contest
 
-        mine = [place for place in self.raw if self.rows[place].state == "measured"]
-        theirs = [place for place, row in self.rows.items() if row.state == "measured" and place not in self.raw]
+        measured_here = [place for place in self.raw if self.rows[place].state == "measured"]
+        measured_elsewhere = [place for place, row in self.rows.items() if row.state == "measured" and place not in self.raw]
         clock = lambda place: self.clocks_mhz.get(place, (None, None))[0]  # noqa: E731
-        first = {place: Reading(us=self.rows[place].us or 0.0, clock_mhz=clock(place)) for place in (*theirs, *mine)}
+        first = {place: Reading(us=self.rows[place].us or 0.0, clock_mhz=clock(place)) for place in (*measured_elsewhere, *measured_here)}
 
         usable = all(reading.us > 0 for reading in first.values())  # a stand-in may give zeros
-        found = contest(first if usable else {}, self._again, most=len(mine), equal=max(EQUAL, self.tuner.options.noise))
-        self.clocks_mhz |= found.clocks_mhz
-        self.together = frozenset(found.us)
-        if found.measurements or found.judged == "rested":
-            for place, us in found.us.items():
+        judged = contest(first if usable else {}, self._again, most=len(measured_here), equal=max(EQUAL, self.tuner.options.noise))
+        self.clocks_mhz |= judged.clocks_mhz
+        self.together = frozenset(judged.us)
+        if judged.measurements or judged.judged == "rested":
+            for place, us in judged.us.items():
                 row, ratio = self.rows[place], us / (self.rows[place].us or us)
-                low, high = (None if each is None else each * ratio for each in (row.low_us, row.high_us))
+                low, high = (None if bound is None else bound * ratio for bound in (row.low_us, row.high_us))
                 self.rows[place] = row._replace(us=us, low_us=low, high_us=high)
-            self.cache.record_all(self.problem, [self.rows[place] for place in found.us])
-        return found
+            self.cache.record_all(self.problem, [self.rows[place] for place in judged.us])
+        return judged
 
     # -------------------------------------------------------------------------------------------------------- one kernel
 

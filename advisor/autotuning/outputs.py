@@ -75,6 +75,6 @@ def tensors_of(named: Mapping[str, Any], names: Sequence[str] | None) -> dict[st
         name: value
         for name, value in named.items()
         if (names is None or name in names)
-        and all(hasattr(value, each) for each in ("clone", "copy_", "numel", "stride"))
+        and all(hasattr(value, method) for method in ("clone", "copy_", "numel", "stride"))
         and all(step or size < 2 for step, size in zip(value.stride(), value.shape, strict=True))
     }

@@ -97,10 +97,10 @@ def _entry(plain: Any) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) and "family" in entry and "ops" in entry else None
 
 
-def _from_hint(given: Any, named: Mapping[str, Any], family: str | None) -> Recognised:
-    if isinstance(given, Problem):
-        return Recognised(problem=given, how="hint")
-    values = dict(given)
+def _from_hint(hint: Any, named: Mapping[str, Any], family: str | None) -> Recognised:
+    if isinstance(hint, Problem):
+        return Recognised(problem=hint, how="hint")
+    values = dict(hint)
     family = values.pop("family", None) or family
     if family not in FAMILIES:
         raise UsageError("problem= and family= name no family", family, f"one of {', '.join(FAMILIES)}")
@@ -109,7 +109,7 @@ def _from_hint(given: Any, named: Mapping[str, Any], family: str | None) -> Reco
         raise UsageError(f"a problem of family {family} must name its op", None, None, 'return {"op": …}')
     types = {name: dtype_name(values.pop(name)) for name in ("dtype", "weight_dtype", "output_dtype") if name in values}
     if "dtype" not in types:
-        types["dtype"] = next((found for value in named.values() if (found := dtype_name(value)) and not isinstance(value, str)), None)
+        types["dtype"] = next((dtype for value in named.values() if (dtype := dtype_name(value)) and not isinstance(value, str)), None)
     block = values.pop("block_shape", None)
     problem = Problem(
         family=cast(Family, family),
@@ -133,18 +133,18 @@ def problem_of_call(entry: Mapping[str, Any], named: Mapping[str, Any]) -> Probl
     from advisor.measurement.kernel_file import block_shape_of
     from advisor.python_source.described import product_type
 
-    for op, each in entry["ops"].items():
-        if "when" in each and not evaluate(each["when"], named):
+    for op, operator in entry["ops"].items():
+        if "when" in operator and not evaluate(operator["when"], named):
             continue
-        sizes = {name: int(evaluate(expression, named)) for name, expression in each["sizes"].items()}
+        sizes = {name: int(evaluate(expression, named)) for name, expression in operator["sizes"].items()}
         dtype = dtype_name(named.get(entry.get("dtype", "")))
         if dtype is None:
             raise UsageError("no element type is known", entry.get("dtype"), "the name of a tensor argument")
         dtype = product_type(entry, dtype, named)
         other: dict[str, Any] = {
-            name: found
+            name: operand
             for name in ("weight_dtype", "output_dtype")
-            if (found := dtype_name(named.get(entry.get(name, "")))) and found != dtype and dtype != "tf32"
+            if (operand := dtype_name(named.get(entry.get(name, "")))) and operand != dtype and dtype != "tf32"
         }
         other["block_shape"] = block_shape_of(entry, dtype)
         return Problem(family=entry["family"], op=op, sizes=sizes, dtype=dtype, **other)

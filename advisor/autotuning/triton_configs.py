@@ -57,7 +57,7 @@ def parameters(identity_text: str) -> dict[str, Any]:
 
 def list_hash(identities: Iterable[str], *also: object) -> str:
     """Name of a set of configurations, whatever their order."""
-    text = json.dumps([sorted(identities), [str(each) for each in also]])
+    text = json.dumps([sorted(identities), [str(part) for part in also]])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -87,8 +87,8 @@ def expand(configs: Any) -> Sequence[Any]:
             raise UsageError("configs", configs, 'a list of triton.Config, or a space: {"BLOCK_SIZE_M": [64, 128], …}')
         # The list itself: whoever changes it later changes the kernel's, as with triton.autotune.
         listed = configs if isinstance(configs, (list, tuple)) else list(configs or ())
-        for each in listed:
-            check_config(each, "configs: not a configuration")
+        for config in listed:
+            check_config(config, "configs: not a configuration")
         return listed
     from triton import Config
 
@@ -98,12 +98,12 @@ def expand(configs: Any) -> Sequence[Any]:
     count = math.prod(map(len, columns.values()))
     if not 0 < count <= MAX_SPACE:
         raise UsageError("configs: the space has an unusable number of configurations", count, f"1 to {MAX_SPACE}")
-    found = []
+    expanded = []
     for values in itertools.product(*columns.values()):
         flat = dict(zip(columns, values, strict=True))
         options = {name: flat.pop(name) for name in CONFIG_OPTIONS if name in flat}
-        found.append(Config(flat, **options))
-    return found
+        expanded.append(Config(flat, **options))
+    return expanded
 
 
 def _plain(value: Any) -> Any:

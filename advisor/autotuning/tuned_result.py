@@ -89,11 +89,11 @@ def tuned_problem(entry: Entry) -> TunedProblem:
 def _configuration(identity: str) -> Configuration:
     """A configuration under the kernel's own names; an identity that is no JSON object is shown as it stands."""
     try:
-        found = Configuration.from_flat(flat_parameters(identity))
+        parsed = Configuration.from_flat(flat_parameters(identity))
     except ODD:
         return Configuration(parameters={"configuration": identity})
-    plain = {name: value if isinstance(value, (bool, int, str)) else str(value) for name, value in found.parameters.items()}
-    return replace(found, parameters=plain)
+    plain = {name: value if isinstance(value, (bool, int, str)) else str(value) for name, value in parsed.parameters.items()}
+    return replace(parsed, parameters=plain)
 
 
 def finite(value: float | None) -> float | None:
@@ -112,7 +112,7 @@ def recognised_problem(entry: Entry) -> Problem:
     if entry.key.family not in FAMILIES:
         raise ValueError(f"no family {entry.key.family}")
     block = text.get("block_shape")
-    found = Problem(
+    problem = Problem(
         family=entry.key.family,  # type: ignore[arg-type]
         op=str(text["op"]),
         sizes=sizes,
@@ -121,8 +121,8 @@ def recognised_problem(entry: Entry) -> Problem:
         output_dtype=text.get("output_dtype"),
         block_shape=(int(block[0]), int(block[1])) if block else None,
     )
-    problem_batch([found])  # raises where the model knows no such operator or type
-    return found
+    problem_batch([problem])  # raises where the model knows no such operator or type
+    return problem
 
 
 def _size(name: str, value: Any) -> int:
@@ -168,7 +168,7 @@ def diagnosed(
     name = _name(entry, problem, taken)
     source = f"chosen by @advisor.autotune ({tuned.decided})"
     launch = PlannedLaunch(id=name, kernel=entry.key.kernel, problem=problem, configuration=current, source=source, decision_id=name)
-    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [each.named for each in known], current))
+    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [candidate.named for candidate in known], current))
     measured = {}
     row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)
     if row is not None and row.us is not None:
@@ -206,14 +206,14 @@ def _predicted(tuned: TunedProblem, problem: Problem, gpu: GpuSpec, predictor: P
     """
     named = [named_for(timing.configuration, problem.family) for timing in tuned.timings]
     alike: dict[frozenset[str], list[int]] = {}
-    for place, each in enumerate(named):
-        if predictable(each, problem.family):
-            alike.setdefault(frozenset(each.parameters), []).append(place)
+    for place, configuration in enumerate(named):
+        if predictable(configuration, problem.family):
+            alike.setdefault(frozenset(configuration.parameters), []).append(place)
     now: list[float | None] = [None] * len(named)
     for places in alike.values():
         try:
-            found = predictor.predict(problem_batch([problem]), configuration_batch([named[place] for place in places]), gpu).us
-            for place, us in zip(places, np.broadcast_to(found, (len(places),)), strict=True):
+            predicted_us = predictor.predict(problem_batch([problem]), configuration_batch([named[place] for place in places]), gpu).us
+            for place, us in zip(places, np.broadcast_to(predicted_us, (len(places),)), strict=True):
                 now[place] = finite(float(us))
         except (AdvisorError, *ODD):
             for place in places:
@@ -240,13 +240,15 @@ def _untried(problem: Problem, known: Iterable[Configuration], current: Configur
     A parameter that the family's space does not name (SPLIT_K, a flag) takes the values that were tried.
     """
     family_space = SPACES[problem.family]
-    tried = [each for each in known if set(each.parameters) == set(current.parameters)]
+    tried = [configuration for configuration in known if set(configuration.parameters) == set(current.parameters)]
     values: dict[str, tuple[int, ...]] = {}
     for name, now in current.parameters.items():
         if not isinstance(now, str):
-            values[name] = family_space.get(name) or tuple(sorted({int(each.parameters[name]) for each in [*tried, current]}))
+            values[name] = family_space.get(name) or tuple(
+                sorted({int(configuration.parameters[name]) for configuration in [*tried, current]})
+            )
     values |= {name: family_space[name] for name in ("num_warps", "num_stages")}
-    done = {tuple(int(each.flat()[name]) for name in values) for each in tried}
+    done = {tuple(int(configuration.flat()[name]) for name in values) for configuration in tried}
     points = [point for point in itertools.product(*values.values()) if point not in done]
     points.append(tuple(int(current.flat()[name]) for name in values))
     space = configuration_batch([Configuration.from_flat(dict(zip(values, point, strict=True))) for point in points])
@@ -256,8 +258,8 @@ def _untried(problem: Problem, known: Iterable[Configuration], current: Configur
 
 def _with_faster(report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
     """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
-    measured = [each for each in known if each.timing.us is not None and each.timing.us >= report.bound.us]
-    best = min(measured, key=lambda each: each.timing.us or 0.0, default=None)
+    measured = [candidate for candidate in known if candidate.timing.us is not None and candidate.timing.us >= report.bound.us]
+    best = min(measured, key=lambda candidate: candidate.timing.us or 0.0, default=None)
     if best is None or best.timing.us is None or report.measured is None:
         return report
     now = report.measured.us
@@ -283,7 +285,7 @@ def _with_faster(report: LaunchReport, known: Sequence[_Known], origin: Origin, 
 def _with_ceiling(report: LaunchReport, ceiling: Latency, configuration: Configuration, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
     assert report.measured is not None and report.configuration is not None
     analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
-    found = diagnose(
+    diagnosis = diagnose(
         context(
             report.problem,
             report.configuration,
@@ -300,18 +302,18 @@ def _with_ceiling(report: LaunchReport, ceiling: Latency, configuration: Configu
         report,
         ceiling=ceiling,
         ceiling_configuration=configuration,
-        gap=found.gap,
-        findings=found.findings,
+        gap=diagnosis.gap,
+        findings=diagnosis.findings,
         headroom=report.measured.us / ceiling.us - 1,
     )
 
 
 def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:
     """The report with the kernel's own parameter names, so that what is advised can be pasted."""
-    own = {target: name for name, target in family_names(configuration.parameters, family).items()}
+    renamed = {target: name for name, target in family_names(configuration.parameters, family).items()}
 
-    def back(found: Configuration) -> Configuration:
-        return replace(found, parameters={own.get(name, name): value for name, value in found.parameters.items()})
+    def back(changed: Configuration) -> Configuration:
+        return replace(changed, parameters={renamed.get(name, name): value for name, value in changed.parameters.items()})
 
     advice = report.recommendation
     if advice is not None:
@@ -333,7 +335,7 @@ LAUNCH_LIMIT = 256
 
 
 def advise_tuned(
-    found: Sequence[Entry],
+    entries: Sequence[Entry],
     gpu_name: str,
     gpu: GpuSpec | None,
     predictor: Predictor,
@@ -346,7 +348,7 @@ def advise_tuned(
     """A report on everything that was tuned on one GPU.
 
     Args:
-        found: Problems of that GPU, most recently used first.
+        entries: Problems of that GPU, most recently used first.
         gpu_name: As the cache names it.
         gpu: Its description; None where `ceilings/` has none.
         predictor: Where predictions come from.
@@ -358,13 +360,13 @@ def advise_tuned(
     Raises:
         NothingMatchedError: There are no problems.
     """
-    if not found:
+    if not entries:
         raise NothingMatchedError(f"{title}: nothing was tuned on {gpu_name}", None, None, "`advisor cache ls` shows what there is")
     tuned: list[TunedProblem] = []
     launches: list[LaunchReport] = []
     seen: set[tuple[str, str]] = set()
     taken: set[str] = set()
-    for number, entry in enumerate(found, start=1):
+    for number, entry in enumerate(entries, start=1):
         problem = tuned_problem(entry)
         current = (entry.key.kernel, entry.key.key) not in seen
         seen.add((entry.key.kernel, entry.key.key))
@@ -379,9 +381,9 @@ def advise_tuned(
             problem = replace(problem, note=f"the model does not take it ({type(error).__name__}: {error})")
         tuned.append(problem)
         if progress:
-            progress(number, len(found))
+            progress(number, len(entries))
     unknowns = _unknowns(tuned, launches)
-    versions = sorted({entry.key.triton for entry in found if entry.key.triton})
+    versions = sorted({entry.key.triton for entry in entries if entry.key.triton})
     return Result(
         tool_version=__version__,
         command=command,
@@ -460,14 +462,16 @@ def _measured_only(tuned: Sequence[TunedProblem], unknowns: tuple[str, ...]) -> 
 
 def _exports(launches: Sequence[LaunchReport]) -> tuple[Export, ...]:
     """The configurations to add to `configs=`."""
-    found: Mapping[str, None] = dict.fromkeys(
+    unique: Mapping[str, None] = dict.fromkeys(
         report.recommendation.triton_config
         for report in launches
         if report.recommendation is not None and report.recommendation.latency.origin == "predicted"
     )
-    if not found:
+    if not unique:
         return ()
-    return (Export(name="to add to configs=", kind="triton-configs", content="[\n" + "".join(f"    {each},\n" for each in found) + "]\n"),)
+    return (
+        Export(name="to add to configs=", kind="triton-configs", content="[\n" + "".join(f"    {config},\n" for config in unique) + "]\n"),
+    )
 
 
 __all__ = ["advise_tuned"]

@@ -75,14 +75,14 @@ class Tuner(Tunable):
         internals.need_driver(self.base_fn)
         config = self._decide(args, kwargs)
         key = keys.slow_key({**dict(zip(self.arg_names, args, strict=False)), **kwargs}, self.arg_names, self.keys, {})
-        held = self.cache
-        if len(self.configs) > 1 and held.get(key) != config:
-            held[key] = config
+        decided = self.cache
+        if len(self.configs) > 1 and decided.get(key) != config:
+            decided[key] = config
         try:
             return Autotuner.run(self, *args, **kwargs)
         finally:
             if self.decision is not None and self.decision.provisional:  # Triton keeps what we would decide anew
-                held.pop(key, None)
+                decided.pop(key, None)
 
     def _slow(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A launch that must be looked at."""
@@ -143,14 +143,14 @@ class Tuner(Tunable):
             known = len(self.configs) > 1 and key in self.cache
             if not known:
                 with internals.bound_arguments(self, args):
-                    decision, told = choosing.choose(self, args, kwargs, key)
+                    decision, timings = choosing.choose(self, args, kwargs, key)
                 self.decision = decision
                 config = decision.config
                 if not decision.provisional:
                     self.decisions[key] = decision
                     if len(self.configs) > 1:
                         self.cache[key] = config
-                self._tell(decision, told)
+                self._tell(decision, timings)
                 if decision.provisional:
                     return config
             else:
@@ -180,11 +180,11 @@ class Tuner(Tunable):
         settled = set(self.arg_names).intersection(*(config.kwargs for config in self.configs))
         return keys.fast_reader(self.arg_names, self.keys, self._buckets, frozenset(settled), always, self._sometimes)
 
-    def _tell(self, decision: Decision, told: Mapping[Any, Any]) -> None:
+    def _tell(self, decision: Decision, timings: Mapping[Any, Any]) -> None:
         """Triton's attributes, its listener and its line on the terminal."""
         if decision.how in ("only", "off"):
             return
-        self.configs_timings = dict(told)
+        self.configs_timings = dict(timings)
         measured = decision.how == "measured"
         self.bench_time = decision.duration_s or 0.0
         tell = internals.listener()
@@ -226,7 +226,7 @@ class Tuner(Tunable):
         mode = read_settings().mode or self.options.mode
         if mode == "exhaustive":
             return self._configs
-        decided = [] if mode == "off" else [each.config for each in self.decisions.values()]
+        decided = [] if mode == "off" else [decision.config for decision in self.decisions.values()]
         default = [self.options.default] if self.options.default is not None and mode != "measure" else []
         if mode in ("cached", "predict") and not decided:
             remedy = "call the kernel, or advisor.warmup, before it compiles"
@@ -237,8 +237,8 @@ class Tuner(Tunable):
 
     def __getstate__(self) -> dict[str, Any]:
         """The state of a copy of this kernel: all but the lock, and what reads its calls."""
-        own = ("_lock", "_hot", "serial")
-        return {name: value for name, value in self.__dict__.items() if name not in own} | {"cache": dict(self.cache)}
+        left_out = ("_lock", "_hot", "serial")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out} | {"cache": dict(self.cache)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -65,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a record of `advisor record`: changed kernels are compared on what they were launched with",
     )
+    parser.add_argument(
+        "--settings", metavar="FILE", help="an advisor.toml of your own, which counts in place of the base's: sizes to judge kernels at"
+    )
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print (github: annotations for a workflow)")
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
@@ -123,7 +126,7 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
-    unused = ("gpu", "fail_on", "launches", "update", "no_compile", "require_sandbox", "trust_source", "weights", *OF_MODEL)
+    unused = ("gpu", "fail_on", "launches", "settings", "update", "no_compile", "require_sandbox", "trust_source", "weights", *OF_MODEL)
     given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
     if given:
         raise UsageError(
@@ -150,6 +153,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         fail_on=arguments.fail_on,
         compiling=not arguments.no_compile,
         launches=tuple(options.existing_file(name) for name in arguments.launches),
+        settings=options.existing_file(arguments.settings) if arguments.settings else None,
         command=_command(sys.argv[1:]),
         request=Request(
             model=arguments.model,

@@ -50,8 +50,8 @@ def _mean(changes: Sequence[float]) -> float | None:
 
 def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
     """A sentence that begins with what is certain and large: what is to fail, what compiles again, spills, configurations that are tuned
-    over, and registers where none of these is there; then measured verdicts where something was run, else predictions, and that they
-    are that; then what could not be told, and without what; and what is worst is named."""
+    over, what is launched with other constants, and registers where none of these is there; then measured verdicts where something was
+    run, else predictions, and that they are that; then what could not be told, and without what; and what is worst is named."""
     certain = [
         f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
         for subject in subjects
@@ -70,12 +70,15 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
         if subject.kind == "kernel" and (subject.configurations_added or subject.configurations_removed)
     ]:
         first.append(f"Other configurations to tune over: {_several(tuned)}")
+    if launched := [text for subject in subjects if (text := _launched_with(subject))]:
+        first.append(f"Launched with: {_several(launched)}")
     if not first and (registers := [text for subject in subjects if (text := _registers(subject))]):
         first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
-    untold = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
-    last = [f"no time can be predicted for {_several(untold)}"] if untold else []
-    text = "; ".join(filter(None, [*first, _verdicts(subjects, measured, static), *last]))
+    lacking = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
+    last = [f"no time can be predicted for {_several(lacking)}"] if lacking else []
+    verdicts = _verdicts(subjects, measured, static)
+    text = "; ".join(filter(None, [*first, verdicts[:1].lower() + verdicts[1:] if first else verdicts, *last]))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
 
 
@@ -105,7 +108,7 @@ def _spills(subject: Subject, grown: bool) -> str:
         and row.base.spill_bytes is not None
         and row.head.spill_bytes is not None
     ]
-    worst = max((each for each in known if (each[0] > 0 if grown else each[0] < 0)), key=lambda each: abs(each[0]), default=None)
+    worst = max((item for item in known if (item[0] > 0 if grown else item[0] < 0)), key=lambda item: abs(item[0]), default=None)
     if worst is None:
         return ""
     row = worst[1]
@@ -116,7 +119,7 @@ def _spills(subject: Subject, grown: bool) -> str:
 def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
     """The rows that fail, regressed, or are predicted to, by the word for it; where there is more than one subject, with its name. Of
     predictions, only where nothing worse is there."""
-    found: dict[str, list[str]] = {"failed": [], "cannot launch": [], "regressed": [], "predicted slower": []}
+    rows_by_word: dict[str, list[str]] = {"failed": [], "cannot launch": [], "regressed": [], "predicted slower": []}
     gpus = {row.gpu for subject in subjects for row in subject.measured} | {row.gpu for subject in subjects for row in subject.static}
     for subject in subjects:
         name = f"{subject.title} " if len(subjects) > 1 else ""
@@ -126,16 +129,16 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
             change = words.change_text(row.change)
             why = change if row.verdict == "predicted-regressed" else row.reason
             alike.setdefault((STATIC_WORDS[row.verdict], row.gpu, why), []).append(row.label)
-        for each in sorted(subject.measured, key=lambda row: -abs(row.effect.relative if row.effect is not None else 0.0)):
-            effect = words.change_text(each.effect.relative) if each.effect is not None else each.reason
-            alike.setdefault((each.verdict, each.gpu, effect), []).append(each.label)
+        for entry in sorted(subject.measured, key=lambda row: -abs(row.effect.relative if row.effect is not None else 0.0)):
+            effect = words.change_text(entry.effect.relative) if entry.effect is not None else entry.reason
+            alike.setdefault((entry.verdict, entry.gpu, effect), []).append(entry.label)
         for (word, gpu, why), labels in alike.items():
             on = f" on {gpu}" if len(gpus) > 1 else ""
-            if word in found:
+            if word in rows_by_word:
                 what = _short_name(subject) if of_kernel else f"{name}{words.labels_text(labels)}"
-                found[word].append(f"{what}{on}" + (f" ({_short(why)})" if why else ""))
-    worst = {word: each for word, each in found.items() if each and word != "predicted slower"}
-    return worst or {word: each for word, each in found.items() if each}
+                rows_by_word[word].append(f"{what}{on}" + (f" ({_short(why)})" if why else ""))
+    worst = {word: entry for word, entry in rows_by_word.items() if entry and word != "predicted slower"}
+    return worst or {word: item for word, item in rows_by_word.items() if item}
 
 
 def _several(names: Sequence[str]) -> str:
@@ -163,24 +166,35 @@ def _registers(subject: Subject) -> str:
         and row.base.registers_per_thread
         and row.head.registers_per_thread
     ]
-    change, row = max(known, key=lambda each: each[0], default=(0.0, None))
+    change, row = max(known, key=lambda item: item[0], default=(0.0, None))
     if row is None or not change:
         return ""
     assert row.base is not None and row.head is not None
     return f"{row.kernel} on {row.gpu} {row.base.registers_per_thread} → {row.head.registers_per_thread}"
 
 
+def _launched_with(subject: Subject) -> str:
+    """With what other constants and options a kernel is launched, `k on H100 BLOCK 64 → 32, registers 40 → 29`; empty: with the same, or
+    it is tuned."""
+    row = next((row for row in subject.resources if row.changed), None)
+    if row is None or subject.configurations_added or subject.configurations_removed:
+        return ""
+    registers = [side.registers_per_thread for side in (row.base, row.head) if side is not None and side.registers_per_thread]
+    compiled = [f"registers {' → '.join(map(str, registers))}"] if len(set(registers)) == 2 and not row.guessed else []
+    return f"{row.kernel} on {row.gpu} {', '.join([*row.changed, *compiled])}"
+
+
 def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
     if measured:
         origin = evidence(row for subject in subjects for row in subject.measured)
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
-    if told := {word: count for word, count in static.items() if word != "cannot-tell"}:
-        if set(told) == {"within-doubt"}:
+    if told_rows := {word: count for word, count in static.items() if word != "cannot-tell"}:
+        if set(told_rows) == {"within-doubt"}:
             most = max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs)
-            count, change = told["within-doubt"], words.change_text(most)
+            count, change = told_rows["within-doubt"], words.change_text(most)
             which = change if count == 1 else f"{count} rows, {change} at most"
             return f"No difference that predictions can tell ({which}): nothing was measured"
-        listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told.items())
+        listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:
         return _listed([subject for subject in subjects if words.lacking_for_time(subject)])
@@ -197,7 +211,7 @@ _CHANGED = {"modified": "changed", "added": "new", "removed": "removed", "type c
 
 def _listed(subjects: Sequence[Subject]) -> str:
     """What changed of which kind, "1 changed table, 2 new kernels"; kernels and tables apart all are files."""
-    kinds = Counter((_word(each), each.kind if each.kind in ("kernel", "table") else "file") for each in subjects)
+    kinds = Counter((_word(subject), subject.kind if subject.kind in ("kernel", "table") else "file") for subject in subjects)
     phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
     return ", ".join(
         phrases[word == LAUNCHED].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
@@ -225,6 +239,7 @@ class Options:
     fail_on: tuple[str, ...] | None = None  # None: advisor.toml's, else the default conditions
     compiling: bool = True
     launches: tuple[Path, ...] = ()  # records of `advisor record`, besides those that advisor.toml names
+    settings: Path | None = None  # an advisor.toml that counts in place of the sides' own
     request: Request = field(default_factory=Request)
     command: str = ""
     room: str = ""  # what is said of the room that kernels are compiled in

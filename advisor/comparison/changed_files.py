@@ -16,7 +16,9 @@ from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.settings import Recorded, Settings
 from advisor.comparison.tables import Fallback, fallback_entry, named_like_table, table_request, table_subject, version_folders
+from advisor.comparison.trees.links import reached_file
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
+from advisor.comparison.unseen import no_longer_a_kernel
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
@@ -35,8 +37,8 @@ def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
             places.setdefault(parse_table_name(change.path), []).append(change)
     moved: dict[str, FileChange] = {}
     for pair in places.values():
-        if sorted(each.word for each in pair) == ["added", "removed"]:
-            new, old = sorted(pair, key=lambda each: each.word)
+        if sorted(side.word for side in pair) == ["added", "removed"]:
+            new, old = sorted(pair, key=lambda item: item.word)
             moved |= {old.path: old, new.path: FileChange(path=new.path, base=old.base, head=new.head)}
     return [moved.get(change.path, change) for change in differing if change.path not in moved or change.word == "added"]
 
@@ -60,10 +62,10 @@ def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> Move
     for change in changed:
         if change.path.endswith(".py"):
             before, after = _kernels(base, change.base), _kernels(head, change.head)
-            for names, entry, found in ((before - after, change.base, lost), (after - before, change.head, gained)):
+            for names, entry, paths in ((before - after, change.base, lost), (after - before, change.head, gained)):
                 for name in names:
                     if entry is not None:
-                        found[name].append(entry)
+                        paths[name].append(entry)
     came: dict[str, dict[str, Entry]] = defaultdict(dict)
     left: dict[str, set[str]] = defaultdict(set)
     for name in lost:
@@ -121,7 +123,7 @@ class ChangedFiles:
         former = change.base.path if change.base is not None else None
         request = table_request(self.request, self.settings, change.path, former)
         spent = self.compiling.late()
-        found = [
+        subjects = [
             table_subject(
                 change.path,
                 change.word,
@@ -134,7 +136,7 @@ class ChangedFiles:
                 predict=not spent,
             )
         ]
-        return [replace(each, notes=(*each.notes, f"{AUDITED}: {spent}.")) for each in found] if spent else found
+        return [replace(item, notes=(*item.notes, f"{AUDITED}: {spent}.")) for item in subjects] if spent else subjects
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
@@ -148,18 +150,21 @@ class ChangedFiles:
     def _fallback(self, change: FileChange) -> Fallback | None:
         """What runs in place of a table on the side that does not have it."""
         sides = zip((self.base, self.head), self._entries, self._versions, (change.base, change.head), strict=True)
-        for tree, entries, versions, own in sides:
-            if own is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
+        for tree, entries, versions, fallback in sides:
+            if fallback is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
                 return Fallback(path=entry.path, data=tree.read(entry))
         return None
 
     def _odd_kind(self, change: FileChange) -> list[Subject] | None:
-        """Symbolic links, submodules and the like: named, never followed."""
+        """Symbolic links, submodules and the like: named, never followed. What a link is replaced by is new."""
         odd = [(word, entry) for word, entry in (("base", change.base), ("head", change.head)) if entry and entry.kind != "file"]
         if not odd:
             return None
         if not (named_like_table(change.path) or change.path.endswith(".py")):
             return []
+        if change.base is not None and change.head is not None and change.head.kind == "file":
+            former = f"It was a {change.base.kind}."
+            return [replace(each, notes=(former, *each.notes)) for each in self.subjects(replace(change, base=None))]
         notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
         if (lost := no_longer_readable(self.base, self.head, change)) is not None:
             return [replace(lost, notes=notes)]
@@ -177,9 +182,9 @@ class ChangedFiles:
         if change.path.endswith(".csv"):
             return [rows_subject(change.path, list(read_measured(paths[0])), list(read_measured(paths[1])), self.predictor)]
         data = [self._bytes(self.base, change.base), self._bytes(self.head, change.head)]
-        if not all(each is not None and b'"schema_version"' in each for each in data):
+        if not all(item is not None and b'"schema_version"' in item for item in data):
             return []
-        results = [result_json.from_json(each or b"", name=change.path) for each in data]
+        results = [result_json.from_json(item or b"", name=change.path) for item in data]
         return [result_subject(change.path, results[0], results[1])]
 
     def _kernels(self, change: FileChange) -> list[Subject]:
@@ -195,7 +200,7 @@ class ChangedFiles:
         if not any(sources):
             return []
         former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
-        found = kernel_subjects(
+        subjects = kernel_subjects(
             change.path,
             change.word,
             sources[0],
@@ -210,9 +215,10 @@ class ChangedFiles:
             launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
             renamed_only=self.renamed,
         )
+        subjects = [no_longer_a_kernel(self.head, change.head, subject) for subject in subjects]
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(each, notes=(*note, *each.notes)) for each in found]
+        return [replace(item, notes=(*note, *item.notes)) for item in subjects]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""
@@ -232,9 +238,16 @@ def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
-    """The failure of a table or a kernel file in whose place a link stands, that is too large, or no longer Python; None: it is neither."""
+    """The failure of a table or a kernel file in whose place a link stands, that is too large, or no Python; None: it is neither."""
     old, new, code = change.base, change.head, change.path.endswith(".py")
     limit = LARGEST_SOURCE_BYTES if code else LARGEST_FILE_BYTES
+    if new is not None and new.kind != "file" and (old is None or old.kind != "file"):
+        read = reached_file(head, change.path) if code else None
+        hidden = read is not None and read.size_bytes <= limit and not read.path.endswith(".py") and mentions_triton(head.read(read))
+        return unreadable(change, f"a {new.kind}, which is not followed") if hidden or not code else None
+    if old is None and new is not None and code and new.size_bytes <= limit and mentions_triton(data := head.read(new)):
+        reason = refused(data)
+        return unreadable(change, reason) if reason is not None else None
     if old is None or new is None or old.kind != "file" or old.size_bytes > limit:
         return None
     if not (is_kernel_source(base.read(old)) if code else named_like_table(change.path)):

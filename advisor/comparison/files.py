@@ -37,7 +37,7 @@ def result_subject(title: str, base: Result, head: Result) -> Subject:
     old, new = _by_problem(base), _by_problem(head)
     static: list[StaticRow] = []
     measured: list[MeasuredRow] = []
-    for key in [*new, *(each for each in old if each not in new)]:
+    for key in [*new, *(entry for entry in old if entry not in new)]:
         before, after = old.get(key), new.get(key)
         shown = after or before
         assert shown is not None
@@ -52,8 +52,8 @@ def result_subject(title: str, base: Result, head: Result) -> Subject:
         if any(ran):
             context = Context(bound=row.bound, ceiling=row.ceiling, cause=row.new_findings, advice=row.advice)
             measured.append(measured_row(shown.id, label, *ran, context))
-    known = {(item.rule, item.evidence) for item in base.table_findings}
-    kept = {(item.rule, item.evidence) for item in head.table_findings}
+    known = {(finding.rule, finding.evidence) for finding in base.table_findings}
+    kept = {(finding.rule, finding.evidence) for finding in head.table_findings}
     return Subject(
         kind="result",
         title=title,
@@ -61,20 +61,20 @@ def result_subject(title: str, base: Result, head: Result) -> Subject:
         change="compared",
         static=tuple(static),
         measured=tuple(measured),
-        new_issues=tuple(item for item in head.table_findings if (item.rule, item.evidence) not in known),
-        cured_issues=tuple(item for item in base.table_findings if (item.rule, item.evidence) not in kept),
+        new_issues=tuple(finding for finding in head.table_findings if (finding.rule, finding.evidence) not in known),
+        cured_issues=tuple(finding for finding in base.table_findings if (finding.rule, finding.evidence) not in kept),
         notes=tuple(notes),
     )
 
 
 def _by_problem(result: Result) -> dict[str, LaunchReport]:
     """Reports by GPU, kernel and problem; a problem that occurs again gets a number."""
-    found: dict[str, LaunchReport] = {}
+    by_problem: dict[str, LaunchReport] = {}
     for report in result.launches:
         key = f"{result.gpu}\x1f{report.kernel}\x1f{report.problem!r}"
-        number = next(n for n in itertools.count() if f"{key}\x1f{n}" not in found)
-        found[f"{key}\x1f{number}"] = report
-    return found
+        number = next(n for n in itertools.count() if f"{key}\x1f{n}" not in by_problem)
+        by_problem[f"{key}\x1f{number}"] = report
+    return by_problem
 
 
 def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor: Predictor) -> Subject:
@@ -100,7 +100,7 @@ def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor
         silent = [run for run, report in zip((before, after), reports, strict=True) if run is not None and report is None]
         context = Context()
         if any(reports):
-            row = static_row(identifier, label, shown.gpu, *([each] if each else None for each in reports))
+            row = static_row(identifier, label, shown.gpu, *([item] if item else None for item in reports))
             context = Context(bound=row.bound, ceiling=row.ceiling, cause=row.new_findings, advice=row.advice)
             if not silent:  # a side of which nothing can be predicted is no side that is missing
                 static.append(row)
@@ -271,12 +271,12 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
     shown = head or base
     assert shown is not None
     context = context or Context()
-    floors = [each.noise_floor for each in (base, head) if each is not None and each.noise_floor is not None]
-    found = verdict(_side(base), _side(head), floor=max(floors) if floors else None)
-    reason = found.reason
-    if found.verdict == "inconclusive" and found.effect is None and not _has_rounds(base, head):
+    floors = [side.noise_floor for side in (base, head) if side is not None and side.noise_floor is not None]
+    judgement = verdict(_side(base), _side(head), floor=max(floors) if floors else None)
+    reason = judgement.reason
+    if judgement.verdict == "inconclusive" and judgement.effect is None and not _has_rounds(base, head):
         reason = "a latency without rounds says nothing of its noise: measure both sides with `advisor measure`"
-    sides = [_latency(each) for each in (base, head)]
+    sides = [_latency(side) for side in (base, head)]
     return MeasuredRow(
         id=identifier,
         label=label,
@@ -287,16 +287,18 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
         head=sides[1],
         base_configuration=base.configuration if base else None,
         head_configuration=head.configuration if head else None,
-        effect=MeasuredEffect(relative=found.effect.relative, low=found.effect.low, high=found.effect.high, rounds=found.effect.rounds)
-        if found.effect is not None
+        effect=MeasuredEffect(
+            relative=judgement.effect.relative, low=judgement.effect.low, high=judgement.effect.high, rounds=judgement.effect.rounds
+        )
+        if judgement.effect is not None
         else None,
-        tau=found.tau,
-        verdict=found.verdict,
+        tau=judgement.tau,
+        verdict=judgement.verdict,
         reason=reason,
         bound=context.bound,
         ceiling=context.ceiling,
         faults=_faults(sides, context.bound),
-        likely_cause=context.cause if found.verdict == "regressed" else (),
+        likely_cause=context.cause if judgement.verdict == "regressed" else (),
         advice=context.advice,
     )
 
@@ -315,12 +317,17 @@ def _latency(ran: Ran | None) -> Latency | None:
     """The median over rounds with its 99 % interval; the plain latency where there are no rounds; none where it failed."""
     if ran is None or ran.failure is not None:
         return None
-    found = median_interval(ran.rounds)
-    if found is None:
+    interval = median_interval(ran.rounds)
+    if interval is None:
         return ran.latency if ran.latency is None or not ran.simulated else replace(ran.latency, origin="simulated")
     source = ran.source or "measured rounds"
     return Latency(
-        us=found[0], origin="simulated" if ran.simulated else "measured", source=source, low_us=found[1], high_us=found[2], coverage=0.99
+        us=interval[0],
+        origin="simulated" if ran.simulated else "measured",
+        source=source,
+        low_us=interval[1],
+        high_us=interval[2],
+        coverage=0.99,
     )
 
 

@@ -41,7 +41,7 @@ from advisor.pipelines import problem_batch
 from advisor.result.schema import FAMILIES, Problem
 from advisor.rows.launches import RecordedLaunch, read_launches
 from advisor.system.errors import AdvisorError, InputError, UsageError
-from advisor.system.reading import parse_toml
+from advisor.system.reading import parse_toml, read_bytes
 from advisor.tables.models import find_model
 from advisor.tables.names import SIZE_LIMIT
 
@@ -99,7 +99,7 @@ class Settings:
 
     def table(self, path: str) -> Mapping[str, Any]:
         """What is said of a table."""
-        return next((said for pattern, said in self.tables.items() if matches(path, pattern)), {})
+        return next((settings for pattern, settings in self.tables.items() if matches(path, pattern)), {})
 
 
 def matches(path: str, pattern: str) -> bool:
@@ -142,6 +142,15 @@ def read_settings(data: bytes, where: str = FILE_NAME) -> Settings:
     return Settings(gpus=gpus, fail_on=fail_on, launches=launches, kernels=kernels, tables=tables)
 
 
+def settings_file(path: Path) -> Settings:
+    """The settings of a file of one's own.
+
+    Raises:
+        InputError: It cannot be read, or as `read_settings` says.
+    """
+    return read_settings(read_bytes(path, str(path), "an advisor.toml", LARGEST_BYTES), path.name)
+
+
 def _check_conditions(words: Sequence[str], where: str) -> None:
     try:
         conditions(words)
@@ -157,7 +166,7 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
     names = _table(values.get("configuration", {}), f"{where}: configuration")
     sizes = _table(values.get("sizes", {}), f"{where}: sizes")
     problems = values.get("problems", [])
-    if not isinstance(problems, list) or not all(isinstance(each, dict) for each in problems):
+    if not isinstance(problems, list) or not all(isinstance(problem, dict) for problem in problems):
         raise InputError(f"{where}: problems", problems, "a list of {size = integer, dtype = text}")
     arguments = _table(values.get("args", {}), f"{where}: args")
     for name, value in arguments.items():
@@ -169,7 +178,7 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
             raise InputError(f"{where}: types: {name}", kind, "a type of Triton, such as *fp16, *bf16, i32, i64 or fp32")
     contents = _table(values.get("contents", {}), f"{where}: contents")
     for name, value in contents.items():
-        if not all(type(each) in (bool, int, float) for each in (value if isinstance(value, list) else [value])):
+        if not all(type(item) in (bool, int, float) for item in (value if isinstance(value, list) else [value])):
             raise InputError(f"{where}: contents: {name}", value, "a number, or a list of numbers")
     return KernelSettings(
         family=family,
@@ -252,7 +261,7 @@ def _table(value: Any, where: str) -> dict[str, Any]:
 
 
 def _texts(value: Any, where: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list) or not all(isinstance(part_value, str) for part_value in value):
         raise InputError(where, value, "a list of texts")
     return value
 
@@ -274,10 +283,10 @@ class Recorded:
         A record names files as they lay on its machine: the kernel's is the one whose path ends like `path`; where none does (an
         installed package, a copy), one of the same file name.
         """
-        found = [(launch, file) for launch, file in self.launches if launch.kernel == name and not launch.tuning]
+        recorded = [(launch, file) for launch, file in self.launches if launch.kernel == name and not launch.tuning]
         wanted = PurePosixPath(path).parts
-        same = [launch for launch, file in found if PurePosixPath(file).parts[-len(wanted) :] == wanted]
-        chosen = same or [launch for launch, file in found if PurePosixPath(file).name == PurePosixPath(path).name]
+        same = [launch for launch, file in recorded if PurePosixPath(file).parts[-len(wanted) :] == wanted]
+        chosen = same or [launch for launch, file in recorded if PurePosixPath(file).name == PurePosixPath(path).name]
         return sorted(chosen, key=lambda launch: (-launch.cost_us, -launch.count, launch.id))
 
 
@@ -298,21 +307,23 @@ def read_recorded(files: Iterable[tuple[str, Path | bytes]]) -> Recorded:
         else:
             records = read_launches(content)
         names.append(name)
-        launches += [(each, records.sources[each.source][0]) for each in records.launches if each.source and each.source in records.sources]
+        launches += [
+            (launch, records.sources[launch.source][0]) for launch in records.launches if launch.source and launch.source in records.sources
+        ]
     return Recorded(launches=tuple(launches), files=tuple(names))
 
 
 def recorded_problems(
-    recorded: Recorded, paths: Sequence[str], names: Sequence[str], entry: Mapping[str, Any], said: KernelSettings
+    recorded: Recorded, paths: Sequence[str], names: Sequence[str], entry: Mapping[str, Any], settings: KernelSettings
 ) -> tuple[list[Problem], list[str]]:
     """The problems that a kernel was launched on, each once, the most costly first; and what is to be said of them.
 
     Of the paths of its file, and of its names, the first that launches were recorded of counts.
     """
-    launches = next((found for path in paths for name in names if (found := recorded.of(path, name))), [])
+    launches = next((launches_of_name for path in paths for name in names if (launches_of_name := recorded.of(path, name))), [])
     if not launches:
         return [], []
-    described = _described(entry, said, launches[0])
+    described = _described(entry, settings, launches[0])
     if described is None:
         return [], [
             f"{len(launches)} recorded launches were not used: neither a KERNELS literal nor `family` and `sizes` in advisor.toml "
@@ -331,7 +342,7 @@ def recorded_problems(
     if problems:
         words = "problem" if len(problems) == 1 else "problems"
         notes.append(
-            f"Compared on the {len(problems)} {words} of {sum(each.count for each in launches):,} recorded launches "
+            f"Compared on the {len(problems)} {words} of {sum(item.count for item in launches):,} recorded launches "
             f"({', '.join(recorded.files)})."
         )
     if reasons:
@@ -339,16 +350,20 @@ def recorded_problems(
     return list(problems.values()), notes
 
 
-def _described(entry: Mapping[str, Any], said: KernelSettings, launch: RecordedLaunch) -> Mapping[str, Any] | None:
+def _described(entry: Mapping[str, Any], settings: KernelSettings, launch: RecordedLaunch) -> Mapping[str, Any] | None:
     """An entry as of a KERNELS literal: the file's own, unless advisor.toml describes the kernel."""
-    if said.family is not None and said.sizes:
-        tensors = sorted(launch.tensors, key=lambda each: -len(launch.tensors[each].get("shape", ())))
-        op = said.op or said.family
-        return {"family": said.family, "ops": {op: {"sizes": dict(said.sizes)}}, "dtype": said.dtype or (tensors[0] if tensors else "")}
+    if settings.family is not None and settings.sizes:
+        tensors = sorted(launch.tensors, key=lambda tensor: -len(launch.tensors[tensor].get("shape", ())))
+        op = settings.op or settings.family
+        return {
+            "family": settings.family,
+            "ops": {op: {"sizes": dict(settings.sizes)}},
+            "dtype": settings.dtype or (tensors[0] if tensors else ""),
+        }
     return entry if isinstance(entry.get("ops"), dict) and "family" in entry else None
 
 
 def merged(named: Sequence[Problem], recorded: Sequence[Problem]) -> list[Problem]:
     """The problems that were named, then those recorded that are not among them."""
-    known = {canonical_problem(each) for each in named}
-    return [*named, *(each for each in recorded if canonical_problem(each) not in known)]
+    known = {canonical_problem(item) for item in named}
+    return [*named, *(record for record in recorded if canonical_problem(record) not in known)]

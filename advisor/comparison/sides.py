@@ -16,7 +16,7 @@ from advisor.comparison.files import common_fingerprint, result_subject, rows_su
 from advisor.comparison.kernels.kernel_source import parse
 from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
-from advisor.comparison.settings import FILE_NAME, Settings, read_recorded, read_settings
+from advisor.comparison.settings import FILE_NAME, Settings, read_recorded, settings_file
 from advisor.comparison.tables import named_like_table, table_request, table_subject
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import FolderTree, RevisionTree
@@ -41,7 +41,7 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
     Raises:
         InputError: They are not two of a kind.
     """
-    settings = settings or Settings()
+    settings = settings or (settings_file(options.settings) if options.settings is not None else Settings())
     fingerprints: tuple[Fingerprint | None, Fingerprint | None] = (None, None)
     warnings: tuple[str, ...] = ()
     kinds = [_kind(path) for path in (base, head)]
@@ -143,10 +143,10 @@ def _other_name(base: Path, head: Path) -> tuple[str, ...]:
             f"{base.name} ({names[0].kind}) and {head.name} ({names[1].kind})",
             "two tables of fused MoE, or two of GEMMs",
         )
-    said = [(name.E, name.N, name.K, name.dtype, name.block_shape, name.down, name.device_name) for name in names]
+    launches = [(name.E, name.N, name.K, name.dtype, name.block_shape, name.down, name.device_name) for name in names]
     return (
         ()
-        if said[0] == said[1]
+        if launches[0] == launches[1]
         else (f"{base.name} and {head.name} are for different launches: both are compared on those of {head.name}",)
     )
 
@@ -218,12 +218,6 @@ def _bytes(path: Path) -> bytes:
     return read_bytes(path, str(path), "a file to compare", LARGEST_BYTES)
 
 
-def folder_settings(folder: Path) -> Settings:
-    """The advisor.toml of a folder; as without one where there is none."""
-    path = folder / FILE_NAME
-    return read_settings(_bytes(path)) if path.is_file() else Settings()
-
-
 def compare(
     base: str | os.PathLike[str],
     head: str | os.PathLike[str] = "HEAD",
@@ -238,6 +232,7 @@ def compare(
     compiling: bool = True,
     trust_source: bool = False,
     launches: Iterable[str | os.PathLike[str]] = (),
+    settings: str | os.PathLike[str] | None = None,
     repository: str | os.PathLike[str] = ".",
     weights: str | os.PathLike[str] | None = None,
 ) -> ComparisonResult:
@@ -252,6 +247,7 @@ def compare(
         compiling: Whether to compile changed kernels for their registers, spills and instruction counts.
         trust_source: Whether to compile kernels of revisions, which may be a stranger's, also where the machine has no sandbox for them.
         launches: Records of `advisor record`: changed kernels are compared on them too.
+        settings: An `advisor.toml` that counts in place of the sides' own; None: that of the base, of two files the one that lies here.
         repository: Where the git repository lies, for revisions.
         weights: A file that `advisor train` wrote; None: the weights shipped.
 
@@ -271,6 +267,7 @@ def compare(
         fail_on=None if fail_on is None else tuple(fail_on),
         compiling=compiling,
         launches=tuple(map(Path, launches)),
+        settings=None if settings is None else Path(settings),
         request=Request(
             model=model,
             hidden_size=hidden_size,
@@ -309,8 +306,8 @@ def in_a_room(
     if required:
         raise NoSandboxError("--require-sandbox: a layer of the sandbox does not work on this machine", lacks, None, "see `advisor doctor`")
     compiling = trusted or (merge_base is None and len(sides) == 2 and all(Path(side).exists() for side in sides))
-    said = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
-    room = f"none on the machine that compared ({lacks}): kernels are {said}"
+    treatment = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
+    room = f"none on the machine that compared ({lacks}): kernels are {treatment}"
     return replace(options, compiling=compiling, room=room), f"no sandbox for untrusted kernels on this machine: {lacks}"
 
 
@@ -341,7 +338,9 @@ def compare_sides(
             base, head = (FolderTree(folder=path, label=side) for path, side in zip(paths, sides, strict=True))
             return compare_trees(base, head, options, predictor)
         if len(paths) == 2 and all(path.is_file() for path in paths):
-            return compare_files(paths[0], paths[1], options, predictor, folder_settings(Path()))
+            here = Path(FILE_NAME)
+            options = replace(options, settings=options.settings or (here if here.is_file() else None))
+            return compare_files(paths[0], paths[1], options, predictor)
         if len(paths) == 2 and all(path.exists() for path in paths):
             raise InputError("the two sides are not of a kind", " and ".join(sides), "two files or two folders")
     elif len(sides) > 1:

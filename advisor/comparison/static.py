@@ -27,16 +27,16 @@ Group = Sequence[LaunchReport]
 
 def latency_sum(latencies: Sequence[Latency | None]) -> Latency | None:
     """The sum of latencies, intervals added end to end (errors of one layer's launches go together); None where one is None."""
-    known = [each for each in latencies if each is not None]
+    known = [latency for latency in latencies if latency is not None]
     if not known or len(known) < len(latencies):
         return None
     if len(known) == 1:
         return known[0]
-    intervals = [(each.low_us, each.high_us) for each in known]
+    intervals = [(item.low_us, item.high_us) for item in known]
     whole = all(low is not None and high is not None for low, high in intervals)
-    sources = list(dict.fromkeys(each.source for each in known))
+    sources = list(dict.fromkeys(item.source for item in known))
     return Latency(
-        us=sum(each.us for each in known),
+        us=sum(item.us for item in known),
         origin=known[0].origin,
         source=", ".join(sources),
         low_us=sum(low or 0.0 for low, _ in intervals) if whole else None,
@@ -58,16 +58,16 @@ def side_of(group: Group) -> StaticSide:
 
 def estimated_resources(report: LaunchReport) -> Resources | None:
     """What the model says one CTA holds."""
-    found = report.occupancy
-    if found is None:
+    occupancy = report.occupancy
+    if occupancy is None:
         return None
     return Resources(
-        origin=found.registers_origin,
-        registers_per_thread=found.registers_per_thread,
-        spill_bytes=found.spill_bytes,
-        shared_memory_bytes=found.shared_memory_bytes,
-        resident_ctas_per_sm=found.resident_ctas_per_sm,
-        limiter=found.limiter,
+        origin=occupancy.registers_origin,
+        registers_per_thread=occupancy.registers_per_thread,
+        spill_bytes=occupancy.spill_bytes,
+        shared_memory_bytes=occupancy.shared_memory_bytes,
+        resident_ctas_per_sm=occupancy.resident_ctas_per_sm,
+        limiter=occupancy.limiter,
     )
 
 
@@ -103,7 +103,7 @@ def static_row(
     against = before or default
     verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure or _refusal(head or ()), compiled=compiled)
     ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
-    known = [each for each in ceilings if each is not None]
+    known = [ceiling for ceiling in ceilings if ceiling is not None]
     old, new = _findings(base), _findings(head)
     return StaticRow(
         id=identifier,
@@ -116,7 +116,7 @@ def static_row(
         default=default,
         compared_with="base" if before is not None else "default" if default is not None else "nothing",
         bound=latency_sum([report.bound for report in shown]),
-        ceiling=min(known, key=lambda each: each.us) if known else None,
+        ceiling=min(known, key=lambda item: item.us) if known else None,
         change=change,
         verdict=verdict,
         reason=reason,
@@ -172,7 +172,7 @@ def doubt_of(*latencies: Latency) -> float:
     Of the published sweeps pairs of configurations are predicted to 2 % (80 %, in what was learned); further out intervals are wider, and
     most of what they allow is the problem's and common to both.
     """
-    widths = [math.log(each.high_us / each.low_us) / 2 for each in latencies if each.low_us and each.high_us]
+    widths = [math.log(latency.high_us / latency.low_us) / 2 for latency in latencies if latency.low_us and latency.high_us]
     return SHARED_ERROR * max(widths, default=0.0)
 
 
@@ -195,15 +195,15 @@ def _why_not(side: StaticSide) -> str:
 
 def _findings(group: Group | None) -> dict[str, Finding]:
     """Findings by rule, the one that would save most of each rule; of several launches with the one it is about, whose times it gives."""
-    found: dict[str, Finding] = {}
+    by_rule: dict[str, Finding] = {}
     for report in group or ():
         for finding in report.findings:
             if len(group or ()) > 1:
                 finding = replace(finding, evidence=f"{report.problem.op}: {finding.evidence}")
-            known = found.get(finding.rule)
+            known = by_rule.get(finding.rule)
             if known is None or (finding.saving_us or 0.0) > (known.saving_us or 0.0):
-                found[finding.rule] = finding
-    return found
+                by_rule[finding.rule] = finding
+    return by_rule
 
 
 def _advice(group: Group, base: Group | None) -> Recommendation | None:
@@ -211,7 +211,7 @@ def _advice(group: Group, base: Group | None) -> Recommendation | None:
     advised = [report.recommendation for report in group if report.recommendation is not None]
     if not advised or len(advised) < len(group):
         return None
-    total = latency_sum([each.latency for each in advised])
+    total = latency_sum([item.latency for item in advised])
     now = latency_sum([report.predicted for report in group])
     if total is None:
         return advised[0]

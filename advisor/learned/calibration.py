@@ -48,6 +48,14 @@ def of_left_out(task: str) -> str:
     return f"{task}, left out"
 
 
+GROUP = ": "
+
+
+def of_group(task: str, group: str) -> str:
+    """The name of the errors of a group of a task's rows, such as layers of one format."""
+    return f"{task}{GROUP}{group}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Scaled error quantiles, [201], by task ("served", "exact", "best", …) and by whether the GPU was seen.
@@ -63,6 +71,10 @@ class Calibration:
     def quantile(self, task: str, seen: bool, level: float, gpu: str = "") -> float:
         """Scaled error below which a share `level` of held-out errors lies: of the GPU named where it was seen, or of all that were."""
         return float(np.interp(level, LEVELS, self._of(task, seen, gpu)))
+
+    def answering(self, task: str) -> str:
+        """The name of a group of a task's rows, or of the task where the group has no quantiles of its own."""
+        return task if (task, True) in self.quantiles else task.partition(GROUP)[0]
 
     def share_below(self, task: str, seen: bool, scaled: Array, gpu: str = "") -> Array:
         """Share of held-out scaled errors below `scaled`, within `CERTAIN`."""

@@ -20,8 +20,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.measurement.launch import Launch, Outcome
-from advisor.result.schema import Round
+from advisor.measurement.launch import Launch
 from advisor.rows.cells import is_latency
 from advisor.system.errors import AdvisorError, InputError
 from advisor.system.reading import read_text
@@ -152,19 +151,19 @@ def number(value: object) -> float | None:
     if not isinstance(value, str) or len(value) > 64:
         return None
     try:
-        found = float(value.replace(",", "").strip())
+        parsed = float(value.replace(",", "").strip())
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return parsed if math.isfinite(parsed) else None
 
 
 def dimensions(value: object) -> tuple[int, ...]:
     """`[2, 1, 1]`, `(2, 1, 1)` or `2x1x1` as numbers; empty where it is nothing of the kind."""
     parts: Iterable[object] = value if isinstance(value, (list, tuple)) else re.findall(r"\d+", value) if isinstance(value, str) else ()
-    found = [number(part) for part in parts]
-    if not 1 <= len(found) <= 3 or any(each is None or each != int(each) or not 0 < each < 2**31 for each in found):
+    extents = [number(part) for part in parts]
+    if not 1 <= len(extents) <= 3 or any(extent is None or extent != int(extent) or not 0 < extent < 2**31 for extent in extents):
         return ()
-    return tuple(int(each) for each in found if each is not None)
+    return tuple(int(extent) for extent in extents if extent is not None)
 
 
 # Triton names a compiled kernel after its function; older versions append the specialization (`_0d1d2d34c`).
@@ -177,10 +176,6 @@ class Match:
 
     launch: Launch
     record: KernelRecord
-
-    def outcome(self, timer: str) -> Outcome:
-        """The measured outcome: one round, since a profiler does not interleave."""
-        return Outcome(rounds=(Round(samples_us=self.record.samples_us),), timer=timer)
 
 
 def launched_ctas(launch: Launch, gpu: GpuSpec | None) -> int | None:
@@ -195,16 +190,14 @@ def launched_ctas(launch: Launch, gpu: GpuSpec | None) -> int | None:
     return round(float(np.ravel(demand.launched_ctas)[0]))
 
 
-def match(
-    records: Sequence[KernelRecord], launches: Sequence[Launch], gpu: GpuSpec | None
-) -> tuple[tuple[Match, ...], tuple[str, ...], tuple[str, ...]]:
-    """Matches, a reason for each record without a launch, and a reason for each launch without a record."""
+def match(records: Sequence[KernelRecord], launches: Sequence[Launch], gpu: GpuSpec | None) -> tuple[tuple[Match, ...], tuple[str, ...]]:
+    """Matches, and a reason for each record without a launch."""
     matches: list[Match] = []
     reasons: list[str] = []
-    taken: set[str] = set()
     for record in records:
         shape = f"{record.name} grid {_shape(record.grid)} block {_shape(record.block)}"
-        named = _distinct([launch for launch in launches if same_name(record.name, launch.kernel.function)])
+        named = [launch for launch in launches if same_name(record.name, launch.kernel.function)]
+        named = [*{launch.key(): launch for launch in named}.values()]
         if not named:
             reasons.append(f"{shape}: this kernel is not among the launches to measure")
             continue
@@ -226,29 +219,19 @@ def match(
             ctas = [launched_ctas(launch, on) for launch in fitting]
             fitting = [launch for launch, count in zip(fitting, ctas, strict=True) if count in (None, math.prod(record.grid))]
             if not fitting:
-                asked = ", ".join(sorted({str(count) for count in ctas}))
-                reasons.append(f"{shape}: {math.prod(record.grid)} CTAs, the launches to measure have {asked}")
+                known = ", ".join(sorted({str(count) for count in ctas}))
+                reasons.append(f"{shape}: {math.prod(record.grid)} CTAs, the launches to measure have {known}")
                 continue
         if len(fitting) > 1:
             reasons.append(f"{shape}: {len(fitting)} launches look alike to this profiler")
             continue
         matches.append(Match(launch=fitting[0], record=record))
-        taken.add(fitting[0].key())
-    missing = tuple(
-        f"{launch.kernel.function} {launch.problem.op} {launch.problem.sizes} {launch.configuration.label()}: no record"
-        for launch in _distinct(launches)
-        if launch.key() not in taken
-    )
-    return tuple(matches), tuple(reasons), missing
+    return tuple(matches), tuple(reasons)
 
 
-def same_name(found: str, function: str) -> bool:
-    bare = found.split("(")[0].strip()
+def same_name(recorded: str, function: str) -> bool:
+    bare = recorded.split("(")[0].strip()
     return bare == function or _SPECIALIZATION.sub("", bare) == function
-
-
-def _distinct(launches: Sequence[Launch]) -> list[Launch]:
-    return list({launch.key(): launch for launch in launches}.values())
 
 
 def _shape(dimensions: tuple[int, ...]) -> str:
@@ -283,10 +266,10 @@ def parse_nsight_compute(text: str, label: str) -> tuple[tuple[KernelRecord, ...
     detailed = "Metric Name" in header  # a line for each metric, and not for each launch
     if not detailed and DURATION not in header:
         raise InputError(f"{label}: has no durations", None, f"a column {DURATION}", "profile with --set full, or --metrics " + DURATION)
-    found, unit = Collector(), "ns"
+    collector, unit = Collector(), "ns"
     for row in rows[1:]:
         if len(row) != len(header):
-            found.note(f"a line with {len(row)} cells under {len(header)} columns")
+            collector.note(f"a line with {len(row)} cells under {len(header)} columns")
             continue
         cells = dict(zip(header, row, strict=True))
         if detailed and cells["Metric Name"].strip() != "Duration":
@@ -294,19 +277,19 @@ def parse_nsight_compute(text: str, label: str) -> tuple[tuple[KernelRecord, ...
         if not detailed and not cells["ID"].strip():  # the line of units
             unit = cells[DURATION]
             continue
-        told, unit = (cells.get("Metric Value"), cells.get("Metric Unit", "")) if detailed else (cells[DURATION], unit)
-        name, duration, scale = cells.get("Kernel Name", ""), number(told), UNITS_US.get(unit.strip().lower())
+        duration_text, unit = (cells.get("Metric Value"), cells.get("Metric Unit", "")) if detailed else (cells[DURATION], unit)
+        name, duration, scale = cells.get("Kernel Name", ""), number(duration_text), UNITS_US.get(unit.strip().lower())
         if scale is None:
-            found.note(f"{name}: unknown unit of its duration: {unit}")
+            collector.note(f"{name}: unknown unit of its duration: {unit}")
             continue
-        found.add(
+        collector.add(
             name,
             None if duration is None else duration * scale,
             grid=dimensions(cells.get("Grid Size", "")),
             block=dimensions(cells.get("Block Size", "")),
             compute_capability=clean(cells.get("CC", "")) or None,
         )
-    return found.finish()
+    return collector.finish()
 
 
 def is_torch_profiler(document: Any) -> bool:
@@ -327,20 +310,20 @@ def parse_torch_profiler(document: Any, label: str) -> tuple[tuple[KernelRecord,
     for device in document.get("deviceProperties") or ():
         if isinstance(device, dict) and isinstance(device.get("name"), str):
             devices[number(device.get("id"))] = clean(device["name"])
-    found = Collector()
+    collector = Collector()
     for event in events:
         if not isinstance(event, dict) or event.get("cat") != "kernel" or event.get("ph", "X") != "X":
             continue
         arguments = event.get("args") if isinstance(event.get("args"), dict) else {}
         assert isinstance(arguments, dict)
-        found.add(
+        collector.add(
             str(event.get("name", "")),
             number(event.get("dur")),
             grid=dimensions(arguments.get("grid")),
             block=dimensions(arguments.get("block")),
             gpu=devices.get(number(arguments.get("device"))),
         )
-    return found.finish()
+    return collector.finish()
 
 
 _TIME = "time ("
@@ -357,7 +340,7 @@ def parse_proton(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], t
     Raises:
         InputError: It is too large.
     """
-    found = Collector()
+    collector = Collector()
     stack: list[Any] = [node for node in document if isinstance(node, dict) and "frame" in node]
     seen = 0
     while stack:
@@ -366,7 +349,7 @@ def parse_proton(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], t
         if seen > RECORD_LIMIT:
             raise InputError(f"{label}: too many frames", f"over {RECORD_LIMIT}", "a smaller profile", REMEDY)
         if not isinstance(node, dict):
-            found.note("a frame that is not an object")
+            collector.note("a frame that is not an object")
             continue
         children = node.get("children")
         if isinstance(children, list) and children:
@@ -375,17 +358,17 @@ def parse_proton(document: Any, label: str) -> tuple[tuple[KernelRecord, ...], t
         frame, metrics = node.get("frame"), node.get("metrics")
         name = frame.get("name") if isinstance(frame, dict) else None
         if not isinstance(name, str) or not isinstance(metrics, dict):
-            found.note("a leaf without a name or metrics")
+            collector.note("a leaf without a name or metrics")
             continue
         timed = next((key for key in metrics if isinstance(key, str) and key.startswith(_TIME)), None)
         total = number(metrics.get(timed)) if timed is not None else None
         scale = UNITS_US.get(timed[len(_TIME) :].rstrip(")").strip().lower()) if timed is not None else None
         if total is None or scale is None:
-            found.note(f"{name}: no time")
+            collector.note(f"{name}: no time")
             continue
         count = int(number(metrics.get("count")) or 1)
-        found.add(name, total * scale / max(count, 1), count=max(count, 1))
-    return found.finish()
+        collector.add(name, total * scale / max(count, 1), count=max(count, 1))
+    return collector.finish()
 
 
 NSIGHT_COMPUTE = "nsight-compute"
@@ -400,14 +383,12 @@ class Profile:
         records: What it says of each kernel.
         matches: Records that belong to a launch asked for.
         unmatched: Why each other record (or part of the file) was left out.
-        missing: Launches asked for without a record.
     """
 
     format: str
     records: tuple[KernelRecord, ...] = ()
     matches: tuple[Match, ...] = ()
     unmatched: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
 
 
 def read_profile(path: str | os.PathLike[str], launches: Sequence[Launch] = (), gpu: GpuSpec | None = None) -> Profile | None:
@@ -445,8 +426,8 @@ def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: G
         name, (records, notes) = NSIGHT_COMPUTE, parse_nsight_compute(text, label)
     else:
         return None
-    matches, unmatched, missing = match(records, launches, gpu)
-    return Profile(format=name, records=records, matches=matches, unmatched=(*notes, *unmatched), missing=missing)
+    matches, unmatched = match(records, launches, gpu)
+    return Profile(format=name, records=records, matches=matches, unmatched=(*notes, *unmatched))
 
 
 __all__ = ["NSIGHT_COMPUTE", "KernelRecord", "Match", "Profile", "match", "parse_profile", "read_profile"]

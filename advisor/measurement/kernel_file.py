@@ -112,7 +112,7 @@ def block_shape_of(entry: Mapping[str, Any], dtype: str) -> tuple[int, int] | No
     block = blocks.get(dtype)
     if block is None:
         return None
-    if not isinstance(block, (list, tuple)) or len(block) != 2 or not all(type(each) is int and each > 0 for each in block):
+    if not isinstance(block, (list, tuple)) or len(block) != 2 or not all(type(size) is int and size > 0 for size in block):
         raise InputError(f"KERNELS: block_shape of {dtype}", block, "[n, k], two positive integers", _REMEDY)
     return block[0], block[1]
 
@@ -145,15 +145,15 @@ def _check_tolerances(entry: Mapping[str, Any]) -> None:
             raise InputError(f"KERNELS: {name} of a type that is none", ", ".join(unknown), f"among {', '.join(_DTYPES)}", _REMEDY)
     for dtype, pair in tolerance.items():
         _check_tolerance(f"tolerance of {dtype}", pair)
-    for dtype, given in beyond.items():
-        limits = {name: value for name, value in given.items() if name != "tolerance"} if isinstance(given, Mapping) else {}
+    for dtype, bounds in beyond.items():
+        limits = {name: value for name, value in bounds.items() if name != "tolerance"} if isinstance(bounds, Mapping) else {}
         if not limits or not all(_is_number(value) for value in limits.values()):
-            raise InputError(f"KERNELS: tolerance_beyond of {dtype}", given, '{SIZE: number, "tolerance": [relative, absolute]}', _REMEDY)
-        _check_tolerance(f"tolerance_beyond of {dtype}: tolerance", given.get("tolerance"))
+            raise InputError(f"KERNELS: tolerance_beyond of {dtype}", bounds, '{SIZE: number, "tolerance": [relative, absolute]}', _REMEDY)
+        _check_tolerance(f"tolerance_beyond of {dtype}: tolerance", bounds.get("tolerance"))
 
 
 def _check_tolerance(what: str, pair: Any) -> None:
-    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(_is_number(each) and each >= 0 for each in pair):
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not all(_is_number(value) and value >= 0 for value in pair):
         raise InputError(f"KERNELS: {what}", pair, "[relative, absolute], two numbers of at least 0", _REMEDY)
 
 
@@ -180,7 +180,7 @@ def find_kernels(target: str, relative_to: Path | None = None) -> tuple[KernelRe
             raise UsageError(f"{name}: no such file", target, f"{bundled}, the bundled kernel, or a path", "check the path")
         kernels = read_kernels(path)
         chosen = (function,) if function else tuple(kernels)
-        refs = tuple(KernelRef(file=str(path.resolve()), function=each) for each in chosen)
+        refs = tuple(KernelRef(file=str(path.resolve()), function=kernel_name) for kernel_name in chosen)
         for ref in refs:
             kernel_entry(ref)
         return refs
@@ -189,7 +189,7 @@ def find_kernels(target: str, relative_to: Path | None = None) -> tuple[KernelRe
         kernels = read_kernels(path)
         known += [path.stem, *kernels]
         if name == path.stem and (not function or function in kernels):
-            return tuple(KernelRef(file=str(path), function=each) for each in ((function,) if function else kernels))
+            return tuple(KernelRef(file=str(path), function=kernel) for kernel in ((function,) if function else kernels))
         if name in kernels and not function:
             return (KernelRef(file=str(path), function=name),)
     raise UsageError("no such kernel", target, f"FILE.py::KERNEL, or one of {', '.join(dict.fromkeys(known))}", "check the spelling")
@@ -203,7 +203,7 @@ def kernels_made_for(kernels: Sequence[KernelRef], op: str | None, dtype: str | 
         UsageError: Every kernel that does the operator takes other types.
     """
     made, refused = [], []
-    known = dict.fromkeys(each for kernel in kernels for each in kernel_entry(kernel)["ops"])
+    known = dict.fromkeys(operator for kernel in kernels for operator in kernel_entry(kernel)["ops"])
     if op is not None and op not in known:
         raise NothingMatchedError(
             f"{', '.join(kernel.label for kernel in kernels)}: no such operator", op, f"one of {', '.join(known)}", "check --op"
@@ -307,11 +307,11 @@ def configurations(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = No
     """The kernel's space for a problem, filtered by the file's `valid`; its default first, where it names one."""
     valid, default = function_of(kernel, "valid"), function_of(kernel, "default")
     flat = kernel_problem(problem, gpu.compute_capability if gpu is not None else None)
-    found = [pair for pair in _space(json.dumps(kernel_entry(kernel).get("space") or {})) if valid is None or valid(pair[0], flat)]
+    accepted = [pair for pair in _space(json.dumps(kernel_entry(kernel).get("space") or {})) if valid is None or valid(pair[0], flat)]
     if default is None:
-        return tuple(configuration for _, configuration in found)
+        return tuple(configuration for _, configuration in accepted)
     first = dict(default(flat))
-    return (Configuration.from_flat(first), *(configuration for config, configuration in found if config != first))
+    return (Configuration.from_flat(first), *(configuration for config, configuration in accepted if config != first))
 
 
 @lru_cache(maxsize=64)

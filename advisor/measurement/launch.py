@@ -157,19 +157,19 @@ def compare(got: Any, want: Any, relative: float, absolute: float, what: str) ->
         return
     rms = math.sqrt(sum(float(_finite_square(part).sum()) for part in _parts(want)) / want.numel())
     wrong, worst, first = 0, (0.0, 0, 0.0, 0.0), 0
-    for one, other in zip(map(torch.Tensor.double, _parts(got)), map(torch.Tensor.double, _parts(want)), strict=True):
-        size = rms if other.ndim == 1 else _finite_square(other).mean(-1, keepdim=True).sqrt_().clamp_(min=rms)
+    for written, wanted in zip(map(torch.Tensor.double, _parts(got)), map(torch.Tensor.double, _parts(want)), strict=True):
+        size = rms if wanted.ndim == 1 else _finite_square(wanted).mean(-1, keepdim=True).sqrt_().clamp_(min=rms)
         # Where the reference is infinite the limit is too, and would let anything pass.
-        close = other.isfinite() & ((one - other).abs_() <= relative * other.abs() + absolute * size)
-        right = close | (one == other) | (one.isnan() & other.isnan())
+        close = wanted.isfinite() & ((written - wanted).abs_() <= relative * wanted.abs() + absolute * size)
+        right = close | (written == wanted) | (written.isnan() & wanted.isnan())
         bad = int((~right).sum())
         if bad:
             wrong += bad
-            excess = torch.where(right, torch.zeros_like(one), torch.nan_to_num((one - other).abs_(), nan=math.inf)).reshape(-1)
+            excess = torch.where(right, torch.zeros_like(written), torch.nan_to_num((written - wanted).abs_(), nan=math.inf)).reshape(-1)
             place = int(excess.argmax())
             if float(excess[place]) >= worst[0]:
-                worst = (float(excess[place]), first + place, float(one.reshape(-1)[place]), float(other.reshape(-1)[place]))
-        first += one.numel()
+                worst = (float(excess[place]), first + place, float(written.reshape(-1)[place]), float(wanted.reshape(-1)[place]))
+        first += written.numel()
     if wrong:
         raise WrongOutputError(
             f"{what}: {wrong} of {got.numel()} elements differ from the reference",

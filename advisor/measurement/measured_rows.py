@@ -112,10 +112,10 @@ def bound_us(problem: Problem, gpu: GpuSpec | None) -> float | None:
 
     try:
         batch = pipelines.problem_batch([problem])
-        found = pipelines.bound(pipelines.work(batch, gpu), gpu, batch.cache)
+        bound = pipelines.bound(pipelines.work(batch, gpu), gpu, batch.cache)
     except (AdvisorError, KeyError, ZeroDivisionError):
         return None
-    value = float(np.ravel(found.us)[0])
+    value = float(np.ravel(bound.us)[0])
     return value if math.isfinite(value) else None
 
 
@@ -137,13 +137,13 @@ def row_of(launch: Launch, outcome: Outcome, *, gpu: str, fingerprint: Fingerpri
         "num_warps": configuration.num_warps,
         "num_stages": configuration.num_stages,
     }
-    rest = dict(configuration.parameters)
-    cells |= {name: rest.pop(name, None) for name in PARAMETER_COLUMNS}
+    parameters = dict(configuration.parameters)
+    cells |= {name: parameters.pop(name, None) for name in PARAMETER_COLUMNS}
     if configuration.num_ctas != 1:
-        rest["num_ctas"] = configuration.num_ctas
+        parameters["num_ctas"] = configuration.num_ctas
     if configuration.maxnreg is not None:
-        rest["maxnreg"] = configuration.maxnreg
-    cells["parameters"] = json.dumps(rest, sort_keys=True) if rest else None
+        parameters["maxnreg"] = configuration.maxnreg
+    cells["parameters"] = json.dumps(parameters, sort_keys=True) if parameters else None
     sizes = dict(problem.sizes)
     cells |= {name: sizes.pop(name, None) for name in SIZE_COLUMNS}
     if sizes:

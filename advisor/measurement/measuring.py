@@ -151,13 +151,13 @@ def run_plan(
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
         folder = ceilings_folder or plan.ceilings_folder
         if folder is not None:
-            kept = folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent
-            _ceilings(scheduler, spec, Path(kept), summary)
+            destination = folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent
+            _ceilings(scheduler, spec, Path(destination), summary)
 
         def key(launch: Launch) -> str:
-            found = _key(gpu, launch)
-            summary.skipped += found in done
-            return found
+            row = _key(gpu, launch)
+            summary.skipped += row in done
+            return row
 
         batches = batches_of(plan, match_device_name(gpu), done=done, key=key)
         _run(batches, scheduler, journal, summary, start, time_limit_s, None, watch, skip_unfit=True)
@@ -311,12 +311,12 @@ def compare_launches(
         with Scheduler(find_device(device, look=False), limits=limits) as opened:
             return compare_launches(base, head, seed=seed, floor=floor, scheduler=opened, deadline=deadline)
     batch = Batch(launches=(base, head), rounds=MIN_ROUNDS, max_rounds=MIN_ROUNDS, together=True, seed=seed, floor=floor)
-    found = _verdict(scheduler, batch, deadline)
-    if found is None:
+    measured = _verdict(scheduler, batch, deadline)
+    if measured is None:
         raise OutOfTimeError("the time limit ended it")
-    if found.comparison.wants_more_rounds:
-        found = _verdict(scheduler, replace(batch, rounds=MAX_ROUNDS, max_rounds=MAX_ROUNDS), deadline) or found
-    return found
+    if measured.comparison.wants_more_rounds:
+        measured = _verdict(scheduler, replace(batch, rounds=MAX_ROUNDS, max_rounds=MAX_ROUNDS), deadline) or measured
+    return measured
 
 
 class OutOfTimeError(MeasurementError):

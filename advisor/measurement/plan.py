@@ -126,8 +126,8 @@ def visiting_order(
         return []
     predicted = predicted_latency_us(problem, configurations, gpu)
     if gpu is None or predicted is None:
-        rest = np.random.default_rng(seed).permutation(len(configurations) - 1) + 1
-        return [configurations[0], *(configurations[i] for i in rest)]
+        shuffled = np.random.default_rng(seed).permutation(len(configurations) - 1) + 1
+        return [configurations[0], *(configurations[i] for i in shuffled)]
     ascending = np.argsort(predicted, kind="stable")
     ranks = ascending[(ascending != 0) & np.isfinite(predicted[ascending])].tolist()
     first = foremost(problem, [configurations[i] for i in ranks], gpu, recommended)
@@ -139,8 +139,8 @@ def foremost(problem: Problem, configurations: Sequence[Configuration], gpu: Gpu
     """The places of the configurations that the shipped predictor ranks first, `count` at most."""
     if not configurations or not count:
         return []
-    found = load_predictor().scores(pipelines.problem_batch([problem]), pipelines.configuration_batch(list(configurations)), gpu)
-    scores = np.broadcast_to(found, (len(configurations),))
+    predicted = load_predictor().scores(pipelines.problem_batch([problem]), pipelines.configuration_batch(list(configurations)), gpu)
+    scores = np.broadcast_to(predicted, (len(configurations),))
     return [int(i) for i in np.argsort(scores, kind="stable")[:count] if np.isfinite(scores[i])]
 
 
@@ -217,10 +217,10 @@ def read_plan(path: str | Path) -> Plan:
     require("sweep", sweeps, isinstance(sweeps, list) and sweeps, "at least one [[sweep]]")
     require("ceilings", ceilings, isinstance(ceilings, dict) and isinstance(ceilings.get("folder", ""), str), 'folder = "…"')
     _known(ceilings, {"folder"}, file.name, "ceilings.")
-    found = tuple(_sweep(each, i, file) for i, each in enumerate(sweeps or ()))
+    parsed = tuple(_sweep(sweep, i, file) for i, sweep in enumerate(sweeps or ()))
     return Plan(
         path=file,
-        sweeps=found,
+        sweeps=parsed,
         seed=_count(data, "seed", 0, file.name, 0),
         rounds=_count(data, "rounds", 10, file.name, 3),
         configurations_per_visit=_count(data, "configurations_per_visit", 8, file.name, 1),
@@ -371,7 +371,7 @@ def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Lau
         return visiting_order(problem, space, gpu, seed=plan.seed, recommended=plan.recommended)[: sweep.configurations or None]
 
     def launches(problem: Problem, chosen: Sequence[Configuration]) -> tuple[Launch, ...]:
-        return tuple(Launch(kernel=sweep.kernel, problem=problem, configuration=each) for each in chosen)
+        return tuple(Launch(kernel=sweep.kernel, problem=problem, configuration=configuration) for configuration in chosen)
 
     if sweep.whole:
         for problem in problems:
@@ -396,14 +396,14 @@ def campaign_space(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None) -> 
     if problem.family != "fused_moe" or problem.op not in ("w13", "w2"):
         return space
     first = default_configuration("vllm", problem.sizes["M"], problem.sizes["E"], dtype=problem.dtype, block_shape=problem.block_shape)
-    return (first, *(each for each in space if each != first))
+    return (first, *(configuration for configuration in space if configuration != first))
 
 
 def launches_of(kernel: KernelRef, problems: Sequence[Problem], gpu: GpuSpec | None, count: int | None = 1) -> list[Launch]:
     """`count` launches per problem in visiting order (1: the kernel's default; None: the whole space)."""
-    found = []
+    launches = []
     for problem in problems:
         space = configurations(kernel, problem, gpu)
         order = space if count == 1 else visiting_order(problem, space, gpu)
-        found += [Launch(kernel=kernel, problem=problem, configuration=each) for each in order[:count]]
-    return found
+        launches += [Launch(kernel=kernel, problem=problem, configuration=configuration) for configuration in order[:count]]
+    return launches

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from advisor.gpus.hardware import GpuSpec, gpu_model, match_device_name
 from advisor.measurement.kernel_file import KernelRef
@@ -25,8 +25,8 @@ OPTIONAL_COLUMNS = ("weight_dtype", "output_dtype", "block_shape", "cache")
 """What tells problems apart too, in files that have the column: published rows do not say it."""
 
 
-def _problem_key(problem: Problem, said: Collection[str]) -> ProblemKey:
-    """The identity of a recorded problem; `said` are those of `OPTIONAL_COLUMNS` that the file has."""
+def _problem_key(problem: Problem, columns: Collection[str]) -> ProblemKey:
+    """The identity of a recorded problem; `columns` are those of `OPTIONAL_COLUMNS` that the file has."""
     optional = {
         "weight_dtype": problem.weight_dtype or problem.dtype,
         "output_dtype": result_dtype(problem.dtype, problem.output_dtype),
@@ -34,16 +34,16 @@ def _problem_key(problem: Problem, said: Collection[str]) -> ProblemKey:
         "cache": problem.cache,
     }
     sizes = tuple(sorted(problem.sizes.items()))
-    return (problem.family, problem.op, problem.dtype, sizes, problem.routing, problem.distribution, *(optional[name] for name in said))
+    return (problem.family, problem.op, problem.dtype, sizes, problem.routing, problem.distribution, *(optional[name] for name in columns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """Latencies of one GPU, in microseconds, by problem and configuration. `said`: those of `OPTIONAL_COLUMNS` that the file has."""
+    """Latencies of one GPU, in microseconds, by problem and configuration. `columns`: those of `OPTIONAL_COLUMNS` that the file has."""
 
     gpu: str
     source: str
-    said: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     latencies: Mapping[ProblemKey, Mapping[ConfigurationKey, tuple[float, Configuration]]]
     problems: Mapping[ProblemKey, Problem]
 
@@ -56,10 +56,10 @@ class Recording:
         known = self.rows(problem)
         if not known:
             raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
-        found = known.get(_configuration_key(configuration))
-        if found is None:
+        row = known.get(_configuration_key(configuration))
+        if row is None:
             raise NotRecordedError(f"{self.source}: the problem was not recorded with this configuration", configuration.label())
-        return found[0]
+        return row[0]
 
     def configurations(self, problem: Problem) -> tuple[Configuration, ...]:
         """The recorded configurations of a problem, fastest first."""
@@ -79,16 +79,7 @@ class Recording:
 
     def rows(self, problem: Problem) -> Mapping[ConfigurationKey, tuple[float, Configuration]]:
         """Latency and configuration of a problem's rows; none where it was not recorded."""
-        return self.latencies.get(_problem_key(problem, self.said), {})
-
-    def taken_for(self, problem: Problem, other: Problem) -> Recording:
-        """The recording with its rows of `other` as rows of `problem`, where it has none of that."""
-        wanted, held = _problem_key(problem, self.said), _problem_key(other, self.said)
-        if wanted in self.latencies or held not in self.latencies:
-            return self
-        latencies = {wanted if key == held else key: rows for key, rows in self.latencies.items()}
-        problems = {wanted if key == held else key: problem if key == held else its for key, its in self.problems.items()}
-        return replace(self, latencies=latencies, problems=problems)
+        return self.latencies.get(_problem_key(problem, self.columns), {})
 
     def __contains__(self, problem: Problem) -> bool:
         return bool(self.rows(problem))
@@ -121,7 +112,7 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
     latencies: dict[ProblemKey, dict[ConfigurationKey, tuple[float, Configuration]]] = {}
     problems: dict[ProblemKey, Problem] = {}
     gpus: dict[str, str] = {}
-    said: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     wanted = gpu_model(gpu) if gpu else None
     before: Problem | None = None
     for row in read_measured(path):
@@ -130,8 +121,8 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
         if row.latency_us is None or row.configuration is None or (wanted is not None and name != wanted):
             continue
         if row.problem is not before:  # sweeps have the rows of a problem one after another
-            before, said = row.problem, tuple(name for name in OPTIONAL_COLUMNS if name in row.cells)
-            key = _problem_key(row.problem, said)
+            before, columns = row.problem, tuple(name for name in OPTIONAL_COLUMNS if name in row.cells)
+            key = _problem_key(row.problem, columns)
             problems.setdefault(key, row.problem)
             of_problem = latencies.setdefault(key, {})
         of_problem[_configuration_key(row.configuration)] = (row.latency_us, row.configuration)
@@ -148,7 +139,7 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
     if not latencies:
         raise InputError(f"{source}: has no latency of a known configuration", None, "rows with configuration columns and latency_us")
     name = wanted if wanted is not None else next(iter(gpus))
-    return Recording(gpu=name, source=source, said=said, latencies=latencies, problems=problems)
+    return Recording(gpu=name, source=source, columns=columns, latencies=latencies, problems=problems)
 
 
 class RecordedDevice:

@@ -88,26 +88,26 @@ def recorded_launches(path: str | Path, folder: Path, problem_of: ProblemOf) -> 
         NothingMatchedError: None of its launches can be rebuilt.
     """
     records = read_launches(path)
-    found, reasons = [], []
+    launches, reasons = [], []
     chosen = [launch for launch in records.launches if not launch.tuning]
-    for launch in sorted(chosen, key=lambda each: (-each.cost_us, -each.count, each.id)):
+    for launch in sorted(chosen, key=lambda candidate: (-candidate.cost_us, -candidate.count, candidate.id)):
         try:
             source = _source(records, launch)
-            found.append(_launch(source, launch, folder, problem_of))
+            launches.append(_launch(source, launch, folder, problem_of))
         except (AdvisorError, *_ODD) as error:
             reasons.append(f"{launch.kernel}: {error}")
-    if not found and records.damaged:
+    if not launches and records.damaged:
         raise InputError(
             f"{path}: a damaged record, with no launch left that can be measured",
             "; ".join([*records.problems, *reasons]),
             "a whole file of `advisor record`",
             "record again",
         )
-    if not found:
-        said = list(dict.fromkeys([*reasons, *records.problems])) or ["no launch was recorded"]
-        more = f"; and {len(said) - SHOWN} more reasons" if len(said) > SHOWN else ""
-        raise NothingMatchedError(f"{path}: no launch that can be measured ({'; '.join(said[:SHOWN])}{more})")
-    return found, [*records.problems, *(f"left out: {reason}" for reason in reasons)]
+    if not launches:
+        causes = list(dict.fromkeys([*reasons, *records.problems])) or ["no launch was recorded"]
+        more = f"; and {len(causes) - SHOWN} more reasons" if len(causes) > SHOWN else ""
+        raise NothingMatchedError(f"{path}: no launch that can be measured ({'; '.join(causes[:SHOWN])}{more})")
+    return launches, [*records.problems, *(f"left out: {reason}" for reason in reasons)]
 
 
 def _source(records: LaunchRecords, launch: RecordedLaunch) -> SourceFile:
@@ -144,7 +144,7 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
             "reference": "reference",
         }
     }
-    said = {
+    recorded = {
         "kernel": launch.kernel,
         "module": rebuilt.entry,
         "signature": dict(launch.signature),
@@ -156,7 +156,7 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
         "options": dict(launch.options),
     }
     file = place / f"{name}.py"
-    text = _FILE.format(kernel=name, kernels=pprint.pformat(literal, width=120), launch=repr(json.dumps(said)))
+    text = _FILE.format(kernel=name, kernels=pprint.pformat(literal, width=120), launch=repr(json.dumps(recorded)))
     file.write_text(text, encoding="utf-8", errors="backslashreplace")
     return Launch(kernel=KernelRef(file=str(file), function=launch.kernel), problem=problem, configuration=configuration)
 
@@ -191,7 +191,11 @@ def _check_contents(launch: RecordedLaunch, modules: Iterable[str]) -> None:
 def _only_written(trees: Iterable[ast.Module], kernel: str) -> set[str]:
     """The names that a kernel uses in no other way than to store at `name + offsets`."""
     nodes = [
-        node for tree in trees for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == kernel for node in ast.walk(each)
+        node
+        for tree in trees
+        for function in tree.body
+        if isinstance(function, ast.FunctionDef) and function.name == kernel
+        for node in ast.walk(function)
     ]
     stores = [node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) == "tl.store"]
     places = [place for place in stores if not any(isinstance(node, ast.Call) for node in ast.walk(place))]
@@ -247,7 +251,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Passed):
         return {"function": value.alias}
     if isinstance(value, tuple):
-        return {"tuple": [_plain(each) for each in value]}
+        return {"tuple": [_plain(element) for element in value]}
     return value
 
 
@@ -262,25 +266,25 @@ def make_inputs(launch: Mapping[str, Any], device: str, generator: Any) -> dict[
     random = torch.Generator(device=device).manual_seed(seed)
     contents = launch["contents"]
     tensors = {
-        name: _tensor(name, said, contents.get(name), str(launch["signature"].get(name, "")), device, random)
-        for name, said in launch["tensors"].items()
-        if "same_as" not in said
+        name: _tensor(name, recorded, contents.get(name), str(launch["signature"].get(name, "")), device, random)
+        for name, recorded in launch["tensors"].items()
+        if "same_as" not in recorded
     }
-    tensors |= {name: tensors[said["same_as"]] for name, said in launch["tensors"].items() if "same_as" in said}
+    tensors |= {name: tensors[recorded["same_as"]] for name, recorded in launch["tensors"].items() if "same_as" in recorded}
     return {"tensors": tensors, "output": ()}
 
 
-def _tensor(name: str, said: Mapping[str, Any], content: Any, kind: str, device: str, generator: Any) -> Any:
+def _tensor(name: str, recorded: Mapping[str, Any], content: Any, kind: str, device: str, generator: Any) -> Any:
     import torch
 
-    dtype = getattr(torch, str(said["dtype"]), None)
+    dtype = getattr(torch, str(recorded["dtype"]), None)
     if not isinstance(dtype, torch.dtype):
-        raise InputError(f"the record's tensor {name}: type", said["dtype"], "a type of torch")
-    shape, strides = [int(size) for size in said["shape"]], [int(stride) for stride in said["strides"]]
+        raise InputError(f"the record's tensor {name}: type", recorded["dtype"], "a type of torch")
+    shape, strides = [int(size) for size in recorded["shape"]], [int(stride) for stride in recorded["strides"]]
     block = _DESCRIPTOR.match(kind)
-    viewed = _view(said) if block is not None else (shape, strides)
+    viewed = _view(recorded) if block is not None else (shape, strides)
     length = max(_extent(shape, strides), _extent(*viewed))
-    offset = 0 if said.get("aligned", True) else 1  # an address that 16 does not divide compiles to other code
+    offset = 0 if recorded.get("aligned", True) else 1  # an address that 16 does not divide compiles to other code
     storage = torch.zeros(length + offset, dtype=dtype, device=device)
     if isinstance(content, list) and not dtype.is_floating_point:
         values = torch.tensor(content, dtype=dtype, device=device)
@@ -294,14 +298,14 @@ def _tensor(name: str, said: Mapping[str, Any], content: Any, kind: str, device:
         return tensor
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    more = {name: said.get(f"descriptor_{name}", usual) for name, usual in _USUAL.items()}
+    more = {name: recorded.get(f"descriptor_{name}", usual) for name, usual in _USUAL.items()}
     more = {name: value for name, value in more.items() if value != _USUAL[name]}  # Triton 3.6 has no word for some
     return TensorDescriptor(tensor, *viewed, [int(size) for size in block[1].split(",")], **more)
 
 
-def _view(said: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+def _view(recorded: Mapping[str, Any]) -> tuple[list[int], list[int]]:
     """Shape and strides of a descriptor, which need not be its tensor's."""
-    return [int(size) for size in said["descriptor_shape"]], [int(stride) for stride in said["descriptor_strides"]]
+    return [int(size) for size in recorded["descriptor_shape"]], [int(stride) for stride in recorded["descriptor_strides"]]
 
 
 def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -340,7 +344,7 @@ def _value(value: Any, module: Any) -> Any:
     if isinstance(value, Mapping) and "symbol" in value:
         return frontend.decode({"dtype": str(value["symbol"]).rsplit(".", 1)[-1]}, module, guard)
     if isinstance(value, Mapping) and "tuple" in value:
-        return tuple(_value(each, module) for each in value["tuple"])
+        return tuple(_value(element, module) for element in value["tuple"])
     return value
 
 

@@ -51,9 +51,9 @@ class _Run:
     def bench(self, index: int) -> Bench:
         return self.benches[self.batch.launches[index].kernel]
 
-    def attempt(self, index: int, stage: str, step: Callable[[], Any], *, own: bool = True) -> Any:
-        """One step of one launch; a failure is written down, a fatal one ends the batch. `own`: it is the launch's doing."""
-        launch = index if own else None
+    def attempt(self, index: int, stage: str, step: Callable[[], Any], *, blame: bool = True) -> Any:
+        """One step of one launch; a failure is written down, a fatal one ends the batch. `blame`: it is the launch's doing."""
+        launch = index if blame else None
         self.report(stage, launch)
         try:
             return step()
@@ -68,7 +68,7 @@ class _Run:
         """Makes the inputs, launches once and checks what was written."""
         batch, launch = self.batch, self.batch.launches[index]
         if launch.kernel not in self.benches:
-            bench = self.attempt(index, "inputs", lambda: self.device.open(launch.kernel, batch.problem, batch.seed), own=False)
+            bench = self.attempt(index, "inputs", lambda: self.device.open(launch.kernel, batch.problem, batch.seed), blame=False)
             if bench is None:
                 return
             self.benches[launch.kernel] = bench
@@ -107,7 +107,7 @@ class _Run:
             except _RoundFailedError:
                 continue
             floor = statistics.noise_floor(taken[0].rounds, taken[-1].rounds) if batch.floor else None
-            return {index: replace(each, noise_floor=floor) for index, each in zip(self.launched, taken, strict=False)}
+            return {index: replace(outcome, noise_floor=floor) for index, outcome in zip(self.launched, taken, strict=False)}
         return {}
 
     def outcome(self, index: int, timed: Outcome) -> Outcome:
@@ -129,8 +129,8 @@ def run_batch(device: Device, batch: Batch, report: Report = lambda stage, index
     try:
         for index in range(len(batch.launches)):
             run.prepare(index)
-        found = {index: run.outcome(index, timed) for index, timed in run.time().items()}
-        return [found[index] if index in found else Outcome(failure=run.failures[index]) for index in range(len(batch.launches))]
+        outcomes = {index: run.outcome(index, timed) for index, timed in run.time().items()}
+        return [outcomes[index] if index in outcomes else Outcome(failure=run.failures[index]) for index in range(len(batch.launches))]
     finally:
         for bench in run.benches.values():
             bench.close()

@@ -84,18 +84,18 @@ def read_configuration(source: RowSource, prefix: str = "") -> Configuration | N
     Raises:
         InputError: A cell is off, or a column and `parameters` contradict each other.
     """
-    given: dict[str, int | bool | str] = {}
+    values: dict[str, int | bool | str] = {}
     for name in CONFIGURATION_COLUMNS:
         if (value := source.integer(prefix + name)) is not None:
-            given[name] = value
+            values[name] = value
     for name, value in source.document("parameters").items():
         _check(source, name, value)
-        if given.setdefault(name, value) != value:
-            raise source.error("parameters", f"the {name} of its own column, {given[name]}")
-    if not given:
+        if values.setdefault(name, value) != value:
+            raise source.error("parameters", f"the {name} of its own column, {values[name]}")
+    if not values:
         return None
-    options = {name: int(given.pop(name)) for name in LAUNCH_OPTIONS if name in given}
-    return Configuration(parameters=given, **options)
+    options = {name: int(values.pop(name)) for name in LAUNCH_OPTIONS if name in values}
+    return Configuration(parameters=values, **options)
 
 
 def _check(source: RowSource, name: str, value: Any) -> None:

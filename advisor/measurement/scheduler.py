@@ -51,14 +51,14 @@ def _argument(value: Any) -> Any:
         return value
     if value.startswith("*"):
         return MockTensor(getattr(torch, TORCH_NAMES[value[1:].removeprefix("k")]))
-    if found := _DESCRIPTOR.fullmatch(value):
+    if descriptor := _DESCRIPTOR.fullmatch(value):
         from triton.tools.tensor_descriptor import TensorDescriptor
 
-        block = [int(size) for size in found[2].split(",")]
+        block = [int(size) for size in descriptor[2].split(",")]
         strides = [1]
         for size in reversed(block[1:]):
             strides.insert(0, strides[0] * max(size, 16))
-        return TensorDescriptor(MockTensor(getattr(torch, TORCH_NAMES[found[1]])), block, strides, block)
+        return TensorDescriptor(MockTensor(getattr(torch, TORCH_NAMES[descriptor[1]])), block, strides, block)
     return value  # a constexpr that is a text
 
 
@@ -86,8 +86,8 @@ def compile_launch(kernel: KernelRef, problem: Problem, configuration: Configura
     if describe is None:
         return False
     flat = configuration.flat()
-    asked = kernel_problem(problem, _compute_capability())
-    values = {name: _argument(value) for name, value in describe(asked, flat).items()}
+    flat_problem = kernel_problem(problem, _compute_capability())
+    values = {name: _argument(value) for name, value in describe(flat_problem, flat).items()}
     getattr(load_module(kernel.file), kernel.function).warmup(grid=(1,), **{**flat, **values})
     return True
 
@@ -191,7 +191,7 @@ class _Pending:
 
     @property
     def ready(self) -> bool:
-        return all(each.done() for each in self.compiled)
+        return all(task.done() for task in self.compiled)
 
 
 @dataclass(slots=True)
@@ -306,7 +306,7 @@ class Scheduler:
         exhausted = False
         while True:
             exhausted = exhausted or self._fill(source, pending, deadline)
-            first = next((each for each in pending if each.ready), None)  # one slow compiler does not keep the GPU waiting
+            first = next((waiting for waiting in pending if waiting.ready), None)  # one slow compiler does not keep the GPU waiting
             if running is None and first is not None:
                 pending.remove(first)
                 running = self._start(first)
@@ -327,7 +327,9 @@ class Scheduler:
     def _fill(self, source: Iterator[Batch], pending: deque[_Pending], deadline: float | None) -> bool:
         """Draws batches until two wait and enough launches compile ahead, or the time is up; True where there are no more."""
         compilers = self.compile_workers if self.description.target else 0
-        while len(pending) < 2 or sum(not task.done() for each in pending for task in each.compiled) < LOOKAHEAD_PER_WORKER * compilers:
+        while (
+            len(pending) < 2 or sum(not task.done() for waiting in pending for task in waiting.compiled) < LOOKAHEAD_PER_WORKER * compilers
+        ):
             if len(pending) >= 64 or (deadline is not None and self.clock() >= deadline):
                 return False
             batch = next(source, None)
@@ -344,7 +346,7 @@ class Scheduler:
 
     def _start(self, pending: _Pending) -> _Running:
         batch = pending.batch
-        outcomes = {i: Outcome(failure=failure) for i, each in enumerate(pending.compiled) if (failure := each.result()) is not None}
+        outcomes = {i: Outcome(failure=failure) for i, task in enumerate(pending.compiled) if (failure := task.result()) is not None}
         for launch in batch.launches:
             self._known.pop(f"{launch.kernel.file}\x1f{launch.key()}", None)
         running = _Running(batch=batch, indices=[i for i in range(len(batch.launches)) if i not in outcomes], outcomes=outcomes)
@@ -377,7 +379,7 @@ class Scheduler:
         """Waits until something happens or is overdue, and deals with it."""
         if running is None or self._worker is None:
             left = None if deadline is None else max(0.0, deadline - self.clock())
-            futures.wait([task for each in pending for task in each.compiled if not task.done()], left, futures.FIRST_COMPLETED)
+            futures.wait([task for waiting in pending for task in waiting.compiled if not task.done()], left, futures.FIRST_COMPLETED)
             return
         until = self._worker_deadline if deadline is None else min(self._worker_deadline, deadline)
         if wait([self._worker.connection], max(0.0, until - self.clock())):

@@ -148,10 +148,10 @@ def effect(base: Sequence[Round], head: Sequence[Round], *, paired: bool = True,
 
 def noise_floor(first: Sequence[Round], second: Sequence[Round]) -> float | None:
     """A/A floor: what two sides of one and the same launch differ by, or could have (half the interval), relative."""
-    found = effect(first, second)
-    if found is None:
+    change = effect(first, second)
+    if change is None:
         return None
-    return max(abs(found.relative), (found.high - found.low) / 2)
+    return max(abs(change.relative), (change.high - change.low) / 2)
 
 
 def outliers(rounds: Sequence[Round]) -> int:
@@ -171,13 +171,13 @@ def fingerprint_difference(base: Fingerprint | None, head: Fingerprint | None) -
     if base is None or head is None:
         return None
     for name in COMPARABLE:
-        one, other = getattr(base, name), getattr(head, name)
-        if one is None or other is None:
+        before, after = getattr(base, name), getattr(head, name)
+        if before is None or after is None:
             continue  # not known on one side: no ground to refuse
-        if name == "power_cap_w" and abs(one - other) <= 1.0:
+        if name == "power_cap_w" and abs(before - after) <= 1.0:
             continue
-        if one != other:
-            return f"{name} differs: {one} and {other}"
+        if before != after:
+            return f"{name} differs: {before} and {after}"
     return None
 
 
@@ -208,17 +208,17 @@ def verdict(base: Side | None, head: Side | None, *, floor: float | None = None)
     if difference is not None:
         return Comparison(verdict="not comparable", reason=difference, tau=tau)
     paired = base.session is not None and base.session == head.session
-    found = effect(base.rounds, head.rounds, paired=paired)
-    if found is None:
+    change = effect(base.rounds, head.rounds, paired=paired)
+    if change is None:
         return Comparison(verdict="inconclusive", reason="no round counts on both sides", tau=tau)
-    if found.rounds < MIN_ROUNDS:
-        return Comparison(verdict="inconclusive", reason=f"only {found.rounds} rounds count", effect=found, tau=tau)
-    if (found.low > 0 or found.high < 0) and abs(found.relative) >= tau:
+    if change.rounds < MIN_ROUNDS:
+        return Comparison(verdict="inconclusive", reason=f"only {change.rounds} rounds count", effect=change, tau=tau)
+    if (change.low > 0 or change.high < 0) and abs(change.relative) >= tau:
         cycles = effect(base.rounds, head.rounds, paired=paired, cycles=True)
         if cycles is not None and abs(cycles.relative) < tau:
-            return Comparison(verdict="inconclusive", reason="time moved but clock cycles did not", effect=found, tau=tau)
-        direction: VerdictName = "regressed" if found.relative > 0 else "improved"
-        return Comparison(verdict=direction, reason="the interval excludes 0 and the change reaches tau", effect=found, tau=tau)
-    if -tau < found.low and found.high < tau:
-        return Comparison(verdict="unchanged", reason="the interval lies inside ±tau", effect=found, tau=tau)
-    return Comparison(verdict="inconclusive", reason="the interval neither lies inside ±tau nor clears it", effect=found, tau=tau)
+            return Comparison(verdict="inconclusive", reason="time moved but clock cycles did not", effect=change, tau=tau)
+        direction: VerdictName = "regressed" if change.relative > 0 else "improved"
+        return Comparison(verdict=direction, reason="the interval excludes 0 and the change reaches tau", effect=change, tau=tau)
+    if -tau < change.low and change.high < tau:
+        return Comparison(verdict="unchanged", reason="the interval lies inside ±tau", effect=change, tau=tau)
+    return Comparison(verdict="inconclusive", reason="the interval neither lies inside ±tau nor clears it", effect=change, tau=tau)

@@ -4,12 +4,10 @@ function stand for where it makes a call. All that asks what a name may be asks 
 from __future__ import annotations
 
 import ast
-import copy
-import itertools
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from advisor.python_source.literal_values import Symbol, plain
 
@@ -38,11 +36,11 @@ class Graph:
     @cached_property
     def _around(self) -> dict[ast.AST, tuple[ast.AST, str]]:
         """The node around each, and the field of it that it stands in."""
-        found: dict[ast.AST, tuple[ast.AST, str]] = {}
+        parents: dict[ast.AST, tuple[ast.AST, str]] = {}
         for node in self.nodes:
             for field, value in ast.iter_fields(node):
-                found |= {each: (node, field) for each in (value if isinstance(value, list) else [value]) if isinstance(each, ast.AST)}
-        return found
+                parents |= {item: (node, field) for item in (value if isinstance(value, list) else [value]) if isinstance(item, ast.AST)}
+        return parents
 
     @cached_property
     def scopes(self) -> list[Scope]:
@@ -52,11 +50,11 @@ class Graph:
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
         """The calls of the file by the last part of what they name: of `chunk.forward(x)`, "forward"."""
-        found: dict[str, list[ast.Call]] = {}
+        by_name: dict[str, list[ast.Call]] = {}
         for node in self.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-                found.setdefault(node.func.id if isinstance(node.func, ast.Name) else node.func.attr, []).append(node)
-        return found
+                by_name.setdefault(node.func.id if isinstance(node.func, ast.Name) else node.func.attr, []).append(node)
+        return by_name
 
     def parent(self, node: ast.AST) -> ast.AST:
         """The node around another one."""
@@ -64,37 +62,37 @@ class Graph:
 
     def above(self, node: ast.AST) -> list[ast.AST]:
         """The nodes around another one, the file first; none around one that is no part of the file."""
-        found: list[ast.AST] = []
+        nodes: list[ast.AST] = []
         while node in self._around:
             node = self.parent(node)
-            found.append(node)
-        return found[::-1]
+            nodes.append(node)
+        return nodes[::-1]
 
     def scopes_around(self, node: ast.AST) -> list[Scope]:
         """The scopes that an expression is in, the outermost first."""
-        return [each for each in self.above(node) if isinstance(each, SCOPES)]
+        return [outer for outer in self.above(node) if isinstance(outer, SCOPES)]
 
     def blocks(self, node: ast.AST) -> list[tuple[ast.AST, str]]:
         """The blocks of statements around a node, the file's own first: each by what it belongs to, and the field there."""
         chain = [*self.above(node)[1:], node]
-        return [self._around[each] for each in chain if self._around.get(each, (None, ""))[1] in _BLOCKS]
+        return [self._around[outer] for outer in chain if self._around.get(outer, (None, ""))[1] in _BLOCKS]
 
     def binders(self, scope: ast.AST) -> dict[str, list[ast.AST]]:
         """The nodes of a scope, or of the file, that bind each of its names, arguments apart; not those of scopes within it."""
         if scope not in self._binders:
-            found = self._binders[scope] = {}
+            by_name = self._binders[scope] = {}
             for node in own_nodes(scope):
                 for name in bound_by(node):
-                    found.setdefault(name, []).append(node)
+                    by_name.setdefault(name, []).append(node)
         return self._binders[scope]
 
     def given(self, scopes: Sequence[ast.AST], name: str) -> list[ast.AST]:
         """All that the innermost of some scopes that binds a name gives it: expressions, and functions; none where it binds it in
         other ways too."""
-        scope = next((each for each in reversed(scopes) if name in arguments(each) or name in self.binders(each)), None)
+        scope = next((item for item in reversed(scopes) if name in arguments(item) or name in self.binders(item)), None)
         bound = self.binders(scope).get(name, []) if scope is not None else []
         values = [node if isinstance(node, ast.FunctionDef) else dict(plainly_given(self.parent(node))).get(name) for node in bound]
-        return [each for each in values if each is not None] if None not in values else []
+        return [value for value in values if value is not None] if None not in values else []
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:
@@ -115,33 +113,33 @@ def bound_by(node: ast.AST) -> Iterator[str]:
 
 def innermost_function(scopes: Sequence[ast.AST]) -> ast.FunctionDef | None:
     """The innermost function of some scopes, the outermost first; None: there is none."""
-    return next((each for each in reversed(scopes) if isinstance(each, ast.FunctionDef)), None)
+    return next((scope for scope in reversed(scopes) if isinstance(scope, ast.FunctionDef)), None)
 
 
 def arguments(scope: ast.AST) -> set[str]:
     """Arguments of a function."""
-    asked = scope.args if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else None
-    return {each.arg for each in ast.walk(asked) if isinstance(each, ast.arg)} if asked is not None else set()
+    signature = scope.args if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) else None
+    return {node.arg for node in ast.walk(signature) if isinstance(node, ast.arg)} if signature is not None else set()
 
 
 def names_in(*trees: ast.AST) -> set[str]:
     """The names that stand in some trees, read or stored."""
-    return {each.id for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    return {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def returns_a_value(function: ast.AST) -> bool:
     """Whether a function returns something other than None: a helper of kernels, and no kernel."""
-    returns = (each.value for each in own_nodes(function) if isinstance(each, ast.Return))
+    returns = (node.value for node in own_nodes(function) if isinstance(node, ast.Return))
     return any(value is not None and not is_none(value) for value in returns)
 
 
 def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> dict[str, ast.expr]:
     """What arguments of a function are where a call does not give them."""
-    asked = function.args
-    positional = [*asked.posonlyargs, *asked.args]
+    signature = function.args
+    positional = [*signature.posonlyargs, *signature.args]
     pairs = [
-        *zip(positional[len(positional) - len(asked.defaults) :], asked.defaults, strict=True),
-        *zip(asked.kwonlyargs, asked.kw_defaults, strict=True),
+        *zip(positional[len(positional) - len(signature.defaults) :], signature.defaults, strict=True),
+        *zip(signature.kwonlyargs, signature.kw_defaults, strict=True),
     ]
     return {argument.arg: default for argument, default in pairs if default is not None}
 
@@ -164,7 +162,7 @@ def statements_within(tree: ast.AST, entering: tuple[type[ast.AST], ...] = (ast.
         node = waiting.pop()
         yield node
         parts = ("body", "handlers", "cases", "orelse", "finalbody") if isinstance(node, entering) else ()
-        waiting += reversed([each for part in parts for each in getattr(node, part, ())])
+        waiting += reversed([item for part in parts for item in getattr(node, part, ())])
 
 
 def holds(outer: ast.AST, inner: ast.AST) -> bool:
@@ -186,22 +184,26 @@ def changed_by(node: ast.AST) -> Iterator[str]:
         yield from _root(node.func.value)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not isinstance(node.value.func, ast.Subscript):
         # What takes a list may change it, random.shuffle(configs), but for kernels.
-        yield from (each.id for each in (*node.value.args, *(k.value for k in node.value.keywords if k.arg)) if isinstance(each, ast.Name))
+        yield from (
+            argument.id
+            for argument in (*node.value.args, *(k.value for k in node.value.keywords if k.arg))
+            if isinstance(argument, ast.Name)
+        )
 
 
 def changed_names(scope: ast.AST | None) -> set[str]:
     """Names whose objects a function may change somewhere in it, also by a second name: `part = sizes[0]; part[1] = 2`."""
     if scope is None:
         return set()
-    found: set[str] = set()
+    changed: set[str] = set()
     shared: list[set[str]] = []
     for node in ast.walk(scope):
-        found |= set(changed_by(node))
+        changed |= set(changed_by(node))
         for target, value in _given(node):
             shared.append(names_in(target) | set(_sources(value)))
-    while more := {name for names in shared if names & found for name in names} - found:
-        found |= more
-    return found
+    while more := {name for names in shared if names & changed for name in names} - changed:
+        changed |= more
+    return changed
 
 
 def is_none(node: ast.expr) -> bool:
@@ -213,7 +215,7 @@ def is_fixed(value: Any) -> bool:
     """Whether a value cannot be changed in place."""
     value = plain(value)
     if isinstance(value, tuple):
-        return all(is_fixed(each) for each in value)
+        return all(is_fixed(part_value) for part_value in value)
     return value is None or isinstance(value, (bool, int, float, str, Symbol))
 
 
@@ -286,59 +288,17 @@ def _is_of_itself(node: ast.Assign) -> bool:
     return isinstance(owner, ast.Name) and isinstance(node.targets[0], ast.Name) and owner.id == node.targets[0].id
 
 
-def defaults(function: Function) -> dict[str, ast.expr]:
-    """Defaults of a function's arguments that it does not assign anew."""
-    return {name: default for name, default in argument_defaults(function).items() if name not in other_values(function)}
-
-
 def required(function: Function) -> set[str]:
     """Arguments without a default that a function does not assign anew."""
-    named = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    named = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     return named - argument_defaults(function).keys() - other_values(function)
 
 
-def assigned(
-    function: ast.FunctionDef, call: ast.Call | None = None, given_before: Mapping[str, ast.expr] | None = None
-) -> dict[str, ast.expr]:
-    """Names that the function assigns exactly once, with what they are assigned, and others as they are where it makes a call.
-
-    An argument that it assigns under a condition alone has two values: what it is given, and this one. `given_before`: what arguments are
-    given, where that is known; else their defaults count.
-    """
-    found = {name: value for node in own_nodes(function) if isinstance(node, ast.stmt) for name, value in given(node)}
-    elsewhere = {name for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
-    given_too = arguments(function) - _always_stored(function.body, call)
-    stored = stores(function)
-    own = {name for name, value in found.items() if any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(value))}
-    once = {name: value for name, value in found.items() if stored[name] == 1 and name not in given_too | elsewhere | own}
-    if call is None or len(once) == len(stored):
-        return once
-    others = reaching_values(function, call, given_before)
-    return {**{name: value for name, value in others.items() if name in found and name not in once.keys() | elsewhere}, **once}
+def shared_names(function: ast.AST) -> frozenset[str]:
+    """Names that a function, or one within it, shares with others, which may give them something else."""
+    return frozenset(name for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names)
 
 
-def _always_stored(body: Sequence[ast.stmt], call: ast.Call | None) -> set[str]:
-    """Names that a block binds whatever its conditions are."""
-    found: set[str] = set()
-    for statement in body:
-        if isinstance(statement, (ast.With, ast.AsyncWith)) and call is not None and holds(statement, call):
-            found |= _always_stored(statement.body, call)
-        elif not isinstance(statement, BLOCKS):
-            found |= _stored(statement)
-    return found
-
-
-def inner_functions(function: Function) -> dict[str, ast.FunctionDef]:
-    """Functions that a function defines, under names that it gives nothing else."""
-    nodes = (node for node in ast.walk(function) if isinstance(node, ast.FunctionDef) and node is not function)
-    return {node.name: node for node in nodes if stores(function)[node.name] == 1}
-
-
-Node = TypeVar("Node", ast.expr, ast.stmt)
-_Names = dict[str, ast.expr | None]  # None: one of several values, and not known which
-_Position = tuple[int, int]
-MOST_NODES = 500
-"""Of the syntax of one value: with every condition its parts may be used twice."""
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith, ast.Match)
 
 
@@ -346,166 +306,20 @@ def plainly_given(statement: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Names that a plain assignment gives expressions."""
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets if isinstance(statement, ast.Assign) else []
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-    for target, part in (pair for each in targets if value is not None for pair in pairs(each, value)):
+    for target, part in (pair for item in targets if value is not None for pair in pairs(item, value)):
         if isinstance(target, ast.Name):
             yield target.id, part
 
 
-def given(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
-    """The same, and of `BLOCK, num_warps = settings(n)` one item each."""
-    yield from plainly_given(statement)
-    value = statement.value if isinstance(statement, ast.Assign) else None
-    for target in statement.targets if isinstance(statement, ast.Assign) else ():
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-            # Something starred takes as many as are left: what comes after it is not known.
-            for number, item in enumerate(itertools.takewhile(lambda each: not isinstance(each, ast.Starred), target.elts)):
-                if isinstance(item, ast.Name):
-                    part = ast.Subscript(value=value, slice=ast.Constant(value=number), ctx=ast.Load())
-                    yield item.id, ast.copy_location(part, value)
-
-
-def reaching_values(function: ast.FunctionDef, call: ast.Call, given_before: Mapping[str, ast.expr] | None = None) -> dict[str, ast.expr]:
-    """Expressions for names that a function assigns more than once, as they are where it makes a call; those are left out that may be
-    something else, or of which an older value is used before the call.
-
-    Branches that return or raise do not reach it. Of others, what both assign depends on the condition: `a if condition else b`. What an
-    argument is before it is assigned is what it is given, or its default.
-    """
-    if any(isinstance(node, SCOPES) and node is not function and holds(node, call) for node in ast.walk(function)):
-        return {}  # a function within it runs whenever it is called
-    reader = _Reader(call, {**argument_defaults(function), **(given_before or {})})
-    for argument in ast.walk(function.args):
-        if isinstance(argument, ast.arg):
-            reader.stores[argument.arg] = [_start(argument)]
-    try:
-        reader.follow(function.body, dict(reader.before))
-    except RecursionError:  # hundreds of `elif`
-        return {}
-    return {name: value for name, value in (reader.found or {}).items() if value is not None and reader.is_settled(name, value)}
-
-
-class _Reader:
-    def __init__(self, call: ast.Call, before: Mapping[str, ast.expr]) -> None:
-        self.call, self.before = call, before
-        self.found: _Names | None = None
-        self.stores: dict[str, list[_Position]] = {}
-        self.loads: dict[str, list[_Position]] = {}
-
-    def follow(self, body: Sequence[ast.stmt], names: _Names) -> _Names | None:
-        """What names stand for after a block; None: the block is left, or the call made."""
-        for statement in body:
-            if isinstance(statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)) and not self._holds(statement):
-                return None
-            after = self._block(statement, names) if isinstance(statement, BLOCKS) else self._plain(statement, names)
-            if after is None:
-                return None
-            names = after
-        return names
-
-    def _plain(self, statement: ast.stmt, names: _Names) -> _Names | None:
-        if self._holds(statement):
-            self.found = names
-            return None
-        statement = self._with_constants(statement, names)
-        self._note(statement)
-        return {**names, **dict.fromkeys(_stored(statement)), **dict(given(statement))}
-
-    def _block(self, statement: ast.stmt, names: _Names) -> _Names | None:
-        if isinstance(statement, (ast.With, ast.AsyncWith)) and self._holds(statement):
-            for part in (each for item in statement.items for each in (item.context_expr, item.optional_vars) if each is not None):
-                self._note(part)
-                names = {**names, **dict.fromkeys(_stored(part))}
-            return self.follow(statement.body, names)
-        if isinstance(statement, ast.If):
-            return self._branches(statement, names)
-        self._note(statement)
-        names = {**names, **dict.fromkeys(_stored(statement))}  # loops, exceptions, `with suppress(...)`: any of it may have run, or not
-        if self._holds(statement):
-            self.found = names
-            return None
-        return names
-
-    def _branches(self, statement: ast.If, names: _Names) -> _Names | None:
-        test = self._with_constants(_with_values(statement.test, names), names)
-        self._note(test)
-        names = {**names, **dict.fromkeys(_stored(test))}
-        arms = [arm for arm in (statement.body, statement.orelse) if any(self._holds(each) for each in arm)]
-        if arms:
-            return self.follow(arms[0], names)
-        first, second = (self._arm(arm, names) for arm in (statement.body, statement.orelse))
-        if first is None or second is None:
-            return first if second is None else second
-        return {name: _either(test, first.get(name), second.get(name)) for name in {**first, **second}}
-
-    def _arm(self, body: Sequence[ast.stmt], names: _Names) -> _Names | None:
-        before = [{name: list(each) for name, each in noted.items()} for noted in (self.stores, self.loads)]
-        after = self.follow(body, names)
-        if after is None:  # nothing of it reaches the call
-            self.stores, self.loads = before
-        return after
-
-    def is_settled(self, name: str, value: ast.expr) -> bool:
-        """Whether nothing uses an older value of a name, and its value uses none that was changed later."""
-        last = max(self.stores[name])
-        if any(min(self.stores[name]) <= position < last for position in self.loads.get(name, ())):
-            return False
-        used = [(n.id, _start(n)) for n in ast.walk(value) if isinstance(n, ast.Name)]
-        return all(max(self.stores.get(each, [position])) <= position for each, position in used)
-
-    def _with_constants(self, node: Node, names: _Names) -> Node:
-        """An expression or statement with the constants that arguments are given, as long as they are: `mode = MODES[mode]` is one then."""
-        known = {name: value for name, value in self.before.items() if isinstance(value, ast.Constant) and names.get(name) is value}
-        if not any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each.id in known for each in ast.walk(node)):
-            return node
-
-        class Constants(ast.NodeTransformer):
-            def visit_Name(self, node: ast.Name) -> ast.expr:
-                return ast.copy_location(known[node.id], node) if isinstance(node.ctx, ast.Load) and node.id in known else node
-
-        return Constants().visit(copy.deepcopy(node))  # type: ignore[no-any-return]
-
-    def _holds(self, statement: ast.stmt) -> bool:
-        return holds(statement, self.call)
-
-    def _note(self, part: ast.stmt | ast.expr) -> None:
-        """Note where names are used, and where they have got what a statement gives them: at its end."""
-        end = (part.end_lineno or part.lineno, part.end_col_offset or part.col_offset)
-        for name in _stored(part):
-            self.stores.setdefault(name, []).append(end)
-        for node in ast.walk(part):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                self.loads.setdefault(node.id, []).append(_start(node))
-
-
-def _either(test: ast.expr, first: ast.expr | None, second: ast.expr | None) -> ast.expr | None:
-    if first is second or first is None or second is None:
-        return first if first is second else None
-    if sum(1 for value in (test, first, second) for _ in ast.walk(value)) > MOST_NODES:
-        return None
-    return ast.copy_location(ast.IfExp(test=test, body=first, orelse=second), test)
-
-
-def _with_values(test: ast.expr, names: _Names) -> ast.expr:
-    """A condition that asks of a name whether it is None, `if block is None: block = 64`, with what the name is there in its place."""
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], (ast.Is, ast.IsNot)) or not isinstance(test.left, ast.Name):
-        return test
-    value = names.get(test.left.id)
-    return ast.copy_location(ast.Compare(left=value, ops=test.ops, comparators=test.comparators), test) if value is not None else test
-
-
-def _stored(part: ast.AST) -> set[str]:
+def names_stored(part: ast.AST) -> set[str]:
     """Names that a statement may bind, whatever to."""
     return {name for node in ast.walk(part) for name in bound_by(node)}
 
 
-def _start(node: ast.expr | ast.arg) -> _Position:
-    return node.lineno, node.col_offset
-
-
 def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
     """What is assigned to what: `a, b = x, y` is two assignments."""
-    targets, values = (each.elts if isinstance(each, ast.Tuple) else [] for each in (target, value))
-    if len(targets) == len(values) > 0 and not any(isinstance(each, ast.Starred) for each in (*targets, *values)):
+    targets, values = (item.elts if isinstance(item, ast.Tuple) else [] for item in (target, value))
+    if len(targets) == len(values) > 0 and not any(isinstance(item, ast.Starred) for item in (*targets, *values)):
         yield from zip(targets, values, strict=True)
     else:
         yield target, value

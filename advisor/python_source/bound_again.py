@@ -17,16 +17,18 @@ def triton_bound_again(names: ModuleNames) -> str | None:
     What stands in triton's place where it cannot be imported, in another branch or a handler, is not meant.
     """
     roots = {alias for alias, items in names.imports.items() if any(item.is_triton for item in items)}
-    found = [*_set_in(names, roots)]
+    bound = [*_set_in(names, roots)]
     for name in roots:
         binders = names.binders(names.tree).get(name, [])
-        own = [node for node in binders if any(item.is_triton for item in _import_of(names, node, name))]
-        handed = [node for node in binders if any(item.name in HANDED_ON for item in _import_of(names, node, name))]
-        found += [
-            (node, name) for node in binders if node not in (*own, *handed) and not _is_module(names, node) and _follows(names, node, own)
+        imports = [node for node in binders if any(imported.is_triton for imported in _import_of(names, node, name))]
+        handed = [node for node in binders if any(imported.name in HANDED_ON for imported in _import_of(names, node, name))]
+        bound += [
+            (node, name)
+            for node in binders
+            if node not in (*imports, *handed) and not _is_module(names, node) and _follows(names, node, imports)
         ]
-        found += [(node, name) for node in names.declaring.get(name, ()) if not _imports_triton(node, name)]
-    lines = sorted((getattr(node, "lineno", 0), text) for node, text in found)
+        bound += [(node, name) for node in names.declaring.get(name, ()) if not _imports_triton(node, name)]
+    lines = sorted((getattr(node, "lineno", 0), text) for node, text in bound)
     return f"cannot tell: {lines[0][1]} is bound again in line {lines[0][0]}" if lines else None
 
 
@@ -35,10 +37,10 @@ def kernel_bound_again(names: ModuleNames, kernels: Sequence[ast.FunctionDef]) -
     is not made of it; a function of its name, which launches it by another name that it got before, is none."""
     kernel = kernels[-1]
     later = [node for node in names.binders(names.tree).get(kernel.name, []) if not isinstance(node, ast.FunctionDef)]
-    for node in (*(each for each in later if _follows(names, each, [kernel])), *names.declaring.get(kernel.name, ())):
-        statement = next((each for each in reversed([*names.above(node), node]) if isinstance(each, ast.stmt)), node)
+    for node in (*(item for item in later if _follows(names, item, [kernel])), *names.declaring.get(kernel.name, ())):
+        statement = next((outer for outer in reversed([*names.above(node), node]) if isinstance(outer, ast.stmt)), node)
         value = dict(plainly_given(statement)).get(kernel.name)
-        made_of_it = value is not None and any(isinstance(each, ast.Name) and each.id == kernel.name for each in ast.walk(value))
+        made_of_it = value is not None and any(isinstance(inner, ast.Name) and inner.id == kernel.name for inner in ast.walk(value))
         if not made_of_it and not isinstance(value, ast.Constant):
             return f"cannot tell: {kernel.name} is bound again in line {getattr(statement, 'lineno', 0)}"
     return None
@@ -58,15 +60,15 @@ def _set_in(names: ModuleNames, roots: set[str]) -> Iterator[tuple[ast.AST, str]
                 inner.value if not isinstance(inner, ast.Call) else inner.args[0] if dotted(inner.func) == "vars" and inner.args else None
             )
         if isinstance(inner, ast.Name) and inner.id in roots and written is not None:
-            asked = f"not hasattr({ast.unparse(node.value)}, {node.attr!r})" if isinstance(node, ast.Attribute) else ""
-            if all(ast.unparse(each.test) != asked for each in names.above(node) if isinstance(each, ast.If)):
+            test = f"not hasattr({ast.unparse(node.value)}, {node.attr!r})" if isinstance(node, ast.Attribute) else ""
+            if all(ast.unparse(outer.test) != test for outer in names.above(node) if isinstance(outer, ast.If)):
                 yield node, ast.unparse(written)[:60]
 
 
 def _import_of(names: ModuleNames, node: ast.AST, name: str) -> list[Import]:
     """What the import that a node is a part of brings under a name."""
     statement = names.parent(node)
-    return [item for item in imports_in(statement) if item.alias == name] if isinstance(node, ast.alias) else []
+    return [imported for imported in imports_in(statement) if imported.alias == name] if isinstance(node, ast.alias) else []
 
 
 def _is_module(names: ModuleNames, node: ast.AST) -> bool:
@@ -77,7 +79,7 @@ def _is_module(names: ModuleNames, node: ast.AST) -> bool:
 
 
 def _imports_triton(function: ast.AST, name: str) -> bool:
-    return any(item.is_triton and item.alias == name for node in ast.walk(function) for item in imports_in(node))
+    return any(imported.is_triton and imported.alias == name for node in ast.walk(function) for imported in imports_in(node))
 
 
 def _follows(names: ModuleNames, node: ast.AST, others: Sequence[ast.AST]) -> bool:
@@ -86,9 +88,9 @@ def _follows(names: ModuleNames, node: ast.AST, others: Sequence[ast.AST]) -> bo
     for other in others:
         if _start(names, other) < _start(names, node):
             known = set(map(id, [*names.above(other), other]))
-            around = next(each for each in reversed(chain) if id(each) in known)
+            around = next(outer for outer in reversed(chain) if id(outer) in known)
             arms = [
-                {part for part in ("body", "orelse", "handlers") for each in getattr(around, part, ()) if id(each) in ids}
+                {part for part in ("body", "orelse", "handlers") for item in getattr(around, part, ()) if id(item) in ids}
                 for ids in (set(map(id, chain)), known)
             ]
             apart = isinstance(around, ast.If) or (isinstance(around, ast.Try) and "handlers" in arms[0] | arms[1])
@@ -98,5 +100,5 @@ def _follows(names: ModuleNames, node: ast.AST, others: Sequence[ast.AST]) -> bo
 
 
 def _start(names: ModuleNames, node: ast.AST) -> tuple[int, int]:
-    found = node if hasattr(node, "lineno") else names.parent(node)
-    return getattr(found, "lineno", 0), getattr(found, "col_offset", 0)
+    placed = node if hasattr(node, "lineno") else names.parent(node)
+    return getattr(placed, "lineno", 0), getattr(placed, "col_offset", 0)

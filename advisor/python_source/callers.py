@@ -32,8 +32,8 @@ def given_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, G
     key = ("given by callers", function)
     if key not in source.kept:
         calls = _Calls(source)
-        found = {name: calls.argument(source, scopes, name, 0) for name in sorted(arguments(function))}
-        source.kept[key] = {name: value[0] for name, value in found.items() if value is not None}
+        known = {name: calls.argument(source, scopes, name, 0) for name in sorted(arguments(function))}
+        source.kept[key] = {name: value[0] for name, value in known.items() if value is not None}
     return source.kept[key]
 
 
@@ -57,7 +57,7 @@ def _class(source: SourceFile, function: ast.FunctionDef) -> ast.ClassDef | None
 Node = TypeVar("Node", bound=ast.expr)
 
 
-def unsaid(default: Node) -> Node:
+def as_left_out(default: Node) -> Node:
     """A default that counts because no call is known that says more, marked as such."""
     return cast(Node, ast.copy_location(ast.Constant(default.value, LEFT_OUT), default)) if isinstance(default, ast.Constant) else default
 
@@ -75,20 +75,20 @@ class _Calls:
 
     def argument(self, source: SourceFile, scopes: Sequence[Scope], name: str, depth: int) -> tuple[Given] | None:
         """What an argument is given in a way that all calls agree on, else its default; None: not known."""
-        found = self.given(source, scopes, name, depth)
-        if found and None not in found and len({_key(each[0]) for each in found if each is not None}) == 1:
-            return found[0]
+        values = self.given(source, scopes, name, depth)
+        if values and None not in values and len({_key(item[0]) for item in values if item is not None}) == 1:
+            return values[0]
         function = innermost_function(scopes)
         assert function is not None
         default = argument_defaults(function).get(name)
         if default is not None:
             constant = _constant(default)
-            return (unsaid(constant),) if constant is not None and depth else None
+            return (as_left_out(constant),) if constant is not None and depth else None
         if _may_be_none(function, name):
             return (
-                None if found else (unsaid(ast.Constant(value=None, lineno=1, col_offset=0)),)
+                None if values else (as_left_out(ast.Constant(value=None, lineno=1, col_offset=0)),)
             )  # nothing calls it here, and what may be left out is
-        left_out = any(each is not None and each[0] is not None and each[0].value is None for each in found)
+        left_out = any(item is not None and item[0] is not None and item[0].value is None for item in values)
         return (None,) if depth and not left_out else None  # what it requires, it is given
 
     def given(self, source: SourceFile, scopes: Sequence[Scope], name: str, depth: int) -> list[tuple[Given] | None]:
@@ -137,14 +137,21 @@ class _Calls:
 
     def _kept(self, source: SourceFile, owner: ast.ClassDef, node: ast.Attribute, depth: int) -> tuple[Given] | None:
         """What `ctx.name` is in `backward`, where `forward` keeps one of its arguments or a constant under that name, once."""
-        forward = next((each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "forward"), None)
+        forward = next(
+            (
+                inner_statement
+                for inner_statement in owner.body
+                if isinstance(inner_statement, ast.FunctionDef) and inner_statement.name == "forward"
+            ),
+            None,
+        )
         if forward is None or depth >= DEEPEST:
             return None
         values = [
-            each.value
-            for each in ast.walk(forward)
-            if isinstance(each, ast.Assign)
-            for target in each.targets
+            inner.value
+            for inner in ast.walk(forward)
+            if isinstance(inner, ast.Assign)
+            for target in inner.targets
             if isinstance(target, ast.Attribute) and target.attr == node.attr and dotted(target.value) == dotted(node.value)
         ]
         return self._value(source, [forward], values[0], depth + 1) if len(values) == 1 and values[0] is not node else None
@@ -157,7 +164,7 @@ def _key(value: Given) -> str:
 def _may_be_none(function: ast.FunctionDef, name: str) -> bool:
     """Whether an argument's annotation says that it may be None: `Optional[torch.Tensor]`, `torch.Tensor | None`."""
     listed = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-    text = next((ast.unparse(each.annotation) for each in listed if each.arg == name and each.annotation is not None), "")
+    text = next((ast.unparse(element_.annotation) for element_ in listed if element_.arg == name and element_.annotation is not None), "")
     return "Optional[" in text or re.search(r"\bNone\b", text) is not None
 
 
@@ -172,10 +179,10 @@ def _constant(node: ast.expr) -> ast.Constant | None:
 
 def _passed(function: ast.FunctionDef, call: ast.Call, skipped: int) -> dict[str, ast.expr] | None:
     """What a call passes by argument; None: that cannot be read."""
-    if any(isinstance(each, ast.Starred) for each in call.args) or any(keyword.arg is None for keyword in call.keywords):
+    if any(isinstance(argument, ast.Starred) for argument in call.args) or any(keyword.arg is None for keyword in call.keywords):
         return None
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)][skipped:]
-    return {**dict(zip(names, call.args, strict=False)), **{str(each.arg): each.value for each in call.keywords}}
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][skipped:]
+    return {**dict(zip(names, call.args, strict=False)), **{str(keyword.arg): keyword.value for keyword in call.keywords}}
 
 
 def _changed_before(function: ast.FunctionDef, node: ast.expr) -> set[str]:

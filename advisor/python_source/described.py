@@ -45,7 +45,7 @@ def valid_configurations(
     answers: dict[tuple[Any, ...], bool] = {}
     kept = []
     for configuration in configurations:
-        key = tuple(configuration.get(each) for each in (configuration if read is None else read))
+        key = tuple(configuration.get(item) for item in (configuration if read is None else read))
         if key not in answers:
             answers[key] = bool(call_function(source, name, dict(configuration), dict(problem)))
         if answers[key]:
@@ -82,23 +82,23 @@ def kernel_problem(problem: Problem, compute_capability: str | None) -> dict[str
     return flat
 
 
-def problem_dtype(entry: Mapping[str, Any], kernel: str, asked: str | None) -> str:
+def problem_dtype(entry: Mapping[str, Any], kernel: str, wanted: str | None) -> str:
     """The type of a kernel's problem: the one asked for, or else the first that it is made for.
 
     Raises:
         UsageError: It is not made for the type that is asked for.
     """
-    types = [str(each) for each in entry.get("dtypes") or ()]
-    if asked is None:
+    types = [str(dtype) for dtype in entry.get("dtypes") or ()]
+    if wanted is None:
         return types[0] if types else "bf16"
-    if types and asked not in types:
+    if types and wanted not in types:
         raise UsageError(
             f"{kernel} is not made for operands of this type",
-            asked,
+            wanted,
             f"one of {', '.join(types)}",
             "give another --dtype, or add it to the `dtypes` of its KERNELS entry",
         )
-    return asked
+    return wanted
 
 
 def product_type(entry: Mapping[str, Any], dtype: str, arguments: Mapping[str, Any]) -> str:

@@ -174,13 +174,13 @@ class FunctionReader(Evaluator):
         return None if value is _NOTHING else value
 
     def _arguments(self, function: ast.FunctionDef, arguments: list, keywords: dict[str, Any]) -> dict[str, Any]:
-        asked = function.args
-        positional = [a.arg for a in (*asked.posonlyargs, *asked.args)]
-        if asked.vararg or asked.kwarg or len(arguments) > len(positional):
+        signature = function.args
+        positional = [a.arg for a in (*signature.posonlyargs, *signature.args)]
+        if signature.vararg or signature.kwarg or len(arguments) > len(positional):
             raise NotLiteralError(f"the arguments of {function.name} are not followed")
         given = {**dict(zip(positional, arguments, strict=False)), **keywords}
         defaults, names = argument_defaults(function), dict[str, Any]()
-        for name in (*positional, *(a.arg for a in asked.kwonlyargs)):
+        for name in (*positional, *(a.arg for a in signature.kwonlyargs)):
             if name in given:
                 names[name] = given.pop(name)
             elif name not in defaults:
@@ -291,8 +291,8 @@ class FunctionReader(Evaluator):
             return target_questions.torch_version(node.attr, self.source.backend)
         if node.attr == "__version__" and name == "triton.__version__":
             return target_questions.triton_version()
-        asked = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
-        if asked in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
+        origin_called = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
+        if origin_called in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
             return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
         if node.attr == "type" and name.endswith(".device.type") and self.source.backend is not None:
             return "cuda"  # torch calls AMD's GPUs so too
@@ -303,8 +303,8 @@ class FunctionReader(Evaluator):
         return super()._attribute(node)
 
     def _member(self, value: Any, node: ast.Attribute) -> Any:
-        if isinstance(value, target_questions.CurrentTarget) and (asked := getattr(value, node.attr, None)) is not None:
-            return asked
+        if isinstance(value, target_questions.CurrentTarget) and (answer := getattr(value, node.attr, None)) is not None:
+            return answer
         return super()._member(value, node)
 
     def _subscript(self, node: ast.Subscript) -> Any:
@@ -327,9 +327,9 @@ class FunctionReader(Evaluator):
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func)
-        found = target_questions.answer(self, node, name)
-        if found is not target_questions.UNANSWERED:
-            return found
+        answered = target_questions.answer(self, node, name)
+        if answered is not target_questions.UNANSWERED:
+            return answered
         try:
             if name in self.reasons:
                 raise NotLiteralError(self.reasons[name])
@@ -340,12 +340,12 @@ class FunctionReader(Evaluator):
                 return reader.call(function, given, named)
             return super()._call(node)
         except NotLiteralError:
-            asked = "" if node.keywords else name.rsplit(".", 1)[-1]
-            if asked == "check_shared_mem":
+            question = "" if node.keywords else name.rsplit(".", 1)[-1]
+            if question == "check_shared_mem":
                 kind = self.visit(node.args[0]) if node.args else "none"
                 answer: Any = target_questions.enough_shared_memory(kind, self.source.backend, self.source.arch)
             else:
-                answer = self._asked_target(asked) if not node.args else None
+                answer = self._asked_target(question) if not node.args else None
             if answer is None:
                 raise
             return answer

@@ -16,12 +16,12 @@ def imported_file(source: SourceFile, name: str) -> SourceFile | None:
     """The file that a name stands for as a whole: `tools` after `from package import tools` or `import tools`, `package.tools` after
     `import package.tools`; None: none that can be read."""
     root, _, rest = name.partition(".")
-    for item in source.imports_of(root):
-        plain = item.name is None and item.module.split(".")[0] == root  # binds the package alone
-        module = name if plain else ".".join(filter(None, (item.module, item.name, rest)))
-        found = None if item.is_triton else source.imported(replace(item, module=module, name=None))
-        if found is not None:
-            return found
+    for imported in source.imports_of(root):
+        plain = imported.name is None and imported.module.split(".")[0] == root  # binds the package alone
+        module = name if plain else ".".join(filter(None, (imported.module, imported.name, rest)))
+        file = None if imported.is_triton else source.imported(replace(imported, module=module, name=None))
+        if file is not None:
+            return file
     return None
 
 
@@ -33,7 +33,7 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
         return (source, meant) if meant in source.functions else None
     if depth > MOST_HANDS:
         return None
-    given = [each for each in source.alternatives.get(name, ()) if not is_none(each)]
+    given = [expression for expression in source.alternatives.get(name, ()) if not is_none(expression)]
     if given:  # besides None, where it cannot be imported
         match given if len(given) == len(source.module_names.statements(name)) == 1 else ():
             case [ast.Name(id=other_name)]:
@@ -43,7 +43,7 @@ def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[Sour
                 return imported_kernel(file, other_name, depth + 1) if file is not None else None
         return None
     kernels = (imported_kernel(other, there, depth + 1) for other, there in source.named_imports(source.imports_of(name)))
-    return next((found for found in kernels if found is not None), None)
+    return next((kernel for kernel in kernels if kernel is not None), None)
 
 
 INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")
@@ -79,14 +79,18 @@ def triton_statement(source: SourceFile, name: str, items: Sequence[Import] | No
 
 def _last_bound(source: SourceFile, name: str) -> Sequence[Import]:
     """The imports that a name may come from: of all at module level none before the last statement that binds it whatever happens."""
-    found = list(source.imports_of(name))
+    imports = list(source.imports_of(name))
     for statement in reversed(source.module_names.statements(name)):
         match statement:
-            case ast.Import() | ast.ImportFrom() if own := [item for item in imports_in(statement) if item.alias == name]:
-                return found[len(found) - 1 - found[::-1].index(own[-1]) :] if own[-1] in found else own
+            case ast.Import() | ast.ImportFrom() if imported_here := [
+                imported for imported in imports_in(statement) if imported.alias == name
+            ]:
+                return (
+                    imports[len(imports) - 1 - imports[::-1].index(imported_here[-1]) :] if imported_here[-1] in imports else imported_here
+                )
             case ast.Assign(targets=[ast.Name(id=bound)]) | ast.FunctionDef(name=bound) | ast.ClassDef(name=bound) if bound == name:
                 return []
-    return found
+    return imports
 
 
 def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
@@ -98,15 +102,15 @@ def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
     other = source.imported(item)
     if other is None or depth > MOST_HANDS:
         return True
-    found = other.imports_of(item.name)
+    imports = other.imports_of(item.name)
     leaf = HANDED_ON[item.name].rsplit(".", 1)[-1]
-    if any(i.is_triton and (i.name or i.module).rsplit(".", 1)[-1] == leaf for i in found):
+    if any(i.is_triton and (i.name or i.module).rsplit(".", 1)[-1] == leaf for i in imports):
         return True
-    if any(not i.is_triton and i.name in HANDED_ON and _hands_on(other, i, depth + 1) for i in found):
+    if any(not i.is_triton and i.name in HANDED_ON and _hands_on(other, i, depth + 1) for i in imports):
         return True
     if any(_names_module(other, value, leaf) for value in other.alternatives.get(item.name, ())):
         return True  # a shim: whatever the vendor's module is, or triton's own where there is none
-    return not found and not other.module_names.statements(item.name)
+    return not imports and not other.module_names.statements(item.name)
 
 
 def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:

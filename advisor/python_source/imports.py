@@ -51,10 +51,10 @@ def module_level(tree: ast.Module) -> Iterator[ast.AST]:
 
 def imports_of(nodes: Iterable[ast.AST]) -> dict[str, list[Import]]:
     """What statements import, by alias, in order; several where there are alternatives."""
-    found: dict[str, list[Import]] = {}
-    for item in (item for node in nodes for item in imports_in(node)):
-        found.setdefault(item.alias, []).append(item)
-    return found
+    by_alias: dict[str, list[Import]] = {}
+    for import_ in (imported for node in nodes for imported in imports_in(node)):
+        by_alias.setdefault(import_.alias, []).append(import_)
+    return by_alias
 
 
 def imports_in(node: ast.AST) -> Iterator[Import]:
@@ -110,9 +110,9 @@ def locate(path: Path, item: Import) -> Path | None:
     """The file of an import beside or above `path`; of what lies in a repository within that: what lies around a stranger's, or where a
     link in it leads, is not his to show."""
     folder = path.absolute().parent
-    top = next((each.resolve() for each in (folder, *folder.parents) if (each / ".git").exists()), None)
-    found = next((each for each in places(folder, item.module, item.level) if each.is_file()), None)
-    return found if found is not None and (top is None or found.resolve().is_relative_to(top)) else None
+    top = next((parent.resolve() for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
+    nearest = next((place for place in places(folder, item.module, item.level) if place.is_file()), None)
+    return nearest if nearest is not None and (top is None or nearest.resolve().is_relative_to(top)) else None
 
 
 def of_inductor(item: Import) -> Path | None:

@@ -98,7 +98,7 @@ class JitFunction:
     @property
     def reads(self) -> frozenset[str]:
         """The names that its body reads."""
-        return frozenset(each.id for each in ast.walk(self.node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load))
+        return frozenset(node.id for node in ast.walk(self.node) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -165,8 +165,8 @@ def _named(node: ast.FunctionDef, option: str, evaluator: FunctionReader) -> Ite
     for keyword in (k for d in node.decorator_list if isinstance(d, ast.Call) for k in d.keywords):
         if keyword.arg == option:
             with contextlib.suppress(NotLiteralError):
-                found = evaluator.evaluate(keyword.value)
-                listed = found if isinstance(found, (list, tuple, set)) else ()
+                value = evaluator.evaluate(keyword.value)
+                listed = value if isinstance(value, (list, tuple, set)) else ()
                 yield from (name for number, name in enumerate(names) if number in listed or name in listed)
 
 
@@ -175,12 +175,12 @@ def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr], functi
     value = value or next((k.value for k in decorator.keywords if k.arg == "values"), None)
     if isinstance(value, ast.Name):
         value = assignments.get(value.id)
-    found: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
     if isinstance(value, ast.Dict):
         for key, item in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                found[key.value] = functions.get(item.id) if isinstance(item, ast.Name) else item
-    return found
+                rules[key.value] = functions.get(item.id) if isinstance(item, ast.Name) else item
+    return rules
 
 
 def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Parameter]:
@@ -211,9 +211,9 @@ def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
     except NotLiteralError as error:
         problem = f"the key: {error}"
     try:
-        found = evaluator.evaluate(arguments["configs"]) if "configs" in arguments else []
-        found = _space(found) if isinstance(found, dict) else found
-        configs = tuple(c for c in found if isinstance(c, ConfigLiteral))
+        value = evaluator.evaluate(arguments["configs"]) if "configs" in arguments else []
+        value = _space(value) if isinstance(value, dict) else value
+        configs = tuple(c for c in value if isinstance(c, ConfigLiteral))
         if not configs:
             problem = "no literal triton.Config in the list"
     except NotLiteralError as error:
@@ -240,7 +240,7 @@ def as_dict(value: Any) -> dict[Any, Any]:
 
 def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
     """Literal arguments of TorchInductor's decorator; `triton_meta` holds a call of `DeviceProperties`, which is left out."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for keyword in decorator.keywords:
         node = keyword.value
         if isinstance(node, ast.Dict):
@@ -249,11 +249,11 @@ def _inductor(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
                 if isinstance(key, ast.Constant):
                     with contextlib.suppress(NotLiteralError):
                         part[key.value] = evaluator.evaluate(value)
-            found[str(keyword.arg)] = part
+            settings[str(keyword.arg)] = part
         else:
             try:
-                found[str(keyword.arg)] = evaluator.evaluate(node)
+                settings[str(keyword.arg)] = evaluator.evaluate(node)
             except NotLiteralError:
                 if keyword.arg == "reduction_hint" and isinstance(node, ast.Attribute):  # ReductionHint.INNER
-                    found[str(keyword.arg)] = node.attr
-    return found
+                    settings[str(keyword.arg)] = node.attr
+    return settings

@@ -59,13 +59,13 @@ def launching_calls(graph: Graph) -> Iterator[tuple[str, ast.Call]]:
             if isinstance(launched, ast.Call) and len(launched.args) == 1 and last_name(launched) in _WRAPPERS:
                 launched = launched.args[0]
             name = dotted(launched)
-            yield from ((each, node) for each in (_meant(graph, name, node) if name else ()))
+            yield from ((item, node) for item in (_meant(graph, name, node) if name else ()))
 
 
 def _meant(graph: Graph, name: str, call: ast.Call) -> list[str]:
     """What a name that is launched stands for by plain assignments of the innermost function that binds it; else the name itself."""
     given = graph.given(graph.scopes_around(call), name)
-    names = [dotted(each) for value in given for each in _choices(value)]
+    names = [dotted(choice) for value in given for choice in _choices(value)]
     return list(dict.fromkeys(names)) if names and all(names) else [name]
 
 
@@ -105,10 +105,10 @@ def decorated(tree: ast.Module) -> ast.Module:
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     kept = []
     for node in tree.body:
-        names = [each.id for each in node.targets if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)] if isinstance(node, ast.Assign) else []
         call = node.value if isinstance(node, ast.Assign) else None
         function = functions.get(names[0]) if len(names) == 1 else None
-        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(each) for each in call.args] != names:
+        if function is None or not isinstance(call, ast.Call) or call.keywords or [dotted(argument) for argument in call.args] != names:
             kept.append(node)
         elif dotted(call.func.func if isinstance(call.func, ast.Call) else call.func) in _APPLIED:
             function.decorator_list.insert(0, ast.copy_location(call.func, function))

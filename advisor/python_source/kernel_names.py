@@ -49,21 +49,21 @@ def check_names(node: ast.FunctionDef, where: str) -> None:
     Raises:
         RebuildError: It does.
     """
-    own = _own_names(node)
+    local_names = _own_names(node)
     # The body alone: decorators are not copied, defaults and annotations are evaluated as literals.
     for item in (inner for statement in node.body for inner in ast.walk(statement)):
-        private = isinstance(item, ast.Attribute) and item.attr.startswith("_") and not _is_of_triton(item, own)
+        private = isinstance(item, ast.Attribute) and item.attr.startswith("_") and not _is_of_triton(item, local_names)
         if isinstance(item, ast.Attribute) and (private or item.attr in FORBIDDEN_ATTRIBUTES):
             raise ReachError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
-        if isinstance(item, ast.Name) and ((item.id in FORBIDDEN and item.id not in own) or item.id.startswith("__")):
+        if isinstance(item, ast.Name) and ((item.id in FORBIDDEN and item.id not in local_names) or item.id.startswith("__")):
             raise ReachError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
         if isinstance(item, (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
             raise RebuildError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")
 
 
-def _is_of_triton(node: ast.Attribute, own: Set[str]) -> bool:
+def _is_of_triton(node: ast.Attribute, local_names: Set[str]) -> bool:
     """Whether a private name is one of triton's own functions that its language is written with: `tl.standard._log2`."""
-    if node.attr.startswith("__") or dotted(node.value) not in STANDARD or own & {"tl", "triton"}:
+    if node.attr.startswith("__") or dotted(node.value) not in STANDARD or local_names & {"tl", "triton"}:
         return False
     with contextlib.suppress(NotLiteralError):  # another triton, or none
         return target_questions.has("triton.language.standard", node.attr)
@@ -89,8 +89,8 @@ def free_names(node: ast.FunctionDef) -> dict[str, int]:
 def bound_names(node: ast.FunctionDef) -> set[str]:
     """Parameters of a function and of those within it, and all that it stores."""
     nodes = [inner for statement in node.body for inner in ast.walk(statement)]
-    inner = {each.arg for each in nodes if isinstance(each, ast.arg)}
-    return arguments(node) | inner | {name for each in nodes for name in bound_by(each)}
+    inner = {item.arg for item in nodes if isinstance(item, ast.arg)}
+    return arguments(node) | inner | {name for item in nodes for name in bound_by(item)}
 
 
 def _own_names(node: ast.FunctionDef) -> set[str]:
@@ -106,14 +106,19 @@ DECORATORS = frozenset({"triton.constexpr_function", "constexpr_function"}) | _V
 
 def is_constexpr_function(node: ast.FunctionDef) -> bool:
     """Whether a function is one of these."""
-    return any(dotted(each) in DECORATORS for each in node.decorator_list)
+    return any(dotted(decorator) in DECORATORS for decorator in node.decorator_list)
 
 
 def decorator_of(node: ast.FunctionDef) -> str:
     """The decorator that a copy of a function has which is no kernel, as `language.CONSTEXPR_DECORATORS` writes it."""
-    return "tl.constexpr" if {dotted(each) for each in node.decorator_list} & _VALUES else "triton.constexpr_function"
+    return "tl.constexpr" if {dotted(decorator) for decorator in node.decorator_list} & _VALUES else "triton.constexpr_function"
 
 
 def called_functions(node: ast.FunctionDef) -> set[str]:
     """Names of what a function calls by a name alone."""
-    return {n.func.id for each in node.body for n in ast.walk(each) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    return {
+        n.func.id
+        for inner_statement in node.body
+        for n in ast.walk(inner_statement)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }

@@ -123,9 +123,9 @@ def _names_of_language(tree: ast.Module) -> Iterator[str]:
     """What a module imports of triton's language, and what it is given of its prelude."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (each.asname for each in node.names if each.asname and each.name.split(".")[0] == "triton")
+            yield from (name.asname for name in node.names if name.asname and name.name.split(".")[0] == "triton")
         elif isinstance(node, ast.ImportFrom):
-            yield from (each.asname or each.name for each in node.names)
+            yield from (name.asname or name.name for name in node.names)
 
 
 def _check_bound(name: str, node: ast.AST) -> None:
@@ -141,9 +141,9 @@ def _check_function(node: ast.FunctionDef, roots: set[str]) -> None:
         _require(not argument.arg.startswith("__"), argument, "the name of a parameter")
         if argument.annotation is not None:
             _require(dotted(argument.annotation) == "tl.constexpr" or _is_text(argument.annotation), argument, "an annotation")
-    for default in (*node.args.defaults, *(each for each in node.args.kw_defaults if each is not None)):
+    for default in (*node.args.defaults, *(item for item in node.args.kw_defaults if item is not None)):
         _check_literal(default, roots)
-        texts = (each.value for each in ast.walk(default) if isinstance(each, ast.Constant) and isinstance(each.value, str))
+        texts = (child.value for child in ast.walk(default) if isinstance(child, ast.Constant) and isinstance(child.value, str))
         # Names and options fit a line; no public kernel has a longer text, and strangers hide code in one.
         if not all(text.isprintable() for text in texts):
             raise LanguageError(f"line {node.lineno}: a text of several lines, as a default of {node.name}, is not read", reaches=True)
@@ -171,15 +171,15 @@ def check_constexpr_function(node: ast.FunctionDef) -> None:
     Raises:
         LanguageError: It does more; the text names what, and the line.
     """
-    own = {each.arg for each in _arguments(node)}
-    own |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    called = {id(each.func) for each in _within(node) if isinstance(each, ast.Call)}
+    parameters = {argument.arg for argument in _arguments(node)}
+    parameters |= {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
+    called = {id(child.func) for child in _within(node) if isinstance(child, ast.Call)}
 
     def is_read(attribute: ast.Attribute) -> bool:
         root = dotted(attribute).split(".")[0]
         if attribute.attr.startswith("_") or not isinstance(attribute.ctx, ast.Load):
             return False
-        if root and root not in own and root not in BUILTINS:  # of a module: what it is, is looked at when it is there
+        if root and root not in parameters and root not in BUILTINS:  # of a module: what it is, is looked at when it is there
             return True
         return attribute.attr in (METHODS if id(attribute) in called else ATTRIBUTES) or attribute.attr.startswith("is_")
 
@@ -194,27 +194,27 @@ def check_constexpr_function(node: ast.FunctionDef) -> None:
         elif isinstance(inner, ast.Constant):
             good = isinstance(inner.value, _CONSTANTS)
         elif isinstance(inner, ast.Call):
-            name = isinstance(inner.func, ast.Name) and inner.func.id not in own
+            name = isinstance(inner.func, ast.Name) and inner.func.id not in parameters
             good = not inner.keywords and (name or isinstance(inner.func, ast.Attribute))
         _require(good, inner, f"in {node.name}, which runs while a kernel compiles and may do nothing but reckon,")
 
 
 def _check_import(node: ast.Import | ast.ImportFrom) -> None:
     if isinstance(node, ast.Import):
-        for each in node.names:
-            name = each.asname or each.name.split(".")[0]
-            _require(_is_of_language(each.name), node, "an import")
-            standard = (name, each.name) in (("tl", "triton.language"), ("triton", "triton"))
-            if not standard and (name, each.asname) != ("triton", None):
+        for item in node.names:
+            name = item.asname or item.name.split(".")[0]
+            _require(_is_of_language(item.name), node, "an import")
+            standard = (name, item.name) in (("tl", "triton.language"), ("triton", "triton"))
+            if not standard and (name, item.asname) != ("triton", None):
                 _check_bound(name, node)
         return
     module = node.module or ""
     _require(not node.level and (_is_of_language(module) or module == "triton"), node, "an import")
-    for each in node.names:
-        name = each.asname or each.name
-        _require(each.name != "*" and not each.name.startswith("__"), node, "an import")
-        _require(module != "triton" or each.name in OF_TRITON, node, "an import")
-        standard = (module.startswith(PREFIX) and module.endswith("_prelude")) or (module, each.name) == ("triton", "language")
+    for alias in node.names:
+        name = alias.asname or alias.name
+        _require(alias.name != "*" and not alias.name.startswith("__"), node, "an import")
+        _require(module != "triton" or alias.name in OF_TRITON, node, "an import")
+        standard = (module.startswith(PREFIX) and module.endswith("_prelude")) or (module, alias.name) == ("triton", "language")
         if not (standard and name in ("tl", "triton")):
             _check_bound(name, node)
 
@@ -265,7 +265,7 @@ def _is_text(node: ast.expr) -> bool:
 def _arguments(node: ast.FunctionDef) -> Iterator[ast.arg]:
     written = node.args
     yield from (*written.posonlyargs, *written.args, *written.kwonlyargs)
-    yield from (each for each in (written.vararg, written.kwarg) if each is not None)
+    yield from (argument for argument in (written.vararg, written.kwarg) if argument is not None)
 
 
 def _within(node: ast.FunctionDef) -> Iterator[ast.AST]:

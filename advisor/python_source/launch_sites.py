@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,8 @@ from advisor.python_source.bindings import Graph, Scope, arguments, names_in, ot
 from advisor.python_source.imported import imported_file, imported_kernel
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
-from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.launch_site import Known, LaunchSite
+from advisor.python_source.launch_walk import DEFAULT, SWITCH
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 
@@ -66,33 +66,44 @@ class FoundLaunch:
 def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> FoundLaunch:
     """What is known of the launch; its grid only where it follows from what is known."""
     constants, launched = site.constants(values, options)
-    known = {**defaults, **constants, **values}
+    known = {**defaults, **plain_values(constants), **values}
     try:
         grid = site.grid(known)
     except NotLiteralError:
         grid = None
-    numbers = site.numbers(values, known)
-    given = site.without_defaults()
-    fewer = {*itertools.chain(*given.constants(values, options)), *given.numbers(values, known)} if site.defaults else set()
+    numbers = site.other_numbers(values, known)
     presumed, passed = site.presumed({**constants, **values}, known), site.tensors(known)
-    strict = site.without_switches()
-    certain = {*itertools.chain(*strict.constants(values, options)), *strict.numbers(values, known)}
-    certain |= {*strict.presumed({**constants, **values}, known), *strict.tensors(known)}
+    certain = [constants, launched, numbers]
     return FoundLaunch(
-        switched=frozenset({*constants, *launched, *numbers, *presumed, *passed} - certain),
-        by_default=frozenset({*constants, *launched, *numbers} - fewer) if site.defaults else frozenset(),
+        switched=_hanging_on(SWITCH, *certain, presumed, passed),
+        by_default=_hanging_on(DEFAULT, *certain),
         grid=grid,
         line=site.call.lineno,
         text=ast.unparse(grid_of(site.call))[:120],
-        constexprs=constants,
-        options=launched,
-        numbers=numbers,
+        constexprs=plain_values(constants),
+        options=plain_values(launched),
+        numbers=plain_values(numbers),
         types=site.types(),
         strides=site.strides(values, known),
-        presumed=presumed,
-        passed=passed,
+        presumed=plain_values(presumed),
+        passed=plain_values(passed),
         of_elements=site.of_elements().difference(constants),
     )
+
+
+def plain_values(known: Mapping[str, Known]) -> dict[str, Any]:
+    """Values by name, without what they hang on."""
+    return {name: item.value for name, item in known.items()}
+
+
+def without_switches(known: Mapping[str, Known]) -> dict[str, Any]:
+    """Those of the values that hang on no switch that no call says."""
+    return {name: item.value for name, item in known.items() if SWITCH not in item.hangs}
+
+
+def _hanging_on(what: str, *groups: Mapping[str, Known]) -> frozenset[str]:
+    """The names whose values hang on something, wherever else they do not."""
+    return frozenset(name for item in groups for name, known in item.items() if what in known.hangs)
 
 
 def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCalls:
@@ -130,12 +141,12 @@ def grid_from_launches(
     calls = _calls(source, kernel, elsewhere)
     for file, scopes, call in calls:
         site = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
-        found = found_launch(site, values, defaults or {}, options)
-        if found.grid is None:
+        launch = found_launch(site, values, defaults or {}, options)
+        if launch.grid is None:
             continue
-        if not site.is_for_others(values, {**(defaults or {}), **found.constexprs}, found.grid):
-            return found
-        of_others = of_others or found
+        if not site.is_for_others(values, {**(defaults or {}), **launch.constexprs}, launch.grid):
+            return launch
+        of_others = of_others or launch
     return of_others if len(calls) == 1 else None
 
 
@@ -161,22 +172,22 @@ def common_launch(
         LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
         for file, scopes, call in _calls(source, kernel, elsewhere)[:MOST_LAUNCHES]
     ]
-    found = [found_launch(site, values, {}, options) for site in sites]
-    if not found:
+    launches_read = [found_launch(site, values, {}, options) for site in sites]
+    if not launches_read:
         return None
-    first = found[0]
+    first = launches_read[0]
     fields = ("constexprs", "options", "numbers", "types", "strides", "presumed", "passed")
     alike: dict[str, Any] = {
         field: {
             name: value
             for name, value in getattr(first, field).items()
-            if all(name in getattr(each, field) and _same(getattr(each, field)[name], value) for each in found)
+            if all(name in getattr(item, field) and _same(getattr(item, field)[name], value) for item in launches_read)
         }
         for field in fields
     }
-    of_elements = first.of_elements.intersection(*(each.of_elements for each in found))
+    of_elements = first.of_elements.intersection(*(item.of_elements for item in launches_read))
     hanging: dict[str, Any] = {
-        name: frozenset[str]().union(*(getattr(each, name) for each in found)) for name in ("by_default", "switched")
+        name: frozenset[str]().union(*(getattr(item, name) for item in launches_read)) for name in ("by_default", "switched")
     }
     return replace(first, grid=None, of_elements=of_elements, **hanging, **alike)
 
@@ -207,13 +218,14 @@ def needed_for_grid(
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
-            made = {name: -node.lineno for name, node in site.assigned.items()} | dict.fromkeys(site.shapes.unpacked, 1)
-            order = {name: (made.get(name, -math.inf), name) for name in site.local - {*values, *unknown, dotted(grid_of(call))}}
+            order = {
+                name: (site.first.lines.get(name, -math.inf), name) for name in site.local - {*values, *unknown, dotted(grid_of(call))}
+            }
             needed = (*sorted(order, key=order.__getitem__), *needed)
             if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
                 continue
         for name in needed:
-            fewer = tuple(each for each in needed if each != name)
+            fewer = tuple(item for item in needed if item != name)
             if site.tells_grid({**values, **dict.fromkeys(fewer, PROBE)}, defaults, options):
                 needed = fewer
         return call.lineno, needed
@@ -249,12 +261,20 @@ def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
 def passed_elements(site: LaunchSite) -> set[str]:
     """The parameters for which a launch passes how many elements a tensor has, `x.numel()`; none where it works out a constant, which may
     be a block as long as that."""
-    values = {name: site.assigned.get(node.id, node) if isinstance(node, ast.Name) else node for name, node in site.passed.items()}
-    constants = {each.name for each in site.kernel.parameters if each.is_constexpr}
-    if any(isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name, value in values.items() if name in constants):
+    values = {name: _assigned(site, node) for name, node in site.passed.items()}
+    constants = {parameter.name for parameter in site.kernel.parameters if parameter.is_constexpr}
+    if any(isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name in values.keys() & constants for value in values[name]):
         return set()
-    calls = {name: value.func for name, value in values.items() if isinstance(value, ast.Call) and not value.args}
+    calls = {name: value.func for name, (value, *_) in values.items() if isinstance(value, ast.Call) and not value.args}
     return {name for name, function in calls.items() if isinstance(function, ast.Attribute) and function.attr == "numel"}
+
+
+def _assigned(site: LaunchSite, node: ast.expr) -> list[ast.expr]:
+    """The values of the statements by which the function around a launch gives a name something; of anything else itself."""
+    graph = site.source.module_names
+    binders = graph.binders(site.function).get(node.id, []) if isinstance(node, ast.Name) else []
+    around = [outer for binder in binders for outer in (graph.parent(binder), *graph.above(graph.parent(binder))[-1:])]
+    return [outer.value for outer in around if isinstance(outer, ast.Assign)] or [node]
 
 
 def handed_on(site: LaunchSite) -> set[str]:
@@ -276,13 +296,13 @@ def split_grid(text: str) -> tuple[str, set[str]]:
 def passed_by_launches(source: SourceFile, kernel: str, elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:
     """The parameters and options for which launches of the kernel pass something, whatever that is, with the lines of those that do; all
     parameters where one spreads a list or a dictionary."""
-    names = [each.name for each in source.kernel(kernel).parameters]
-    found: dict[str, list[int]] = {}
+    names = [parameter.name for parameter in source.kernel(kernel).parameters]
+    lines: dict[str, list[int]] = {}
     for _, _, call in _calls(source, kernel, elsewhere):
-        spread = any(keyword.arg is None for keyword in call.keywords) or any(isinstance(each, ast.Starred) for each in call.args)
+        spread = any(keyword.arg is None for keyword in call.keywords) or any(isinstance(argument, ast.Starred) for argument in call.args)
         for name in dict.fromkeys([*(names if spread else names[: len(call.args)]), *(k.arg for k in call.keywords if k.arg)]):
-            found.setdefault(name, []).append(call.lineno)
-    return found
+            lines.setdefault(name, []).append(call.lineno)
+    return lines
 
 
 def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast.Call]]:
@@ -297,7 +317,7 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
         if name in rebound or kernel not in (name, source.kernel_meant(name)):
             continue
         around = source.module_names.scopes_around(node)
-        if not any(name in _bound(each, source, kernels) for each in around):
+        if not any(name in _bound(outer, source, kernels) for outer in around):
             yield around, node
 
 
@@ -306,18 +326,18 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, lis
 
     As in `launches`, what a function binds itself, and be it by an import, is something else.
     """
-    found: dict[str, tuple[SourceFile, str] | None] = {}
+    kernels_by_name: dict[str, tuple[SourceFile, str] | None] = {}
     graph = source.module_names
     rebound = _rebound(graph)
     kernels = [node for nodes in source.definitions.values() for node in nodes]
     for name, node in source.module_names.launches:
         root = name.partition(".")[0]
         around = graph.scopes_around(node)
-        if root in source.definitions or root in rebound or any(root in _bound(each, source, kernels) for each in around):
+        if root in source.definitions or root in rebound or any(root in _bound(outer, source, kernels) for outer in around):
             continue
-        if name not in found:
-            found[name] = _imported(source, name)
-        if (kernel := found[name]) is not None and kernel[0].path != source.path:
+        if name not in kernels_by_name:
+            kernels_by_name[name] = _imported(source, name)
+        if (kernel := kernels_by_name[name]) is not None and kernel[0].path != source.path:
             yield *kernel, around, node
 
 

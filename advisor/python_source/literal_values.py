@@ -32,10 +32,10 @@ class Passed:
 
 def passed_in(values: Iterable[Any]) -> list[Passed]:
     """The functions among constants, those within tuples too."""
-    found: list[Passed] = []
+    functions: list[Passed] = []
     for value in values:
-        found += [value] if isinstance(value, Passed) else passed_in(value) if isinstance(value, (tuple, list)) else []
-    return found
+        functions += [value] if isinstance(value, Passed) else passed_in(value) if isinstance(value, (tuple, list)) else []
+    return functions
 
 
 @dataclass(frozen=True, slots=True)

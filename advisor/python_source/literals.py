@@ -31,6 +31,29 @@ class NotLiteralError(Exception):
     """The expression is not one the evaluator understands; the text says why."""
 
 
+class Unknown:
+    """A value of which nothing is known: it can be handed on, but nothing can be worked out from it, or decided by it."""
+
+    def _refuse(self, *_: object) -> Any:
+        raise NotLiteralError(f"{self} is not known")
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __iter__ = __len__ = __contains__ = __getitem__ = _refuse
+    __int__ = __float__ = __index__ = __neg__ = __pos__ = __abs__ = __invert__ = __add__ = __radd__ = __sub__ = __rsub__ = _refuse
+    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+
+
+def _is(one: Any, other: Any) -> bool:
+    """Whether two values are one object.
+
+    Raises:
+        NotLiteralError: One of them is not known.
+    """
+    if isinstance(one, Unknown) or isinstance(other, Unknown):
+        raise NotLiteralError(f"whether {one} is {other} is not known")
+    return one is other
+
+
 @dataclass(slots=True)
 class Allowance:
     """The steps that are `left` for all that one question of a file follows, through however many evaluators."""
@@ -77,8 +100,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
-    ast.Is: lambda a, b: a is b,
-    ast.IsNot: lambda a, b: a is not b,
+    ast.Is: lambda a, b: _is(a, b),
+    ast.IsNot: lambda a, b: not _is(a, b),
 }
 
 
@@ -124,16 +147,16 @@ def items_within(value: Any) -> int:
     counts: dict[int, int] = {}
     waiting = [value]
     while waiting:
-        each = waiting[-1]
-        parts = _parts(each)
+        current = waiting[-1]
+        parts = _parts(current)
         inner = [item for item in parts if isinstance(item, _HOLDERS)]
-        if left := {id(item): item for item in inner if id(item) not in counts}:
+        if left := {id(part): part for part in inner if id(part) not in counts}:
             if len(waiting) > MAX_ITEMS:
                 return MAX_ITEMS_WITHIN + 1
             waiting += left.values()
         else:
             texts = sum(len(item) // ITEMS_PER_STEP for item in parts if isinstance(item, (str, bytes)))
-            counts[id(each)] = min(len(parts) + texts + sum(counts[id(item)] for item in inner), MAX_ITEMS_WITHIN + 1)
+            counts[id(current)] = min(len(parts) + texts + sum(counts[id(part)] for part in inner), MAX_ITEMS_WITHIN + 1)
             waiting.pop()
     return counts[id(value)]
 
@@ -148,7 +171,7 @@ def _parts(value: Any) -> Any:
 
 def _product(*lists: Any) -> Any:
     """`itertools.product`, of as many as there may be."""
-    if math.prod(len(each) for each in lists) > MAX_ITEMS:
+    if math.prod(len(operand) for operand in lists) > MAX_ITEMS:
         raise NotLiteralError("a collection too large")
     return itertools.product(*lists)
 
@@ -279,11 +302,11 @@ class Evaluator:
             NotLiteralError: One is not of literals.
         """
         out: list[Any] = []
-        for item in nodes:
-            if isinstance(item, ast.Starred):
-                out.extend(self.visit(item.value))
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                out.extend(self.visit(node.value))
             else:
-                out.append(self.visit(item))
+                out.append(self.visit(node))
         return out
 
     def _dict(self, node: ast.Dict) -> dict:
@@ -316,8 +339,8 @@ class Evaluator:
 
     def _boolop(self, node: ast.BoolOp) -> Any:
         value = None
-        for item in node.values:
-            value = plain(self.visit(item))
+        for operand in node.values:
+            value = plain(self.visit(operand))
             if bool(value) != isinstance(node.op, ast.And):
                 return value
         return value
@@ -335,7 +358,10 @@ class Evaluator:
         return self.visit(node.body if self._true(node.test) else node.orelse)
 
     def _subscript(self, node: ast.Subscript) -> Any:
-        value = self.visit(node.value)
+        return self._item(self.visit(node.value), node)
+
+    def _item(self, value: Any, node: ast.Subscript) -> Any:
+        """What an item of a value is."""
         if isinstance(node.slice, ast.Slice):
             parts = (node.slice.lower, node.slice.upper, node.slice.step)
             return value[slice(*(self.visit(p) if p is not None else None for p in parts))]
@@ -384,7 +410,8 @@ class Evaluator:
         name = dotted(node.func)
         last = name.rsplit(".", 1)[-1]
         if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]))) is not None:
-            return isinstance(plain(self.visit(node.args[0])), kind)
+            value = plain(self.visit(node.args[0]))
+            return bool(value) if isinstance(value, Unknown) else isinstance(value, kind)
         keywords: dict[str, Any] = {}
         hook = False
         for keyword in node.keywords:

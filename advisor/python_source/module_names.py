@@ -47,8 +47,8 @@ class ModuleNames(Graph):
     @cached_property
     def inner_imports(self) -> dict[str, list[Import]]:
         """What functions import, by alias, but for names that the module has: each function has its own."""
-        found = imports_of(statements_within(self.tree))
-        return {name: items for name, items in found.items() if not self.statements(name)}
+        by_alias = imports_of(statements_within(self.tree))
+        return {name: items for name, items in by_alias.items() if not self.statements(name)}
 
     @cached_property
     def stars(self) -> tuple[Import, ...]:
@@ -63,7 +63,7 @@ class ModuleNames(Graph):
         Left out are those that the file gives another value, but for None: where the module is not installed, nothing is asked of it.
         """
         full = {alias: {item.full for item in items} for alias, items in self.imports.items()}
-        absent = {alias: all(is_none(each) for each in self.alternatives.get(alias, ())) for alias in full}
+        absent = {alias: all(is_none(expression) for expression in self.alternatives.get(alias, ())) for alias in full}
         return {alias: names.pop() for alias, names in full.items() if len(names) == 1 and absent[alias]}
 
     @cached_property
@@ -89,10 +89,10 @@ class ModuleNames(Graph):
     @cached_property
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
-        found: dict[str, list[ast.expr]] = {}
+        expressions: dict[str, list[ast.expr]] = {}
         for name, value in (pair for node in module_level(self.tree) for pair in plainly_given(node)):
-            found.setdefault(name, []).append(value)
-        return found
+            expressions.setdefault(name, []).append(value)
+        return expressions
 
     @cached_property
     def launches(self) -> tuple[tuple[str, ast.Call], ...]:
@@ -102,11 +102,11 @@ class ModuleNames(Graph):
     @cached_property
     def declaring(self) -> dict[str, list[ast.AST]]:
         """The functions and classes that give names of the module something when they run, `global name`, by these names."""
-        found: dict[str, list[ast.AST]] = {}
+        functions: dict[str, list[ast.AST]] = {}
         for node in self.nodes:
             for name in node.names if isinstance(node, ast.Global) else ():
-                found.setdefault(name, []).append(self.above(node)[-1])
-        return found
+                functions.setdefault(name, []).append(self.above(node)[-1])
+        return functions
 
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
@@ -121,7 +121,7 @@ class ModuleNames(Graph):
         if node is None:
             return Place()
         starts: list[ast.stmt | ast.expr] = [node, *node.decorator_list]
-        position = min((each.lineno, each.col_offset) for each in starts)
+        position = min((start.lineno, start.col_offset) for start in starts)
         return Place(position=position, scopes=tuple(n for n in self.above(node) if isinstance(n, (ast.FunctionDef, ast.ClassDef))))
 
     def value(self, reader: FunctionReader, name: str) -> Any:
@@ -140,10 +140,10 @@ class ModuleNames(Graph):
             if self.assigned_in(scope, name):
                 body = scope.body
                 break
-        found = self._after(reader, name, body, place)
-        if isinstance(found, ast.FunctionDef):
+        value = self._after(reader, name, body, place)
+        if isinstance(value, ast.FunctionDef):
             raise NotLiteralError(f"{name} is a function")
-        return found
+        return value
 
     def assigned_in(self, scope: ast.FunctionDef | ast.ClassDef, name: str) -> bool:
         """Whether a function or a class gives a name something of its own."""
@@ -154,8 +154,8 @@ class ModuleNames(Graph):
 
         A value that cannot be called, `k = None` where there is no triton, is none that a launch or a call may mean.
         """
-        around = [each for each in self.statements(node.name) if each in self.above(node)]
-        values = [value for each in around for value in _given(each, node.name) if not isinstance(value, UNCALLABLE)]
+        around = [statement for statement in self.statements(node.name) if statement in self.above(node)]
+        values = [value for outer in around for value in _given(outer, node.name) if not isinstance(value, UNCALLABLE)]
         return any(not any(isinstance(n, ast.Name) and n.id == node.name for n in ast.walk(value)) for value in values)
 
     def last(self, reader: FunctionReader, name: str) -> Any:
@@ -172,10 +172,10 @@ class ModuleNames(Graph):
         Raises:
             NotLiteralError: It stands for something else, or what decides it is not known.
         """
-        found = self.last(reader, name)
-        if not isinstance(found, ast.FunctionDef):
+        last = self.last(reader, name)
+        if not isinstance(last, ast.FunctionDef):
             raise NotLiteralError(f"{name} is defined more than once, and in the end no function")
-        return found
+        return last
 
     def _after(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place) -> Any:
         if body is self.tree.body and (others := self.declaring.get(name)):
@@ -184,12 +184,12 @@ class ModuleNames(Graph):
         key = (name, id(events[-1])) if events and not _spans(events[-1], place) else None
         if key is not None and key in reader.known:
             return reader.known[key]
-        found = self._fold(reader, name, body, place, _MISSING)
-        if found is _MISSING:
+        value = self._fold(reader, name, body, place, _MISSING)
+        if value is _MISSING:
             return reader.source.imported_value(reader, name)
         if key is not None:
-            reader.known[key] = found
-        return found
+            reader.known[key] = value
+        return value
 
     def _fold(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place, value: Any) -> Any:
         for statement in self._events(name, body, place):
@@ -200,11 +200,11 @@ class ModuleNames(Graph):
 
     def _events(self, name: str, body: Sequence[ast.stmt], place: Place) -> list[ast.stmt]:
         """The statements of a block that decide a name before a place, from where it was last assigned on."""
-        found: list[ast.stmt] = []
+        statements: list[ast.stmt] = []
         for statement in self._touching(body).get(name, ()):
             if (statement.lineno, statement.col_offset) < place.position:
-                found = [statement] if _rebinds(statement, name) else [*found, statement]
-        return found
+                statements = [statement] if _rebinds(statement, name) else [*statements, statement]
+        return statements
 
     def _check_second_names(self, name: str, body: Sequence[ast.stmt], place: Place) -> None:
         """Raise where a list has a second name, `other = configs`, by which it may be changed.
@@ -216,13 +216,13 @@ class ModuleNames(Graph):
         for node in (inner for statement in body if not isinstance(statement, _DEFINITIONS) for inner in ast.walk(statement)):
             if isinstance(node, (ast.Assign, ast.AnnAssign)):
                 sides = (*(node.targets if isinstance(node, ast.Assign) else [node.target]), node.value)
-                shared.append({each.id for each in sides if isinstance(each, ast.Name)})
+                shared.append({side.id for side in sides if isinstance(side, ast.Name)})
         names = {name}
         while more := {other for pair in shared if len(pair) > 1 and pair & names for other in pair} - names:
             names |= more
-        touched = [(other, each) for other in sorted(names - {name}) for each in self._touching(body).get(other, ())]
-        if found := next((other for other, each in touched if not _rebinds(each, other) and not _spans(each, place)), None):
-            raise NotLiteralError(f"{name} may have a second name, {found}, by which it is changed")
+        touched = [(other, item) for other in sorted(names - {name}) for item in self._touching(body).get(other, ())]
+        if changed := next((other for other, item in touched if not _rebinds(item, other) and not _spans(item, place)), None):
+            raise NotLiteralError(f"{name} may have a second name, {changed}, by which it is changed")
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
@@ -231,8 +231,8 @@ class ModuleNames(Graph):
             return reader.source.imported_value(reader, name)
         if isinstance(statement, ast.Import):
             raise NotLiteralError(f"{name} is imported in line {statement.lineno}")
-        headed = [each.optional_vars for each in statement.items if each.optional_vars] if isinstance(statement, ast.With) else ()
-        if any(isinstance(each, ast.Name) and each.id == name for part in headed for each in ast.walk(part)):
+        headed = [item.optional_vars for item in statement.items if item.optional_vars] if isinstance(statement, ast.With) else ()
+        if any(isinstance(node, ast.Name) and node.id == name for part in headed for node in ast.walk(part)):
             raise NotLiteralError(f"{name} is what a context gives, in line {statement.lineno}")
         if isinstance(statement, ast.Try) and any(handler.name == name for handler in statement.handlers):
             raise NotLiteralError(f"{name} may be an exception, in line {statement.lineno}")
@@ -248,9 +248,9 @@ class ModuleNames(Graph):
         expression = _assigned_expression(statement, name)
         if expression is not None:
             with reader.at(here, {}):
-                found = reader.visit(expression)
+                evaluated = reader.visit(expression)
             # A copy: what is changed by this name from here on is followed for each of its names apart.
-            return found.copy() if isinstance(expression, ast.Name) and isinstance(found, (list, dict)) else found
+            return evaluated.copy() if isinstance(expression, ast.Name) and isinstance(evaluated, (list, dict)) else evaluated
         raise NotLiteralError(f"{name} is changed in line {statement.lineno}; what a file changes in place is not followed")
 
     def _arm(self, reader: FunctionReader, name: str, statement: ast.If, place: Place) -> Sequence[ast.stmt]:
@@ -272,7 +272,7 @@ class ModuleNames(Graph):
         touching = [body for body in left if name in self._touching(body)]
         if len(touching) > 1:
             failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
-            left, touching = ([body for body in each if body not in failing] for each in (left, touching))
+            left, touching = ([body for body in item if body not in failing] for item in (left, touching))
         if touching and len(left) > 1:
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
@@ -315,11 +315,15 @@ class ModuleNames(Graph):
         """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
         constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
         caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
-        given = [each for each in statement.body if isinstance(each, ast.Assign) and all(isinstance(t, ast.Name) for t in each.targets)]
-        values = [each.value for each in given if isinstance(each.value, (ast.Attribute, ast.Constant))]
+        given = [
+            inner_statement
+            for inner_statement in statement.body
+            if isinstance(inner_statement, ast.Assign) and all(isinstance(t, ast.Name) for t in inner_statement.targets)
+        ]
+        values = [item.value for item in given if isinstance(item.value, (ast.Attribute, ast.Constant))]
         if len(values) < len(statement.body) or statement.orelse:
             return None
-        if not ("AttributeError" in caught or caught == "Exception" or all(isinstance(each, ast.Constant) for each in values)):
+        if not ("AttributeError" in caught or caught == "Exception" or all(isinstance(part_value, ast.Constant) for part_value in values)):
             return None
         try:
             with reader.at(place, {}):
@@ -341,11 +345,11 @@ class ModuleNames(Graph):
             return {}
         key = (id(body[0]), len(body))
         if key not in self._found:
-            found: dict[str, list[ast.stmt]] = {}
+            by_name: dict[str, list[ast.stmt]] = {}
             for statement in body:
                 for name in dict.fromkeys(_touched(statement)):
-                    found.setdefault(name, []).append(statement)
-            self._found[key] = found
+                    by_name.setdefault(name, []).append(statement)
+            self._found[key] = by_name
         return self._found[key]
 
 
@@ -365,18 +369,18 @@ def _touched(statement: ast.stmt) -> Iterator[str]:
         yield statement.name
         return
     nodes = [statement, *own_nodes(statement)]
-    targets = {id(n) for each in nodes if isinstance(each, ast.comprehension) for n in ast.walk(each.target)}  # names of its own
+    targets = {id(n) for item in nodes if isinstance(item, ast.comprehension) for n in ast.walk(item.target)}  # names of its own
     for node in nodes:
         yield from bound_by(node) if id(node) not in targets else ()
         yield from changed_by(node)
         if isinstance(node, ast.For):  # for c in configs: c.num_warps = 8
-            changed = {name for each in node.body for inner in ast.walk(each) for name in changed_by(inner)}
+            changed = {name for inner_statement in node.body for inner in ast.walk(inner_statement) for name in changed_by(inner)}
             yield from names_in(node.iter) if changed & names_in(node.target) else ()
 
 
 def _assigned_expression(statement: ast.AST, name: str) -> ast.expr | None:
     """What a plain assignment gives a name, where it can be told from what it gives others."""
-    return next((value for each, value in plainly_given(statement) if each == name), None)
+    return next((value for item, value in plainly_given(statement) if item == name), None)
 
 
 def _rebinds(statement: ast.stmt, name: str) -> bool:

@@ -71,8 +71,8 @@ def rebuild(source: SourceFile, kernel: str, passed: Iterable[Passed] = ()) -> R
     builder = _Builder()
     entry = builder.module(source)
     builder.add_function(source, kernel)
-    for each in passed:
-        builder.add_passed(source, each)
+    for item in passed:
+        builder.add_passed(source, item)
     return builder.render(entry, kernel)
 
 
@@ -159,8 +159,8 @@ class _Builder:
         if name in source.assignments or name in source.values or (around and not inner):
             module.prelude[name] = f"{name} = {self._literal(source, module, name, line, node if around else None)}"
             return
-        for item in inner or source.imports_of(name):
-            if self._follow(source, module, item):
+        for import_ in inner or source.imports_of(name):
+            if self._follow(source, module, import_):
                 return
         if name in BUILTINS:
             return
@@ -171,7 +171,7 @@ class _Builder:
                 "one of " + ", ".join(sorted(BUILTINS)),
                 "give the kernel its result as a tl.constexpr argument",
             )
-        if any(item.module.startswith(INDUCTOR) for item in source.imports_of(name)):
+        if any(imported.module.startswith(INDUCTOR) for imported in source.imports_of(name)):
             raise RebuildError(
                 f"{source.path.name}:{line}: {name} is torch's, whose files are read for it",
                 "no torch, or one without it",
@@ -237,10 +237,10 @@ class _Builder:
             return True
         # A package's `__init__` hands on what its files define, and what they import of triton's.
         inner = other.imports_of(item.name) if depth < MOST_HANDS else []
-        if any(each.is_triton for each in inner):
+        if any(part.is_triton for part in inner):
             module.prelude[item.alias] = triton_statement(other, item.name, inner, item.alias) or ""
             return True
-        return any(self._follow(other, module, replace(each, alias=item.alias), depth + 1) for each in inner)
+        return any(self._follow(other, module, replace(part, alias=item.alias), depth + 1) for part in inner)
 
     def _known(self, file: SourceFile) -> SourceFile:
         """The file as it was read first: what is known of it is asked for once."""
@@ -265,8 +265,8 @@ class _Builder:
         if not wanted or not wanted <= set(other.callees):
             return False
         module.files[name] = self.module(other)
-        for each in sorted(wanted):
-            self.add_function(other, each)
+        for item in sorted(wanted):
+            self.add_function(other, item)
         return True
 
     def render(self, entry: str, kernel: str) -> Rebuilt:
@@ -346,11 +346,11 @@ def _plain(node: ast.FunctionDef, module: _Module) -> ast.FunctionDef:
     def expression(text: str) -> ast.expr:
         tree = parse(text, "eval")
         assert isinstance(tree, ast.Expression)
-        found = tree.body
-        for each in ast.walk(found):
-            if hasattr(each, "lineno"):
-                each.lineno, each.col_offset = node.lineno, node.col_offset  # type: ignore[attr-defined]
-        return found
+        expression_ = tree.body
+        for inner in ast.walk(expression_):
+            if hasattr(inner, "lineno"):
+                inner.lineno, inner.col_offset = node.lineno, node.col_offset  # type: ignore[attr-defined]
+        return expression_
 
     def plain(argument: ast.arg) -> ast.arg:
         parameter = function.parameter(argument.arg)
@@ -363,14 +363,14 @@ def _plain(node: ast.FunctionDef, module: _Module) -> ast.FunctionDef:
         known = isinstance(value, (int, float, str, bool, type(None), tuple, list, Symbol, Constexpr))
         return expression(_expression(value, module.source, module, node.lineno)) if known else None
 
-    given = [default(each) for each in (*written.posonlyargs, *written.args)]
+    given = [default(posonlyarg) for posonlyarg in (*written.posonlyargs, *written.args)]
     least = next((place for place, value in enumerate(given) if value is not None), len(given))
     arguments = ast.arguments(
-        posonlyargs=[plain(each) for each in written.posonlyargs],
-        args=[plain(each) for each in written.args],
+        posonlyargs=[plain(posonlyarg) for posonlyarg in written.posonlyargs],
+        args=[plain(item) for item in written.args],
         vararg=plain(written.vararg) if written.vararg is not None else None,
-        kwonlyargs=[plain(each) for each in written.kwonlyargs],
-        kw_defaults=[default(each) for each in written.kwonlyargs],
+        kwonlyargs=[plain(kwonlyarg) for kwonlyarg in written.kwonlyargs],
+        kw_defaults=[default(kwonlyarg) for kwonlyarg in written.kwonlyargs],
         defaults=[value or expression("None") for value in given[least:]],  # a default that is not known: a launch gives a value
     )
     jit = "triton.jit(noinline=True)" if _noinline(node) else "triton.jit"
@@ -421,5 +421,5 @@ def _expression(value: Any, source: SourceFile, module: _Module, line: int, with
 
 
 def _noinline(node: ast.FunctionDef) -> bool:
-    told = [keyword for each in node.decorator_list if isinstance(each, ast.Call) for keyword in each.keywords]
-    return any(each.arg == "noinline" and isinstance(each.value, ast.Constant) and each.value.value is True for each in told)
+    keywords = [keyword for decorator in node.decorator_list if isinstance(decorator, ast.Call) for keyword in decorator.keywords]
+    return any(item.arg == "noinline" and isinstance(item.value, ast.Constant) and item.value.value is True for item in keywords)

@@ -67,9 +67,9 @@ class SourceFile:
 
     def given(self, **changes: Any) -> SourceFile:
         """The file with other attributes, and what its tree alone decides: that is worked out once."""
-        found = replace(self, **changes)
-        vars(found)["module_names"] = self.module_names
-        return found
+        file = replace(self, **changes)
+        vars(file)["module_names"] = self.module_names
+        return file
 
     @cached_property
     def _others(self) -> dict[tuple[str | None, int | str | None], SourceFile]:
@@ -105,9 +105,9 @@ class SourceFile:
             return other.on(self.backend, self.arch) if other is not None else None
         try:
             if recorded is not None:
-                found = parse_source(self.siblings[recorded], recorded)
-                found = replace(found, siblings=self.siblings, values=self.values, is_recorded=self.is_recorded)
-                return found.on(self.backend, self.arch)
+                file = parse_source(self.siblings[recorded], recorded)
+                file = replace(file, siblings=self.siblings, values=self.values, is_recorded=self.is_recorded)
+                return file.on(self.backend, self.arch)
             path = (None if self.is_recorded else locate(self.path, item)) or of_inductor(item)
             return _read(path, path.stat().st_mtime_ns).on(self.backend, self.arch) if path is not None else None
         except (InputError, OSError):
@@ -128,7 +128,7 @@ class SourceFile:
         """Whether a function around another gives a name something, as a closure sees it, and where it imports it from."""
         for scope in reversed(self.module_names.place(node).scopes):
             if isinstance(scope, ast.FunctionDef) and self.module_names.assigned_in(scope, name):
-                return True, [item for each in statements_within(scope) for item in imports_in(each) if item.alias == name]
+                return True, [imported for inner in statements_within(scope) for imported in imports_in(inner) if imported.alias == name]
         return False, []
 
     def _gives(self, name: str, depth: int) -> bool:
@@ -162,17 +162,17 @@ class SourceFile:
         Raises:
             NotLiteralError: It is not one of a file nearby, or not literal.
         """
-        found = self._followed(name)
-        if found is None or (str(found[0].path), found[1]) in asking.evaluation.importing:
+        origin = self._followed(name)
+        if origin is None or (str(origin[0].path), origin[1]) in asking.evaluation.importing:
             statements = self.module_names.statements(name)
             where = f"imported in line {statements[0].lineno}" if statements else "not a literal of the file"
             raise NotLiteralError(f"{name} is {where}")
-        return found[0].constant(found[1], asking)
+        return origin[0].constant(origin[1], asking)
 
     def imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
         """The function that it imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
-        found = ((other, there) for other, there in self.named_imports(self.imports_of(name)) if there in other.plain_functions)
-        return next(((other.evaluator(evaluation=asking.evaluation), other.plain_functions[there]) for other, there in found), None)
+        origins = ((other, there) for other, there in self.named_imports(self.imports_of(name)) if there in other.plain_functions)
+        return next(((other.evaluator(evaluation=asking.evaluation), other.plain_functions[there]) for other, there in origins), None)
 
     @cached_property
     def assignments(self) -> dict[str, ast.expr]:
@@ -194,15 +194,15 @@ class SourceFile:
         for node in module_level(self.tree):
             if isinstance(node, ast.FunctionDef) and not self._is_jit(node):
                 nodes.setdefault(node.name, []).append(node)
-        found = {name: each[0] for name, each in nodes.items() if len(each) == 1 and not self.module_names.contested(each[0])}
+        functions = {name: item[0] for name, item in nodes.items() if len(item) == 1 and not self.module_names.contested(item[0])}
         reasons: dict[str, str] = {}
-        reader = FunctionReader(self, Evaluation(unset=self.unset), functions=found)
-        for name in set(nodes) - set(found):
+        reader = FunctionReader(self, Evaluation(unset=self.unset), functions=functions)
+        for name in set(nodes) - set(functions):
             try:
-                found[name] = self.module_names.definition(reader, name)
+                functions[name] = self.module_names.definition(reader, name)
             except NotLiteralError as error:
                 reasons[name] = str(error)
-        return found, reasons
+        return functions, reasons
 
     @property
     def plain_functions(self) -> dict[str, ast.FunctionDef]:
@@ -229,7 +229,7 @@ class SourceFile:
     @property
     def stored(self) -> set[str]:
         """The names that some line of the file gives a value."""
-        return {each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        return {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
     def texts(self, part: str) -> Iterator[tuple[int, str, bool]]:
         """The strings of the file that contain something: the first line of each, the string, and whether each of its lines is one of the
@@ -241,39 +241,41 @@ class SourceFile:
     @cached_property
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:
         """The `@triton.jit` functions by name, also those that are defined several times."""
-        found: dict[str, list[ast.FunctionDef]] = {}
+        by_name: dict[str, list[ast.FunctionDef]] = {}
         for node in statements_within(self.tree):
             if isinstance(node, ast.FunctionDef) and self._is_jit(node):
-                found.setdefault(node.name, []).append(node)
-        return {name: sorted(nodes, key=lambda n: n.lineno) for name, nodes in found.items()}
+                by_name.setdefault(node.name, []).append(node)
+        return {name: sorted(nodes, key=lambda n: n.lineno) for name, nodes in by_name.items()}
 
     @cached_property
     def _chosen(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
-        found: dict[str, ast.FunctionDef] = {}
+        kernels: dict[str, ast.FunctionDef] = {}
         if (reason := triton_bound_again(self.module_names)) is not None:
             return {}, dict.fromkeys(self.definitions, reason)
         undecided: dict[str, str] = {}
         outer = {id(node) for node in module_level(self.tree)}
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
-            own = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
+            candidates = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
             if meant is not None and name == meant.name:
-                found[name] = meant
-            elif (reason := kernel_bound_again(self.module_names, own)) is not None:
+                kernels[name] = meant
+            elif (reason := kernel_bound_again(self.module_names, candidates)) is not None:
                 undecided[name] = reason
-            elif len(own) == 1 and not self.module_names.contested(own[0]):
-                found[name] = own[0]
-            elif id(own[0]) not in outer:
-                lines = ", ".join(str(node.lineno) for node in own)
-                undecided[name] = f"{name} is defined in {len(own)} functions or classes (lines {lines}); which one is meant is unknown"
+            elif len(candidates) == 1 and not self.module_names.contested(candidates[0]):
+                kernels[name] = candidates[0]
+            elif id(candidates[0]) not in outer:
+                lines = ", ".join(str(node.lineno) for node in candidates)
+                undecided[name] = (
+                    f"{name} is defined in {len(candidates)} functions or classes (lines {lines}); which one is meant is unknown"
+                )
             else:
                 try:
                     last = self.module_names.last(self.evaluator(), name)
                     if isinstance(last, ast.FunctionDef) and last.name == name:
-                        found[name] = last
+                        kernels[name] = last
                 except NotLiteralError as error:
                     undecided[name] = str(error)
-        return found, undecided
+        return kernels, undecided
 
     @property
     def undecided(self) -> dict[str, str]:
@@ -289,14 +291,14 @@ class SourceFile:
     def callees(self) -> dict[str, JitFunction]:
         """What kernels of the file may call: its kernels, its functions of `@triton.constexpr_function` and `@tl.constexpr`, and functions
         without a decorator that those call."""
-        found: dict[str, ast.FunctionDef] = {}
+        functions: dict[str, ast.FunctionDef] = {}
         waiting = [name for name, node in self.plain_functions.items() if is_constexpr_function(node)]
         while waiting:
             name = waiting.pop()
-            found[name] = self.plain_functions[name]
-            called = (self.plain_functions.get(each) for each in called_functions(found[name]) - set(found))
+            functions[name] = self.plain_functions[name]
+            called = (self.plain_functions.get(function) for function in called_functions(functions[name]) - set(functions))
             waiting += [node.name for node in called if node is not None and not node.decorator_list]
-        return {**{name: self.function(node) for name, node in found.items()}, **self.functions}
+        return {**{name: self.function(node) for name, node in functions.items()}, **self.functions}
 
     def kernel_meant(self, name: str) -> str | None:
         """The one of `callees` that a name of the file stands for in the end: itself, or another, `rnd = round_up`; None: none."""
@@ -312,10 +314,10 @@ class SourceFile:
         """Kernels of the file that other kernels of it call: helpers."""
         names: set[str] = set()
         for name, definitions in self.definitions.items():
-            for node in (inner for each in definitions for inner in ast.walk(each)):
+            for node in (inner for definition in definitions for inner in ast.walk(definition)):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id != name:
                     names.add(node.func.id)
-        names |= {meant for each in names - set(self.definitions) if (meant := self.kernel_meant(each)) is not None}
+        names |= {meant for definition in names - set(self.definitions) if (meant := self.kernel_meant(definition)) is not None}
         return frozenset(names & set(self.definitions))
 
     @cached_property
@@ -351,7 +353,7 @@ class SourceFile:
             return self.functions[name]
         if name in self.definitions:
             reason = self.undecided.get(name, f"{name} is in the end no kernel: the file gives the name another value")
-            choices = " or ".join(f"{self.path.name}::{each}" for each in self._by_line(name))
+            choices = " or ".join(f"{self.path.name}::{binder}" for binder in self._by_line(name))
             remedy = f"{'' if self.backend else 'give --gpu, or '}name the one that is meant: {choices}"
             if reason.startswith("cannot tell"):  # what Triton's own names stand for: no definition is the one that is meant
                 remedy = "give what binds the name again another one"
@@ -376,7 +378,11 @@ class SourceFile:
                 self.kernel(text)  # says which there are
             return self, text  # which of several is meant is decided for the target
         for node in self.definitions[name]:
-            if min([node.lineno, *(each.lineno for each in node.decorator_list)]) <= int(line) <= (node.end_lineno or node.lineno):
+            if (
+                min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                <= int(line)
+                <= (node.end_lineno or node.lineno)
+            ):
                 return self.given(meant=node.lineno), name
         raise UsageError(f"{self.path.name}: no kernel of that name there", text, f"one of {', '.join(self._by_line(name))}")
 
@@ -419,8 +425,14 @@ class SourceFile:
         return Decorators(imported=imported, functions=self.plain_functions)
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
-        targets = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-        return any(means_jit(dotted(target), self.module_names.imports, self.module_names.last_given) for target in targets)
+        names = (dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) for decorator in node.decorator_list)
+        imports, given = self.module_names.imports, self.module_names.last_given
+        return any(means_jit(name, imports, given) for name in names if name.partition(".")[0] not in self._own - imports.keys())
+
+    @cached_property
+    def _own(self) -> set[str]:
+        """The functions and classes of the file, by name: none of them is Triton's, whatever it is called."""
+        return {node.name for node in module_level(self.tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 @lru_cache(maxsize=64)

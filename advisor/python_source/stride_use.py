@@ -37,7 +37,7 @@ class _Addresses:
         self.strides = strides
         self.nodes = list(ast.walk(kernel))
         used = {node.id for node in self.nodes if isinstance(node, ast.Name)}
-        names = {each.arg for each in self.nodes if isinstance(each, ast.arg)}
+        names = {child.arg for child in self.nodes if isinstance(child, ast.arg)}
         self.unused = {name for name in names - used if name in strides or STRIDE_NAME.search(name)}
         self.sums = [node for node in self.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
         inner = {id(side) for node in self.sums for side in (node.left, node.right)}
@@ -56,19 +56,19 @@ class _Addresses:
 
     def possible(self) -> set[str]:
         """Strides that may be 1."""
-        found: set[str] = set()
+        inner: set[str] = set()
         outer: set[str] = set()
         if not any(self._is_stride(node) for node in self.nodes):
             return self.unused
         self.ranges = self._ranges()
         for node in self.nodes:
             if isinstance(node, ast.Call) and isinstance(listed := _told(node), (ast.Tuple, ast.List)):
-                one = any(isinstance(each, ast.Constant) and each.value == 1 for each in listed.elts)
-                (outer if one else found).update(name for each in listed.elts for name in self._strides_in(each))
+                one = any(isinstance(element_, ast.Constant) and element_.value == 1 for element_ in listed.elts)
+                (outer if one else inner).update(name for element_ in listed.elts for name in self._strides_in(element_))
         for node in self.sums:
             ranged = [self._strides_in(term) for term in self._terms(node) if self._is_range(term)]
-            (found if all(ranged) else outer).update(*ranged)
-        return (found - outer) | self.unused
+            (inner if all(ranged) else outer).update(*ranged)
+        return (inner - outer) | self.unused
 
     def _terms(self, total: ast.expr) -> Iterator[ast.expr]:
         """The terms of a sum and of the sums that its terms stand for."""
@@ -89,8 +89,8 @@ class _Addresses:
 
     def _before(self, name: ast.Name) -> ast.expr | None:
         """What a name was assigned last in the lines before."""
-        before = [each for each in self.assigned.get(name.id, ()) if each[0] < name.lineno]
-        return max(before, key=lambda each: each[0])[1] if before else None
+        before = [item for item in self.assigned.get(name.id, ()) if item[0] < name.lineno]
+        return max(before, key=lambda item: item[0])[1] if before else None
 
     def _assign(self, target: ast.expr, value: ast.expr, statement: ast.stmt) -> None:
         if isinstance(target, ast.Name):
@@ -100,24 +100,24 @@ class _Addresses:
         """Names of ranges of elements, and of what is made of them without strides; what a strided range points at is none."""
         parts = [(name, list(ast.walk(value))) for name, values in self.assigned.items() for _, value in values]
         left = [(name, nodes) for name, nodes in parts if not any(self._is_stride(node) for node in nodes)]
-        found: set[str] = set()
+        names: set[str] = set()
         known = -1
-        while known < len(found):
-            known = len(found)
+        while known < len(names):
+            known = len(names)
             for name, nodes in left:
-                if name not in found and any(_makes_range(node, found) for node in nodes):
-                    found.add(name)
-        return found
+                if name not in names and any(_makes_range(node, names) for node in nodes):
+                    names.add(name)
+        return names
 
     def _is_range(self, node: ast.expr) -> bool:
-        return any(_makes_range(each, self.ranges) for each in ast.walk(node))
+        return any(_makes_range(inner, self.ranges) for inner in ast.walk(node))
 
     def _is_stride(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and (node.id in self.strides or STRIDE_NAME.search(node.id) is not None)
 
     def _strides_in(self, node: ast.expr) -> set[str]:
         """Strides that an expression goes along; those of an index that it loads are of another tensor."""
-        return {each.id for each in _not_loaded(node) if isinstance(each, ast.Name) and self._is_stride(each)}
+        return {inner.id for inner in _not_loaded(node) if isinstance(inner, ast.Name) and self._is_stride(inner)}
 
 
 def _makes_range(node: ast.AST, ranges: Collection[str]) -> bool:
@@ -150,7 +150,7 @@ def _without_shape(node: ast.expr) -> ast.expr:
 def _not_loaded(node: ast.expr) -> Iterator[ast.AST]:
     left: list[ast.AST] = [node]
     while left:
-        each = left.pop()
-        yield each
-        if not (isinstance(each, ast.Call) and last_name(each) == "load"):
-            left.extend(ast.iter_child_nodes(each))
+        node_ = left.pop()
+        yield node_
+        if not (isinstance(node_, ast.Call) and last_name(node_) == "load"):
+            left.extend(ast.iter_child_nodes(node_))

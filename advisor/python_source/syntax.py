@@ -37,11 +37,11 @@ def parse(text: str | bytes, mode: str = "exec") -> ast.AST:
     level: list[Any] = [tree]
     launches = 0
     for _ in range(MOST_DEPTH):
-        calls = [each for each in level if isinstance(each, ast.Call)]
-        launches += sum(isinstance(each.func, ast.Subscript) for each in calls)
+        calls = [item for item in level if isinstance(item, ast.Call)]
+        launches += sum(isinstance(call.func, ast.Subscript) for call in calls)
         if launches > MOST_LAUNCHES:
             raise ValueError(f"more than {MOST_LAUNCHES:,} launches")
-        if any(len(each.args) + len(each.keywords) > MOST_ARGUMENTS for each in calls):
+        if any(len(call.args) + len(call.keywords) > MOST_ARGUMENTS for call in calls):
             raise ValueError(f"a call with more than {MOST_ARGUMENTS:,} arguments")
         inner: list[Any] = []
         for node in level:
@@ -50,7 +50,7 @@ def parse(text: str | bytes, mode: str = "exec") -> ast.AST:
                     inner += value
                 else:
                     inner.append(value)
-        level = [each for each in inner if isinstance(each, ast.AST) and each._fields]
+        level = [part for part in inner if isinstance(part, ast.AST) and part._fields]
         if not level:
             return tree
     raise _too_deep()
@@ -63,7 +63,9 @@ def function_lines(text: str) -> list[tuple[int, int]]:
         SyntaxError, ValueError: As `parse`.
     """
     functions = [node for node in ast.walk(parse(text)) if isinstance(node, ast.FunctionDef)]
-    return [(min([node.lineno, *(each.lineno for each in node.decorator_list)]), node.end_lineno or node.lineno) for node in functions]
+    return [
+        (min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]), node.end_lineno or node.lineno) for node in functions
+    ]
 
 
 def declared_encoding(data: bytes) -> str:
@@ -74,14 +76,14 @@ def declared_encoding(data: bytes) -> str:
     """
     if not any(b"coding" in line for line in re.split(rb"\r\n?|\n", data, maxsplit=2)[:2]):
         return "utf-8-sig"
-    found, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     try:
-        text = data.decode(found)
+        text = data.decode(encoding)
     except LookupError:  # rot13, say
-        raise ValueError(f"the encoding {found} is none of text") from None
+        raise ValueError(f"the encoding {encoding} is none of text") from None
     if ast.dump(parse(text)) != ast.dump(parse(data)):
-        raise ValueError(f"it does not read the same in the encoding {found} as Python reads it")
-    return found
+        raise ValueError(f"it does not read the same in the encoding {encoding} as Python reads it")
+    return encoding
 
 
 def _too_deep() -> ValueError:

@@ -54,7 +54,7 @@ class CurrentTarget:
     arch: int | str | None  # None: not known
 
 
-def limit_of_type(name: str, asked: str) -> float | int:
+def limit_of_type(name: str, limit: str) -> float | int:
     """`torch.finfo(torch.float16).max`, `torch.iinfo(torch.int64).min` and the like.
 
     Raises:
@@ -64,13 +64,13 @@ def limit_of_type(name: str, asked: str) -> float | int:
         largest, step, least = _FLOATS[name]
         answers: dict[str, float | int] = {"max": largest, "min": -largest, "eps": step, "tiny": least, "smallest_normal": least}
     else:
-        found = re.fullmatch(r"(u?)int(8|16|32|64)", name)
-        bits = int(found.group(2)) if found else 0
-        unsigned = bool(found and found.group(1))
+        matched = re.fullmatch(r"(u?)int(8|16|32|64)", name)
+        bits = int(matched.group(2)) if matched else 0
+        unsigned = bool(matched and matched.group(1))
         answers = {"bits": bits, "max": 2 ** (bits - (not unsigned)) - 1, "min": 0 if unsigned else -(2 ** (bits - 1))} if bits else {}
-    if asked not in answers:
-        raise NotLiteralError(f"{asked} of {name or 'a type'} is unknown")
-    return answers[asked]
+    if limit not in answers:
+        raise NotLiteralError(f"{limit} of {name or 'a type'} is unknown")
+    return answers[limit]
 
 
 class Present:
@@ -108,13 +108,13 @@ def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool
         return None
     if name in _ASKED_ARCH:
         return arch
-    if found := _ASKED.fullmatch(name):
-        return _MEANT.get(found.group(1).lower()) == backend
-    if not (found := _ASKED_GENERATION.fullmatch(name)):
+    if architecture := _ASKED.fullmatch(name):
+        return _MEANT.get(architecture.group(1).lower()) == backend
+    if not (architecture := _ASKED_GENERATION.fullmatch(name)):
         return None
     if backend != "cuda":
         return False
-    return None if not isinstance(arch, int) else arch // 10 in _GENERATIONS[found.group(1).lower()]
+    return None if not isinstance(arch, int) else arch // 10 in _GENERATIONS[architecture.group(1).lower()]
 
 
 def capability(backend: str | None, arch: int | str | None) -> tuple[int, int]:
@@ -125,18 +125,18 @@ def capability(backend: str | None, arch: int | str | None) -> tuple[int, int]:
     """
     if backend == "cuda" and isinstance(arch, int):
         return divmod(arch, 10)
-    if backend == "hip" and (found := re.fullmatch(r"gfx(\d{1,2})(\d)[0-9a-f]", str(arch))):
-        return int(found.group(1)), int(found.group(2))
+    if backend == "hip" and (version_ := re.fullmatch(r"gfx(\d{1,2})(\d)[0-9a-f]", str(arch))):
+        return int(version_.group(1)), int(version_.group(2))
     raise NotLiteralError("the compute capability of the GPU is unknown without a target")
 
 
-def enough_shared_memory(asked: Any, backend: str | None, arch: int | str | None) -> bool | None:
+def enough_shared_memory(architecture: Any, backend: str | None, arch: int | str | None) -> bool | None:
     """The answer to `check_shared_mem("ampere")`, flash-linear-attention's question whether a CTA may have as much as on such a GPU; None:
     it is another question, or what the target has is not known."""
-    if backend is None or arch is None or not isinstance(asked, str):
+    if backend is None or arch is None or not isinstance(architecture, str):
         return None
     most = _shared_memories().get((backend, arch))
-    return None if most is None else most >= _MEMORIES.get(asked.lower(), _OTHER_MEMORY)
+    return None if most is None else most >= _MEMORIES.get(architecture.lower(), _OTHER_MEMORY)
 
 
 @cache
@@ -151,10 +151,10 @@ def version(text: Any) -> tuple[int, ...]:
     Raises:
         NotLiteralError: It is no plain release; those before a release are ordered by more rules than these.
     """
-    found = _RELEASE.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    matched = _RELEASE.fullmatch(text) if isinstance(text, str) else None
+    if matched is None:
         raise NotLiteralError(f"{text!r} is not a plain version")
-    numbers = [int(part) for part in found.group(1).split(".")]
+    numbers = [int(part) for part in matched.group(1).split(".")]
     while numbers and numbers[-1] == 0:  # 3.0 is 3.0.0
         numbers.pop()
     return tuple(numbers)
@@ -166,10 +166,10 @@ def triton_version() -> str:
     Raises:
         NotLiteralError: It is not installed.
     """
-    found = triton_install.version()
-    if found is None:
+    installed = triton_install.version()
+    if installed is None:
         raise NotLiteralError("triton.__version__ is unknown: it is not installed")
-    return found
+    return installed
 
 
 _USUAL = {"triton": ("triton",), "tl": ("triton", "language")}
@@ -209,7 +209,7 @@ def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[s
     except (OSError, ValueError, SyntaxError):
         raise NotLiteralError(f"what {shown} has is unknown: {path.name} of it cannot be read") from None
     names = frozenset(name for node in own_nodes(tree) for name in bound_by(node))
-    return names, frozenset(each.stem for each in folder.iterdir()) if folder.is_dir() else frozenset()
+    return names, frozenset(item.stem for item in folder.iterdir()) if folder.is_dir() else frozenset()
 
 
 METHODS = frozenset({"bit_length"})
@@ -253,8 +253,8 @@ def answer(reader: Any, node: ast.Call, name: str) -> Any:
     if name.endswith("get_current_target") and not count and around.backend is not None:
         return CurrentTarget(around.backend, around.arch)
     if plain and name == "next" and count in (1, 2):
-        found = reader.visit(node.args[0])
-        return UNANSWERED if not isinstance(found, list) else found[0] if found or count == 1 else reader.visit(node.args[1])
+        value = reader.visit(node.args[0])
+        return UNANSWERED if not isinstance(value, list) else value[0] if value or count == 1 else reader.visit(node.args[1])
     return _of_method(reader, node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else UNANSWERED
 
 

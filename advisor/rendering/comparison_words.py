@@ -61,9 +61,12 @@ LONGEST_REASON = 120
 
 def lacking_for_time(subject: Subject) -> str:
     """Without what the time of a subject cannot be told, in words; empty: it can, or nothing was asked."""
-    several = gpu_count(subject) > 1
-    rows = [row for row in subject.static if row.verdict == "cannot-tell"]
-    reasons = [f"on {row.gpu} {row.reason}" if several else row.reason for row in rows]
+    gpus: dict[str, dict[str, None]] = {}
+    for row in subject.static:
+        if row.verdict == "cannot-tell":
+            gpus.setdefault(row.reason, {})[row.gpu] = None
+    everywhere = gpu_count(subject)
+    reasons = [reason if len(names) == everywhere else f"on {', '.join(names)} {reason}" for reason, names in gpus.items()]
     alone = [row for row in subject.resources if (row.base is None) != (row.head is None)]
     shown = [(row, row.reason if len(row.reason) <= LONGEST_REASON else row.reason[: LONGEST_REASON - 1] + "…") for row in alone]
     reasons += [f"as {reason}" for row, reason in shown if row.unfinished and reason]
@@ -223,9 +226,9 @@ def by_weight(rows: Sequence[ResourceRow]) -> tuple[list[ResourceRow], int]:
     return sorted(rows, key=lambda row: not resources_matter(row)), sum(map(resources_matter, rows))
 
 
-def differ(cells: Sequence[tuple[str, str, str]]) -> bool:
-    """Whether any cell of `resource_cells` is another in head."""
-    return any(base != head for _, base, head in cells)
+def differing_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
+    """Those of `resource_cells` that are another in head."""
+    return [cell for cell in resource_cells(row) if cell[1] != cell[2]]
 
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
@@ -357,7 +360,9 @@ def to_text(comparison: ComparisonResult) -> str:
         lines += ["", *_subject(subject)]
     if lacking := untimed_line(comparison):
         lines += ["", lacking]
-        lines += [f"  advisor.toml: {hint}" for hint in hints(comparison, lacking=True)]
+        lines_to_paste = hints(comparison, lacking=True)
+        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if lines_to_paste else []
+        lines += [f"  {line}" for line in lines_to_paste]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]
@@ -415,7 +420,8 @@ def _subject(subject: Subject) -> list[str]:
         )
         lines += [f"    {fault}" for fault in row.faults]
     for compiled in subject.resources:
-        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in resource_cells(compiled)) if _has_figures(compiled) else ""
+        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in differing_cells(compiled))
+        cells = cells or ("the same resources and instructions" if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
         lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
     for word, items in (("added", subject.configurations_added), ("removed", subject.configurations_removed)):
@@ -430,7 +436,3 @@ def _subject(subject: Subject) -> list[str]:
 
 MOST_LISTED = 8
 """Configurations that came, or went, that are named."""
-
-
-def _has_figures(row: ResourceRow) -> bool:
-    return row.base is not None or row.head is not None

@@ -14,7 +14,8 @@ from advisor.result.result_json import check_version, converted, document_text, 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 from advisor.system.errors import InputError
 
-COMPARISON_SCHEMA_VERSION = "1.4"
+COMPARISON_SCHEMA_VERSION = "1.5"
+"""1.4: the verdict cannot-tell. 1.5: what of a compiled configuration is another on the head."""
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
@@ -132,6 +133,7 @@ class ResourceRow:
     line: int | None = None  # of the head's file, where the compiler refuses it
     work: float = 1.0  # what a program of the head does, to one of the base: blocks of another size, other grids
     guessed: tuple[str, ...] = ()  # constants and options that decide what code there is, and were guessed: nothing is certain of it then
+    changed: tuple[str, ...] = ()  # of the configuration, "BLOCK 64 → 32", where nothing of that is guessed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,10 +114,10 @@ def contest(
         last_at = {place: number for number, (place, _) in enumerate(readings)}
         # What was measured last comes first: a clock that falls all the while then falls on all alike.
         round_ = sorted(round_, key=lambda place: turn * last_at[place])
-        found = [(place, reading) for place in round_ if (reading := measure(place)) is not None]
-        readings += found
-        made += len(found)
-        if len(found) < len(round_):
+        repeated = [(place, reading) for place in round_ if (reading := measure(place)) is not None]
+        readings += repeated
+        made += len(repeated)
+        if len(repeated) < len(round_):
             belief = _belief(readings)
             open_to_doubt = belief.not_told_apart(equal)
             break
@@ -175,18 +175,18 @@ class _Belief:
 
     def latencies(self) -> dict[int, float]:
         """Microseconds by place: as measured where that is what is believed, else what is believed."""
-        found = {}
+        us_by_place = {}
         for place, log_us in zip(self.places, self.mean.tolist(), strict=True):
-            measured = float(np.median([reading.us for each, reading in self.readings if each == place]))
-            found[place] = measured if abs(math.log(measured) - log_us) < 1e-3 else math.exp(log_us)
-        return found
+            measured = float(np.median([reading.us for read, reading in self.readings if read == place]))
+            us_by_place[place] = measured if abs(math.log(measured) - log_us) < 1e-3 else math.exp(log_us)
+        return us_by_place
 
 
 def _belief(readings: Sequence[tuple[int, Reading]]) -> _Belief:
     """What is believed of every place after some readings, in the order in which they were made."""
     places = list(dict.fromkeys(place for place, _ in readings))
     logs = np.log([reading.us for _, reading in readings])
-    which = np.array([[float(place == each) for each in places] for place, _ in readings]).reshape(len(readings), len(places))
+    which = np.array([[float(place == column) for column in places] for place, _ in readings]).reshape(len(readings), len(places))
     clocks = [reading.clock_mhz for _, reading in readings]
     outlasts = min(reading.us for _, reading in readings) > BURST_US
     known = [clock for clock in clocks if clock]

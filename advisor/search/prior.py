@@ -98,10 +98,10 @@ def after_precedents(
     heard = [precedent for precedent in precedents if len(precedent.where) == len(where)]
     if not heard:
         return mean
-    apart = ((np.array([each.where for each in heard]) - np.array(where)) ** 2).sum(axis=1)
+    apart = ((np.array([precedent.where for precedent in heard]) - np.array(where)) ** 2).sum(axis=1)
     nearest = np.argsort(apart, kind="stable")[:MOST]
     weight = np.exp(-0.5 * apart[nearest])
-    winners = np.array([each.index for each in heard])[nearest]
+    winners = np.array([precedent.index for precedent in heard])[nearest]
     speaks = np.exp(-0.5 * ((features[:, None] - features[winners]) ** 2).sum(axis=2) / ALIKE**2)  # [c, precedents]
     for index in tried:
         weight = weight * (1 - SPENT * speaks[index])
@@ -153,12 +153,12 @@ def describe(study: Study, kind: str, where: Sequence[float]) -> None:
 
 def remembered(storage: BaseStorage, kind: str, space: SearchSpace, besides: Collection[str]) -> list[Precedent]:
     """Precedents from a storage's studies of that kind; `besides` are the names of studies left out."""
-    found = []
+    precedents = []
     for study in storage.get_all_studies():
         if study.user_attrs.get(KIND) == kind and study.study_name not in besides:
             trials = storage.get_all_trials(study._study_id, deepcopy=False)
-            found.append(precedent(trials, study.user_attrs[WHERE], space))
-    return [each for each in found if each is not None]
+            precedents.append(precedent(trials, study.user_attrs[WHERE], space))
+    return [entry for entry in precedents if entry is not None]
 
 
 def precedent(trials: Iterable[FrozenTrial], where: Sequence[float], space: SearchSpace) -> Precedent | None:
@@ -166,11 +166,13 @@ def precedent(trials: Iterable[FrozenTrial], where: Sequence[float], space: Sear
     from optuna.trial import TrialState
 
     compared = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED) and RANK in trial.user_attrs]
-    done = [(each.value, each) for each in compared if each.state == TrialState.COMPLETE and each.value is not None]
+    done = [(trial.value, trial) for trial in compared if trial.state == TrialState.COMPLETE and trial.value is not None]
     if len(compared) < 2 or not done:
         return None
     best = min(value for value, _ in done)
-    rank, winner = min(((int(each.user_attrs[RANK]), each) for value, each in done if value <= AS_GOOD * best), key=lambda each: each[0])
+    rank, winner = min(
+        ((int(trial.user_attrs[RANK]), trial) for value, trial in done if value <= AS_GOOD * best), key=lambda trial: trial[0]
+    )
     index = space.find(winner.params)
     return None if index is None else Precedent(where=tuple(where), index=index, rank=rank)
 
@@ -203,7 +205,7 @@ class Shares:
     Attributes:
         common: What all configurations of a problem share.
         similar: What similar configurations share.
-        own: Each configuration's own.
+        individual: Each configuration's own.
         across: Of the own part, what the same configuration shares with itself at neighbouring sizes.
         noise: Standard deviation of a measurement's log.
         doublings: Of problem size over which errors stay alike.
@@ -211,25 +213,25 @@ class Shares:
 
     common: float
     similar: float
-    own: float
+    individual: float
     across: float = 0.3
     noise: float = 0.004
     doublings: float = 2.0
 
 
-LEARNED = Shares(common=0.8, similar=0.0, own=0.2, across=0.0)
+LEARNED = Shares(common=0.8, similar=0.0, individual=0.2, across=0.0)
 """Of the learned model: what it gets wrong on a GPU that it does not know, it gets wrong for all of a problem's configurations. That some
 are alike in what is left says less than their order does, and than what won at neighbouring sizes (`precedents`): with (0.6, 0.2, 0.2)
 and a third of the own part shared by neighbouring sizes, sweeps of GPUs left out took, a table at a time, 3.36 instead of 3.23 trials in
 the mean (published) and 3.33 instead of 3.15 (simulated, where the search stopped after 7.3 instead of 6.2, as near to the best)."""
 
-CONFIGURED, CONFIGURED_SIGMA, CONFIGURED_REACH = Shares(common=0.49, similar=0.49, own=0.02), 0.29, 1.0
+CONFIGURED, CONFIGURED_SIGMA, CONFIGURED_REACH = Shares(common=0.49, similar=0.49, individual=0.02), 0.29, 1.0
 """Of the model of configured launches, where it orders by the latencies that it predicts; the standard deviation of the log of measured
 over predicted, and the doublings over which configurations resemble each other. Of 200 products of an A100 and an H100 that the model had
 not seen (`dejavu`, 20 to 400 configurations), eight trials then find one within 2 % of the best in 97 %, 93 % with (0.38, 0.6, 0.02) and
 2 doublings, and 88 % as `LEARNED`, which ends after four."""
 
-ANALYTICAL = Shares(common=0.1, similar=0.6, own=0.3)
+ANALYTICAL = Shares(common=0.1, similar=0.6, individual=0.3)
 """Of the analytical model: what it leaves out depends on the configuration, and is much alike for similar ones. On simulated sweeps it
 matters little: the order that the analytical model gives is too far off."""
 
@@ -281,14 +283,14 @@ class Prior:
 
 def coordinates(configurations: Sequence[Mapping[str, Any]]) -> Array:
     """Coordinates of configurations of whatever parameters, [c, d]: as `features`, each parameter mattering alike."""
-    names = dict.fromkeys(name for each in configurations for name in each)
-    return _coordinates({name: tuple(each.get(name) for each in configurations) for name in names}, {})
+    names = dict.fromkeys(name for configuration in configurations for name in configuration)
+    return _coordinates({name: tuple(configuration.get(name) for configuration in configurations) for name in names}, {})
 
 
-def features(space: SearchSpace, found: Feasibility, problem: Problem) -> Array:
+def features(space: SearchSpace, feasible: Feasibility, problem: Problem) -> Array:
     """Coordinates of the configurations, [c, d]: doublings of numbers, a corner each for other values, over their length scale."""
-    worth = dict(_WORTH.get(found.binding, ()))
-    if found.tail:
+    worth = dict(_WORTH.get(feasible.binding, ()))
+    if feasible.tail:
         worth |= dict(_WORTH["tail"])
     return _coordinates({name: space.columns[name] for name in space.names}, worth, lambda: most_row_blocks(space.columns, problem))
 
@@ -309,7 +311,7 @@ def _coordinates(
                 doublings = np.minimum(doublings, np.log2(most_groups()))
             columns.append(doublings / scale)
         else:
-            columns += [np.array([value == one for value in values], dtype=np.float64) * 0.7 for one in sorted(set(values), key=str)]
+            columns += [np.array([value == corner for value in values], dtype=np.float64) * 0.7 for corner in sorted(set(values), key=str)]
     return np.stack(columns, axis=1) if columns else np.zeros((len(next(iter(values_by_name.values()), ())), 0))
 
 
@@ -329,8 +331,8 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     coordinates = np.zeros((len(space), 0))
     batches = [problem_batch([problem]) for problem in problems]
     for problem, batch in zip(problems, batches, strict=True):
-        found, prediction = feasibility(space, problem, gpu), predictor.predict(batch, space.batch, gpu)
-        launches &= found.launches
+        feasible, prediction = feasibility(space, problem, gpu), predictor.predict(batch, space.batch, gpu)
+        launches &= feasible.launches
         if not launches.any():
             raise NothingMatchedError(
                 f"no configuration of the space can launch {problem.family} {problem.op} on {gpu.name}",
@@ -341,15 +343,15 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         scores = _scores(predictor, batch, space, gpu)
         best = int(np.argmin(np.where(launches, scores, np.inf)))
         us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
-        ceiling = tunable_ceiling(predictor.ceiling(batch, gpu), np.array([found.problem_bound_us]), us[[best]])
+        ceiling = tunable_ceiling(predictor.ceiling(batch, gpu), np.array([feasible.problem_bound_us]), us[[best]])
         ceilings += [float(ceiling.us[0]), float(ceiling.low_us[0]), float(ceiling.high_us[0])]
         learned &= bool(np.broadcast_to(prediction.learned, (len(space),))[best])
         total += np.where(np.isfinite(us), us, np.inf)
-        bound += found.bound_us
-        stopped = stopped or dict(found.stopped_by)
+        bound += feasible.bound_us
+        stopped = stopped or dict(feasible.stopped_by)
         sigmas.append(float(np.log(high[best] / low[best]) / (2 * _normal_quantile(prediction.coverage))))
         if not coordinates.shape[1]:
-            coordinates = features(space, found, problem)
+            coordinates = features(space, feasible, problem)
     if len(batches) > 1:
         scores = _scores(predictor, batches, space, gpu)
     mean, sigma, shares, reach = beliefs(scores, total, launches, learned=learned, spread=float(np.mean(sigmas)))

@@ -143,8 +143,8 @@ class AdvisorSampler(BaseSampler):
 
     def _allowed(self, name: str, distribution: BaseDistribution) -> np.ndarray:
         """Which configurations [c] have a value of one parameter that a distribution holds."""
-        held = {value for value in self.space.choices(name) if _holds(distribution, value)}
-        return np.array([value in held for value in self.space.columns[name]])
+        choices = {value for value in self.space.choices(name) if _holds(distribution, value)}
+        return np.array([value in choices for value in self.space.columns[name]])
 
     def reseed_rng(self) -> None:
         """Seeds the sampler anew, for Optuna's own parallel runs."""
@@ -152,20 +152,20 @@ class AdvisorSampler(BaseSampler):
 
     def observations(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> list[Observation]:
         """Observations of this study's trials, less those neither done nor settled on a configuration."""
-        found = []
+        observed = []
         for trial in trials:
             index = self.index_of(trial)
             if index is None or trial.number == besides or LOST in trial.user_attrs or SKIPPED in trial.user_attrs:
                 continue
             if trial.state == TrialState.COMPLETE and trial.value is not None:
-                found += self._observed(index, trial.value)
+                observed += self._observed(index, trial.value)
             elif trial.state == TrialState.PRUNED and trial.intermediate_values and SLOWER not in trial.user_attrs:
-                found += self._observed(index, trial.intermediate_values[max(trial.intermediate_values)])
+                observed += self._observed(index, trial.intermediate_values[max(trial.intermediate_values)])
             elif SLOWER in trial.user_attrs:
-                found.append(Observation(prior=self.prior, index=index, kind="slower"))
+                observed.append(Observation(prior=self.prior, index=index, kind="slower"))
             elif trial.state == TrialState.RUNNING:
-                found.append(Observation(prior=self.prior, index=index, kind="running"))
-        return found
+                observed.append(Observation(prior=self.prior, index=index, kind="running"))
+        return observed
 
     def _observed(self, index: int, value: float) -> list[Observation]:
         """The observation of a value, if any: none where it is infinite or no number, as autotuners have it for a launch that failed."""
@@ -177,22 +177,22 @@ class AdvisorSampler(BaseSampler):
 
     def index_of(self, trial: FrozenTrial) -> int | None:
         """The configuration of a trial, where it has settled on one."""
-        found = self.space.find(trial.params)
-        return found if found is not None else trial.system_attrs.get(CHOICE)
+        index = self.space.find(trial.params)
+        return index if index is not None else trial.system_attrs.get(CHOICE)
 
     def belief(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> tuple[Array, Array, float | None]:
         """Mean and deviation of the log latency of every configuration (`surrogate.posterior`), and the best measured log latency."""
-        own = self.observations(trials, besides)
-        expected = self.prior.after(self.precedents(), (o.index for o in own))
-        mean, deviation = posterior(self.prior, [*self.neighbours(), *own], self.shares, expected)
-        best = min((o.log_us for o in own if o.kind == "measured" and o.log_us is not None), default=None)
+        observed = self.observations(trials, besides)
+        expected = self.prior.after(self.precedents(), (o.index for o in observed))
+        mean, deviation = posterior(self.prior, [*self.neighbours(), *observed], self.shares, expected)
+        best = min((o.log_us for o in observed if o.kind == "measured" and o.log_us is not None), default=None)
         return mean, deviation, best
 
     def tried(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> set[int]:
         """Configurations that need not be tried (again): settled on by a trial whose worker did not die, or by `MAX_LOST` whose did."""
         others = [trial for trial in trials if trial.number != besides]
-        told = [trial for trial in others if LOST not in trial.user_attrs and SKIPPED not in trial.user_attrs]
-        return {index for trial in told if (index := self.index_of(trial)) is not None} | self.deadly(others)
+        conclusive = [trial for trial in others if LOST not in trial.user_attrs and SKIPPED not in trial.user_attrs]
+        return {index for trial in conclusive if (index := self.index_of(trial)) is not None} | self.deadly(others)
 
     def deadly(self, trials: Iterable[FrozenTrial]) -> set[int]:
         """Configurations whose worker died so often that they are not tried again."""
@@ -238,15 +238,15 @@ class AdvisorSampler(BaseSampler):
             if trial.system_attrs.get("fixed_params") and open_to_it.any():  # somebody enqueued it: their wish
                 return int(np.flatnonzero(open_to_it)[0])
             raise optuna.TrialPruned("no configuration is left to try")
-        own = self.observations(trials, trial.number)
-        return propose(self.prior, self.neighbours(), own, usable, self.shares, self.precedents())
+        observed = self.observations(trials, trial.number)
+        return propose(self.prior, self.neighbours(), observed, usable, self.shares, self.precedents())
 
 
 def _check_minimises_one(study: Study) -> None:
     if study.directions != [StudyDirection.MINIMIZE]:
         raise UsageError(
             "the study must minimise a latency",
-            ", ".join(each.name.lower() for each in study.directions),
+            ", ".join(direction.name.lower() for direction in study.directions),
             "minimize",
             "create it with direction='minimize', and have the objective return the latency alone",
         )
@@ -262,7 +262,7 @@ def _holds(distribution: BaseDistribution, value: Any) -> bool:
 
 def known_elsewhere(samplers: Iterable[AdvisorSampler], studies: Iterable[Study]) -> list[Observation]:
     """Observations of studies of neighbouring problems: measured and losing configurations, running ones left out."""
-    found = []
+    observed = []
     for sampler, study in zip(samplers, studies, strict=True):
-        found += [o for o in sampler.observations(study.get_trials(deepcopy=False)) if o.kind != "running"]
-    return found
+        observed += [o for o in sampler.observations(study.get_trials(deepcopy=False)) if o.kind != "running"]
+    return observed

@@ -64,7 +64,7 @@ Latencies = Mapping[int, tuple[float, Mapping[str, float]]]
 
 
 def best_of(
-    tuner: Tuner, decision: Decision, band: float, found: Latencies | None = None
+    tuner: Tuner, decision: Decision, band: float, latencies: Latencies | None = None
 ) -> tuple[Configuration, float, Mapping[str, float]] | None:
     """The best measured configuration of a decision, its latency and that of its parts; None: nothing was measured.
 
@@ -77,62 +77,62 @@ def best_of(
         tuner: The search.
         decision: What was searched for.
         band: Relative.
-        found: What may win, where rounds told more than the trials.
+        latencies: What may win, where rounds told more than the trials.
     """
-    found = _may_win(tuner, decision) if found is None else found
-    if not found:
+    latencies = _may_win(tuner, decision) if latencies is None else latencies
+    if not latencies:
         return None
     incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
-    fastest = min(us for us, _ in found.values())
-    today = found[incumbent][0] if incumbent is not None and incumbent in found else math.inf
-    near = [index for index, (us, _) in found.items() if us <= fastest * (1 + band) and (index == incumbent or us * (1 + band) < today)]
+    fastest = min(us for us, _ in latencies.values())
+    today = latencies[incumbent][0] if incumbent is not None and incumbent in latencies else math.inf
+    near = [index for index, (us, _) in latencies.items() if us <= fastest * (1 + band) and (index == incumbent or us * (1 + band) < today)]
     index = min(near, key=lambda i: (i != incumbent, float(decision.prior.mean[i]), tuner.space.configurations[i].label()))
-    return tuner.space.configurations[index], *found[index]
+    return tuner.space.configurations[index], *latencies[index]
 
 
 def _may_win(tuner: Tuner, decision: Decision) -> dict[int, tuple[float, Mapping[str, float]]]:
     """The least latency of each measured configuration that may be launched, and that of its parts."""
     sampler = tuner.sampler(decision.task.id)
-    found: dict[int, tuple[float, Mapping[str, float]]] = {}
+    fastest: dict[int, tuple[float, Mapping[str, float]]] = {}
     incumbent = None if decision.incumbent is None else tuner.space.index_of(decision.incumbent)
     for trial, us, parts in measured_latencies(tuner.study(decision.task.id)):
         index = sampler.index_of(trial)
         if index is None or not (index == incumbent or math.isfinite(decision.prior.mean[index])):
             continue
-        if index not in found or us < found[index][0]:
-            found[index] = (us, parts)
-    return found
+        if index not in fastest or us < fastest[index][0]:
+            fastest[index] = (us, parts)
+    return fastest
 
 
 def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float | None = None) -> Winner:
     """Chooses the winner and measures it against the incumbent, in the same rounds; what is not compared by `deadline` did not win."""
     latencies, rounds = _in_rounds(tuner, decision, backend, deadline)
-    found = best_of(tuner, decision, tuner.noise_floor(decision.task.id), latencies)
+    best = best_of(tuner, decision, tuner.noise_floor(decision.task.id), latencies)
     today = decision.incumbent
-    if found is None:
+    if best is None:
         return Winner(configuration=today, changed=False, us=None, best=None, note="no trial gave a latency")
-    winner = _decided(tuner, decision, backend, deadline, latencies, found)
+    winner = _decided(tuner, decision, backend, deadline, latencies, best)
     return replace(winner, rounds=rounds)
 
 
 def _in_rounds(tuner: Tuner, decision: Decision, backend: Backend, deadline: float | None) -> tuple[Latencies, str]:
     """What may win, with what lies near the best measured again, alternately, until it is told apart; and what that was, in words."""
-    found = _may_win(tuner, decision)
+    latencies = _may_win(tuner, decision)
     sampler, first = tuner.sampler(decision.task.id), dict[int, Reading]()
     for trial, us, _ in measured_latencies(tuner.study(decision.task.id)):
         index = sampler.index_of(trial)
-        if index in found and us == found[index][0]:
+        if index in latencies and us == latencies[index][0]:
             first[index] = Reading(us=us, clock_mhz=trial.user_attrs.get(CLOCK))
     again = getattr(backend, "again", None)  # a backend of one's own need not have it
     if again is None:
-        return found, ""
+        return latencies, ""
     verdict = contest(first, lambda index: again(decision.task, tuner.space.configurations[index], deadline))
     if not verdict.measurements and verdict.judged != "rested":
-        return found, str(verdict)
+        return latencies, str(verdict)
     for index, us in verdict.us.items():
-        before, parts = found[index]
-        found[index] = us, {name: part * us / before for name, part in parts.items()}
-    return found, str(verdict)
+        before, parts = latencies[index]
+        latencies[index] = us, {name: part * us / before for name, part in parts.items()}
+    return latencies, str(verdict)
 
 
 def _decided(
@@ -141,11 +141,11 @@ def _decided(
     backend: Backend,
     deadline: float | None,
     latencies: Latencies,
-    found: tuple[Configuration, float, Mapping[str, float]],
+    winner: tuple[Configuration, float, Mapping[str, float]],
 ) -> Winner:
-    """The winner, where the search's best is `found`."""
+    """The winner, where the search's best is `winner`."""
     today = decision.incumbent
-    best, us, parts = found
+    best, us, parts = winner
     least = min(us for us, _ in latencies.values())
     fastest = least if least < us else None
     if today is None:
@@ -234,7 +234,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     reason += f"; {deadly} of them not tried again: the worker that tried it died {MAX_LOST} times" if deadly else ""
     figures, precedents = plots(study), max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
     how = SAMPLER.format(prior=predictor, precedents=f"; precedents: {precedents}" if precedents else "")
-    found = []
+    reports = []
     for number, launch in enumerate(decision.task.launches):
         rows = []
         for trial in trials:
@@ -253,7 +253,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
                     predicted_us=trial.user_attrs.get(PREDICTED) if only else None,
                 )
             )
-        found.append(
+        reports.append(
             SearchReport(
                 launch=launch,
                 sampler=how,
@@ -264,7 +264,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
                 plots=figures if number == 0 else {},
             )
         )
-    return tuple(found)
+    return tuple(reports)
 
 
 def stopped_because(study: Study) -> str:

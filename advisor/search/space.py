@@ -71,7 +71,7 @@ class SearchSpace:
         fits = np.ones(len(self), dtype=bool)
         for name, value in values.items():
             if name in self.columns:
-                fits &= np.array([own == value for own in self.columns[name]])
+                fits &= np.array([column == value for column in self.columns[name]])
         return fits
 
     def suggest(self, trial: optuna.Trial) -> Configuration:
@@ -110,18 +110,20 @@ class SearchSpace:
         distinct: dict[tuple[Any, ...], Configuration] = {}
         names: tuple[str, ...] | None = None
         options = set(LAUNCH_OPTIONS[:2])
-        given = list(configurations)
+        members = list(configurations)
         for name, default in (("num_ctas", 1), ("maxnreg", None)):
-            if any(getattr(each, name) != default for each in given):
+            if any(getattr(configuration, name) != default for configuration in members):
                 options.add(name)
-        for each in given:
-            values = {name: value for name, value in each.flat(all_options=True).items() if name not in LAUNCH_OPTIONS or name in options}
+        for configuration in members:
+            values = {
+                name: value for name, value in configuration.flat(all_options=True).items() if name not in LAUNCH_OPTIONS or name in options
+            }
             if names is None:
                 names = tuple(values)
             if set(values) != set(names):
                 odd = ", ".join(sorted(set(values) ^ set(names)))
                 raise UsageError("configurations of one space must name the same values", odd, "every value in every configuration")
-            distinct.setdefault(tuple(values[name] for name in names), each)
+            distinct.setdefault(tuple(values[name] for name in names), configuration)
         if names is None or len(distinct) > MAX_CONFIGURATIONS:
             raise UsageError("a search space", f"{len(distinct)} configurations", f"1 to {MAX_CONFIGURATIONS}")
         columns = {name: tuple(key[i] for key in distinct) for i, name in enumerate(names)}
@@ -144,11 +146,11 @@ class SearchSpace:
     @classmethod
     def from_triton_configs(cls, configs: Iterable[Any]) -> SearchSpace:
         """A space of `triton.Config` objects (anything with `kwargs`, `num_warps`, `num_stages`)."""
-        found = []
+        configurations = []
         for config in configs:
             options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
-            found.append(Configuration.from_flat({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
-        return cls.of(found)
+            configurations.append(Configuration.from_flat({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
+        return cls.of(configurations)
 
     @classmethod
     def of_problem(cls, problem: Problem, vendor: str) -> SearchSpace:
@@ -191,18 +193,18 @@ class Feasibility:
 
 def feasibility(space: SearchSpace, problem: Problem, gpu: GpuSpec) -> Feasibility:
     """Shared memory (exact), registers, warps and slots through `pipelines.occupancy`; bounds through `pipelines.config_bound`."""
-    found = pipelines.analyse(problem_batch([problem]), space.batch, gpu)
+    analysis = pipelines.analyse(problem_batch([problem]), space.batch, gpu)
     shape = (len(space),)
-    resident = np.broadcast_to(found.schedule.resident, shape)
-    launches = (resident > 0) & np.isfinite(np.broadcast_to(found.latency_us, shape))
-    limiter = np.broadcast_to(found.schedule.limiter, shape)[~launches]
+    resident = np.broadcast_to(analysis.schedule.resident, shape)
+    launches = (resident > 0) & np.isfinite(np.broadcast_to(analysis.latency_us, shape))
+    limiter = np.broadcast_to(analysis.schedule.limiter, shape)[~launches]
     stopped = {name: int((limiter == i).sum()) for i, name in enumerate(LIMITERS) if (limiter == i).any()}
-    waves = np.broadcast_to(found.schedule.waves, shape)[launches]
+    waves = np.broadcast_to(analysis.schedule.waves, shape)[launches]
     return Feasibility(
         launches=launches,
         stopped_by=stopped,
-        bound_us=np.broadcast_to(found.config_bound.us, shape).astype(np.float64),
-        problem_bound_us=float(found.bound.us[0]),
-        binding=found.bound.binding_pipeline(0),
+        bound_us=np.broadcast_to(analysis.config_bound.us, shape).astype(np.float64),
+        problem_bound_us=float(analysis.bound.us[0]),
+        binding=analysis.bound.binding_pipeline(0),
         tail=bool(waves.size and np.median(waves) < 2),
     )

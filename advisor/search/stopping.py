@@ -116,7 +116,7 @@ class StoppingRule:
         limit = max(self.noise_floor, self.least_gain)
         if tried >= self.least_trials and gain < limit:
             name = "the noise floor" if self.noise_floor >= self.least_gain else "what is worth one"
-            digits = next((each for each in range(2, 17) if f"{100 * gain:.{each}g}" != f"{100 * limit:.{each}g}"), 17)
+            digits = next((count for count in range(2, 17) if f"{100 * gain:.{count}g}" != f"{100 * limit:.{count}g}"), 17)
             gained = f"{100 * gain:.{digits}g} %" if gain >= 1e-4 else "less than 0.01 %"
             return Stop("gain", f"the expected gain of another trial, {gained}, is below {name}, {100 * limit:.{digits}g} %")
         return None

@@ -46,8 +46,8 @@ def open_storage(where: str | os.PathLike[str]) -> BaseStorage:
                 return _database(text)
             path = Path(text)
             if path.exists() and not path.is_file():  # a device such as /dev/zero is read without end
-                found = "a folder" if path.is_dir() else "a device or a pipe"
-                raise UsageError(f"{text}: a study cannot be kept there", found, "a file, or the name of a new one", _ANOTHER)
+                kind = "a folder" if path.is_dir() else "a device or a pipe"
+                raise UsageError(f"{text}: a study cannot be kept there", kind, "a file, or the name of a new one", _ANOTHER)
             _check_is_journal(path)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,8 +95,8 @@ def _database(url: str) -> BaseStorage:
 
 def _with_driver(url: str) -> str:
     """The URL with the PostgreSQL driver that is installed, where it names none: SQLAlchemy takes psycopg 3 from 2.1 on, else psycopg2."""
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}+{'psycopg' if find_spec('psycopg') else 'psycopg2'}{separator}{rest}" if scheme == "postgresql" else url
+    scheme, separator, location = url.partition("://")
+    return f"{scheme}+{'psycopg' if find_spec('psycopg') else 'psycopg2'}{separator}{location}" if scheme == "postgresql" else url
 
 
 def _journal(path: Path) -> BaseStorage:
@@ -206,5 +206,5 @@ def opened_by_optuna(where: str) -> str:
 def without_password(text: str) -> str:
     """A storage, or an argument that may hold one (`--storage=URL`), without the password of a URL: of the user, or an option."""
     head, separator, tail = text.partition("://")
-    user, at, rest = _PASSWORD_OPTION.sub(r"\1***", tail).rpartition("@")
-    return f"{head}{separator}{user.partition(':')[0]}{at}{rest}" if separator else text
+    user, at, location = _PASSWORD_OPTION.sub(r"\1***", tail).rpartition("@")
+    return f"{head}{separator}{user.partition(':')[0]}{at}{location}" if separator else text

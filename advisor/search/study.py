@@ -98,9 +98,9 @@ def _wait_for_turn(study: Study, trial: optuna.Trial) -> None:
             return
         beat(study)
         anonymous = time.monotonic() - waited_since > DEAD_AFTER_S  # died before it could say who it was
-        for each in ahead:
-            if OWNER in each.user_attrs or anonymous:
-                end_if_lost(study, each, anonymous=anonymous)
+        for earlier in ahead:
+            if OWNER in earlier.user_attrs or anonymous:
+                end_if_lost(study, earlier, anonymous=anonymous)
         time.sleep(POLL_S)
 
 
@@ -230,13 +230,13 @@ class Tuner:
             direction="minimize",
             load_if_exists=True,
         )
-        known, own = study.user_attrs.get(SPACE), f"{self.space.fingerprint()} {decision.identity}".strip()
+        known, identity = study.user_attrs.get(SPACE), f"{self.space.fingerprint()} {decision.identity}".strip()
         if known is None:
-            study.set_user_attr(SPACE, own)
-        elif known != own:
+            study.set_user_attr(SPACE, identity)
+        elif known != identity:
             what = f"study {self.name}/{task} is of another space, problem, GPU or source"
-            asked, made = own.split("; "), known.split("; ")
-            got, limit = ("; ".join(part for part in one if part not in other) for one, other in ((asked, made), (made, asked)))
+            wanted, made = identity.split("; "), known.split("; ")
+            got, limit = ("; ".join(part for part in parts if part not in other) for parts, other in ((wanted, made), (made, wanted)))
             raise UsageError(what, got, f"as it was made: {limit}", "give another --study name, or another --storage")
         describe(study, decision.kind, decision.prior.where)
         self._samplers[task], self._studies[task], self._kinds[task] = sampler, study, decision.kind
@@ -250,12 +250,12 @@ class Tuner:
     def precedents(self, task: str) -> list[Precedent]:
         """Winners of the other decisions of this search, and of earlier searches of its kind that the storage keeps."""
         kind = self._kinds[task]
-        found = [
+        winners = [
             precedent(self._studies[other].get_trials(deepcopy=False), self._samplers[other].prior.where, self.space)
             for other in self._studies
             if other != task and self._kinds[other] == kind
         ]
-        return [*self._remembered.get(kind, ()), *(each for each in found if each is not None)]
+        return [*self._remembered.get(kind, ()), *(winner for winner in winners if winner is not None)]
 
     def study(self, task: str) -> Study:
         """The Optuna study of a decision."""
@@ -393,11 +393,11 @@ class Tuner:
                     trial.report(us, step=rounds)
                     return trial.should_prune()
 
-            found = backend.measure(decision.task, configuration, watch)
+            measurement = backend.measure(decision.task, configuration, watch)
             if backend.noise_floor is not None and NOISE_FLOOR not in study.user_attrs:  # another process measures another one, or none
                 study.set_user_attr(NOISE_FLOOR, backend.noise_floor)
             with _ended_by_others(study, trial):
-                _tell(study, trial, found)
+                _tell(study, trial, measurement)
 
     def _settle(self, decision: Decision, study: Study, sampler: AdvisorSampler, trial: optuna.Trial) -> Configuration | None:
         """The configuration of a trial; None where others have spent the budget, or taken the last one, while it waited."""
@@ -431,25 +431,25 @@ def counts(trial: FrozenTrial) -> bool:
     return trial.state.is_finished() and LOST not in trial.user_attrs and SKIPPED not in trial.user_attrs
 
 
-def _tell(study: Study, trial: optuna.Trial, found: Measurement) -> None:
+def _tell(study: Study, trial: optuna.Trial, measurement: Measurement) -> None:
     """Writes down what became of a trial; a trial that others ended in the meantime stays as it is."""
-    if found.parts_us:
-        trial.set_user_attr(PARTS, dict(found.parts_us))
-    if found.clock_mhz is not None:
-        trial.set_user_attr(CLOCK, found.clock_mhz)
-    if found.message:
-        trial.set_user_attr(MESSAGE, found.message)
-    if found.failure is not None:
-        trial.set_user_attr(FAILURE, found.failure)
-        if found.slower:
+    if measurement.parts_us:
+        trial.set_user_attr(PARTS, dict(measurement.parts_us))
+    if measurement.clock_mhz is not None:
+        trial.set_user_attr(CLOCK, measurement.clock_mhz)
+    if measurement.message:
+        trial.set_user_attr(MESSAGE, measurement.message)
+    if measurement.failure is not None:
+        trial.set_user_attr(FAILURE, measurement.failure)
+        if measurement.slower:
             trial.set_user_attr(SLOWER, True)
-        if found.again:
-            trial.set_user_attr(LOST, found.failure)
-        study.tell(trial, state=TrialState.PRUNED if found.slower else TrialState.FAIL)
-    elif found.stopped or found.us is None:
+        if measurement.again:
+            trial.set_user_attr(LOST, measurement.failure)
+        study.tell(trial, state=TrialState.PRUNED if measurement.slower else TrialState.FAIL)
+    elif measurement.stopped or measurement.us is None:
         study.tell(trial, state=TrialState.PRUNED)
     else:
-        study.tell(trial, found.us)
+        study.tell(trial, measurement.us)
 
 
 def measured_latencies(study: Study) -> Iterator[tuple[FrozenTrial, float, Mapping[str, float]]]:

@@ -65,10 +65,10 @@ def posterior(
     """
     shares = shares or prior.shares
     mean = (prior.mean if expected is None else expected).copy()
-    variance = np.full(prior.mean.shape, prior.sigma**2 * (shares.common + shares.similar + shares.own))
-    told = [o for o in observations if math.isfinite(o.predicted) and (o.kind != "slower" or math.isfinite(o.prior.mean[o.index]))]
-    if told:
-        shift, reduced = _error(prior, told, {id(o.prior): _best_of(observations, o.prior) for o in told}, shares)
+    variance = np.full(prior.mean.shape, prior.sigma**2 * (shares.common + shares.similar + shares.individual))
+    usable = [o for o in observations if math.isfinite(o.predicted) and (o.kind != "slower" or math.isfinite(o.prior.mean[o.index]))]
+    if usable:
+        shift, reduced = _error(prior, usable, {id(o.prior): _best_of(observations, o.prior) for o in usable}, shares)
         mean, variance = mean + shift, np.maximum(variance - reduced, 1e-10)
     measured: dict[int, float] = {}
     for seen in observations:
@@ -133,7 +133,7 @@ def nearest(prior: Prior, observations: Sequence[Observation], shares: Shares | 
 def propose(
     prior: Prior,
     elsewhere: Sequence[Observation],
-    own: Sequence[Observation],
+    observed: Sequence[Observation],
     usable: NDArray[np.bool_],
     shares: Shares | None = None,
     precedents: Sequence[Precedent] = (),
@@ -143,17 +143,17 @@ def propose(
     Args:
         prior: Of this decision.
         elsewhere: What trials of neighbouring problems said.
-        own: What this decision's trials said.
+        observed: What this decision's trials said.
         usable: Which configurations may be tried, [c]; at least one.
         shares: How the predictor's error splits, where not as the prior has it.
         precedents: What won for other problems.
     """
-    best = _best_of(own, prior)
+    best = _best_of(observed, prior)
     # Trials that only lost are not heard: the order already moves on to what wins where its first picks lose. Published sweeps of GPUs left
     # out took more trials on three of four with every third trial going by the losses (90th percentile A100 22.5 instead of 20.5, H800 28
     # instead of 23, L40 28.5 instead of 24.5; A40 5 instead of 7.5).
-    expected = prior.after(precedents, (o.index for o in own))
-    mean, deviation = posterior(prior, [*elsewhere, *own] if best is not None else elsewhere, shares, expected)
+    expected = prior.after(precedents, (o.index for o in observed))
+    mean, deviation = posterior(prior, [*elsewhere, *observed] if best is not None else elsewhere, shares, expected)
     mean = np.where(usable, mean, np.inf)
     if best is None:
         return int(np.argmin(mean))
@@ -184,7 +184,7 @@ class _Points:
 
 def _points(observations: Sequence[Observation], common: Array) -> _Points:
     features = [o.prior.features[o.index] for o in observations]
-    if len({len(each) for each in features}) > 1:
+    if len({len(feature) for feature in features}) > 1:
         raise ValueError("observations of different spaces")
     columns = np.array([(o.prior.sigma, o.prior.place, o.index) for o in observations])
     return _Points(
@@ -203,8 +203,8 @@ def _covariance(rows: _Points, columns: _Points, shares: Shares) -> Array:
     square = (rows.features**2).sum(1)[:, None] + (columns.features**2).sum(1) - 2 * rows.features @ columns.features.T
     parts = shares.similar * np.exp(-0.5 * np.maximum(square, 0.0))
     parts += shares.common * np.outer(rows.common, columns.common)
-    own = np.where(rows.decision[:, None] == columns.decision, shares.own, shares.own * shares.across)
-    parts += own * (rows.index[:, None] == columns.index)
+    individual = np.where(rows.decision[:, None] == columns.decision, shares.individual, shares.individual * shares.across)
+    parts += individual * (rows.index[:, None] == columns.index)
     return rows.sigma[:, None] * columns.sigma * near * parts
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.layers import tuned_tables
 from advisor.learned.layers.layer_model import LayerModel
-from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, version_number, without_gate
+from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, layers_of, version_number, without_gate
 from advisor.learned.library import moe_layers
 from advisor.learned.library.moe_kernels import LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, SPELLED, MoeLayers
@@ -345,19 +345,8 @@ def _triton_batch(rows: Rows, chosen: NDArray[np.int64], model: LayerModel, gpu:
         raise InputError(f"{rows.path}: row {row + 1}: ep", rows.text["ep"][row], "a divisor of E", "correct the cell")
     sglang = stack == 1
     gated = mapped("gated", lambda cell, _: -1.0 if not cell else float(cell.lower() not in _FALSE))
-    layers = Layers(
-        tokens=sizes["M"],
-        experts=sizes["E"],
-        topk=sizes["topk"],
-        hidden=sizes["H"],
-        inner=sizes["N"],
-        ranks=ranks,
-        kind=kind,
-        sglang=sglang,
-        version=version,
-        ungated=np.where(gated < 0, without_gate(sizes["H"], sizes["topk"], sglang, version), gated == 0),
-        routing=routing,
-    )
+    ungated = np.where(gated < 0, without_gate(sizes["H"], sizes["topk"], sglang, version), gated == 0)
+    layers = layers_of(sizes, kind, sglang, version, routing, ranks=ranks, ungated=ungated)
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     if histogram.any():
         loads = _with_histograms(rows, chosen, histogram, layers, loads)

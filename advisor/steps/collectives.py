@@ -25,6 +25,11 @@ PCIE_SHARE = {2: 0.6, 4: 0.55, 8: 0.44}
 """Of a PCIe link's rate, what a ring over so many GPUs carries: 35 and 28 of 63 GB/s over 4 and 8 RTX 5090
 (github.com/NVIDIA/nccl/issues/1639); a pair gets 0.61 on both GPUs that were measured. Hosts that pass everything through their memory get
 a tenth of the link (8 L40S: 2 GB/s)."""
+REDUCED_IN_SMALL, GATHERED_IN_SMALL = 1 / 4, 1 / 3
+"""Of what a ring carries, what NCCL's protocol for small messages (LL) does of all-reduces, and of others: every other word is a flag."""
+LARGE_US, LARGE_STEP_US = 8.4, 5.7
+"""What its protocol for large messages (Simple) takes besides, at once and for each step of a ring over PCIe; whichever protocol takes less
+runs. All four are constants by which NCCL itself chooses (github.com/NVIDIA/nccl, `src/graph/tuning.cc`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,8 @@ class Curves:
         The message is what every rank holds before an all-reduce, and all of it together after an all-gather (before a reduce-scatter).
         Between two sizes that were measured, latency grows with the bytes, as beyond the largest of a curve; below the smallest it does not
         change. Of a GPU that was not measured: over NVLink the curve of the one whose links are nearest, its bytes scaled by the links'
-        rates; over PCIe that one's smallest latency, and a ring at `PCIE_SHARE` of the link. `send` moves bytes over a link.
+        rates; over PCIe that one's smallest latency, and a ring at `PCIE_SHARE` of the link, of more than two by the faster of NCCL's
+        protocols. `send` moves bytes over a link.
 
         Raises:
             UsageError: Too many ranks, or nothing is known of the links.
@@ -56,8 +62,12 @@ class Curves:
         of_ranks = min(item for item in curves if item >= ranks)
         curve = curves[of_ranks]
         if reference is not gpu and gpu.fabric_bytes_per_s is None:
-            moved = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks * message_bytes
-            return curve[0] + moved / (PCIE_SHARE[of_ranks] * rate) * 1e6, OVER_PCIE if of_ranks > 2 else BY_A_SIBLING
+            steps = (2 if op == "all_reduce" else 1) * (ranks - 1)
+            ring = steps / ranks * message_bytes / (PCIE_SHARE[of_ranks] * rate) * 1e6
+            if of_ranks == 2:
+                return curve[0] + ring, BY_A_SIBLING
+            small = curve[0] + ring / (REDUCED_IN_SMALL if op == "all_reduce" else GATHERED_IN_SMALL)
+            return min(small, LARGE_US + steps * LARGE_STEP_US + ring), OVER_PCIE
         wanted = message_bytes * link_rate(reference) / rate
         us = float(np.interp(wanted, np.exp2(self.log2_bytes), curve)) * max(wanted / 2 ** self.log2_bytes[-1], 1.0)
         return us, MEASURED if reference is gpu else BY_A_SIBLING

@@ -17,6 +17,8 @@ from advisor.learned.library.series_model import relatives
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array
 from advisor.system.errors import MissingDependencyError
+from advisor.training import conformal
+from advisor.training.conformal import Judged
 from advisor.training.correction_network import fit_correction
 
 TREES: dict[str, Any] = {
@@ -160,6 +162,8 @@ class Learnable:
         which: Place of each row's series, [n].
         gpu: Of each row, [n].
         groups: What figures are told of, by the name before that of the group, [n] each.
+        alike: Names of groups whose errors are apart from the others', as formats are, [n].
+        apart: By what is left out but GPUs, the number of the model, or pair of sizes, that each row belongs to, [n].
         labels: How many features, the last, are no quantities.
         crude: What the baseline sees and is to say: features [n, f], logarithms [n].
         constants: Of every series, from some of the rows, [n].
@@ -170,6 +174,8 @@ class Learnable:
     which: NDArray[np.int64]
     gpu: NDArray[np.str_]
     groups: Mapping[str, NDArray[Any]]
+    alike: NDArray[np.str_]
+    apart: Mapping[str, NDArray[np.int64]]
     labels: int
     crude: tuple[Array, Array]
     constants: Callable[[NDArray[np.bool_]], Array]
@@ -227,49 +233,60 @@ def fit(rows: Learnable, how: Fit) -> dict[str, Any]:
     return {"constants": constants, "correction": how(x[chosen], y[chosen], rows.labels)}
 
 
-def expected(errors: Mapping[str, LeftOut], near: str, rows: Learnable, least: int = 1) -> dict[str, Any]:
+def expected(left_out_by: Mapping[str, LeftOut], near: str, rows: Learnable) -> dict[str, Any]:
     """Sizes of errors to expect, their quantiles, and figures of what was left out, as arguments of `series_model.SeriesModel`.
 
     Args:
-        errors: Errors by what was left out: "gpus" stands for GPUs never seen (`calibration.of_left_out`), "models" for models never seen
-            (`calibration.of_others`, where others are near).
+        left_out_by: Errors by what was left out: "gpus" stands for GPUs never seen (`calibration.of_left_out`), "models" for models never
+            seen (`calibration.of_others`, where others are near).
         near: Whose errors are those to expect of what was seen.
         rows: What was judged.
-        least: Errors from which a GPU has quantiles of its own.
     """
-    errors = {name: item for name, item in errors.items() if item.judged.size}
-    if not errors:
+    left_out_by = {name: item for name, item in left_out_by.items() if item.judged.size}
+    if not left_out_by:
         return {"held_out": {}}
-    of = errors.get(near) or next(iter(errors.values()))
+    of = left_out_by.get(near) or next(iter(left_out_by.values()))
     spread = grow(of.x[of.judged], np.log(np.abs(of.error[of.judged]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
     quantiles: dict[tuple[str, bool], Array] = {}
     of_gpu: dict[tuple[str, str], Array] = {}
     held_out = {}
-    for name, entry in errors.items():
+    for name, entry in left_out_by.items():
         judged, gpu = entry.judged, rows.gpu[entry.judged]
-        key = calibration.of_left_out(rows.task) if name == "gpus" else rows.task
-        key = calibration.of_others(rows.task) if name == "models" != near else key
-        scaled, one = -entry.error[judged] / np.exp(spread(entry.x[judged])), np.ones(judged.size)
-        quantiles[(key, True)] = calibration.table(scaled, one)
-        by_gpu = {item: gpu == item for item in np.unique(gpu).tolist()}
-        of_gpu |= {(key, item): calibration.table(scaled[mine], one[mine]) for item, mine in by_gpu.items() if mine.sum() >= least}
+        scaled = -entry.error[judged] / np.exp(spread(entry.x[judged]))
         inside = np.full(len(rows), np.nan)
-        inside[judged] = held(scaled, entry.split[judged], gpu if name == "gpus" and np.unique(gpu).size > 1 else None)
+        if name == "gpus":
+            task, one = calibration.of_left_out(rows.task), np.ones(judged.size)
+            quantiles[(task, True)] = calibration.table(scaled, one)
+            of_gpu |= {
+                (task, name_of_gpu): calibration.table(scaled[gpu == name_of_gpu], one[gpu == name_of_gpu])
+                for name_of_gpu in np.unique(gpu).tolist()
+            }
+            inside[judged] = held_by_relatives(scaled, gpu)
+        else:
+            task = calibration.of_others(rows.task) if name == "models" != near else rows.task
+            errors = Judged(scaled=scaled, apart=rows.apart[name][judged], groups=(rows.alike[judged], gpu))
+            for names, table in conformal.tables(errors).items():
+                group = calibration.of_group(task, names[0]) if names else task
+                if names[1:]:
+                    of_gpu[(group, names[1])] = table
+                else:
+                    quantiles[(group, True)] = table
+            inside[judged] = conformal.held(errors, entry.split[judged])
         held_out[name] = figures(entry.error, entry.baseline, rows.groups, inside)
     return {"spread": spread, "calibration": Calibration(quantiles=quantiles, of_gpu=of_gpu), "held_out": held_out}
 
 
-def held(scaled: Array, split: NDArray[np.int64], gpu: NDArray[np.str_] | None = None) -> NDArray[np.bool_]:
-    """Whether 80 % intervals hold errors over their expected sizes, [n], by quantiles of the other splits' errors; of a single split each
-    half of its rows by the other's. With the names of GPUs left out, [n], by those of their relatives, where there are any."""
-    parts = split if np.unique(split).size > 1 else np.arange(scaled.size) % 2
+def held_by_relatives(scaled: Array, gpu: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Whether 80 % intervals hold errors of GPUs left out over their expected sizes, [n], by the names of the GPUs, [n]: by quantiles of
+    their relatives' errors, of all others' where there are none, and of a single GPU each half of its rows by the other's."""
+    names, halves = np.unique(gpu).tolist(), np.arange(scaled.size) % 2
+    parts = [(halves == half, halves != half) for half in (0, 1)]
+    if len(names) > 1:
+        others = {name: [item for item in names if item != name] for name in names}
+        parts = [(gpu == name, np.isin(gpu, relatives(others[name], load_gpu(name)) or others[name])) for name in names]
     out = np.zeros(scaled.size, dtype=bool)
-    for part in np.unique(parts):
-        mine = parts == part
-        others = ~mine
-        if gpu is not None and (kin := relatives(np.unique(gpu[others]).tolist(), load_gpu(gpu[mine][0]))):
-            others = np.isin(gpu, kin)
-        low, high = np.quantile(scaled[others], (0.1, 0.9))
+    for mine, known in parts:
+        low, high = np.quantile(scaled[known], (0.1, 0.9))
         out[mine] = (low <= scaled[mine]) & (scaled[mine] <= high)
     return out
 

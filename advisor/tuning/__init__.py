@@ -79,10 +79,10 @@ def _numbered(watch: Watch, plan: Plan) -> Watch:
     """The watch, told of each decision which of them it is: `M64 (3 of 18)`."""
     numbers = {decision.task.id: number for number, decision in enumerate(plan.decisions, 1)}
 
-    def told(task: str, trials: int, best_us: float | None) -> None:
+    def watch_numbered(task: str, trials: int, best_us: float | None) -> None:
         watch(f"{task} ({numbers[task]} of {len(numbers)})" if len(numbers) > 1 else task, trials, best_us)
 
-    return told
+    return watch_numbered
 
 
 def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any]:
@@ -105,13 +105,13 @@ def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any
 
 def _check_gpu(plan: Plan, measured: str) -> None:
     """A GPU that is not described may be taken for the one that --gpu or the table names; another one that is described may not."""
-    found = match_device_name(measured)
-    if found is not None and found.name != plan.target.gpu.name:
+    measuring = match_device_name(measured)
+    if measuring is not None and measuring.name != plan.target.gpu.name:
         raise UsageError(
             "the GPU that measures is not the one that is tuned for",
-            found.name,
+            measuring.name,
             plan.target.gpu.name,
-            f"tune on that GPU, or for this one with --gpu '{found.name}'",
+            f"tune on that GPU, or for this one with --gpu '{measuring.name}'",
         )
 
 

@@ -84,8 +84,8 @@ class RecordedBackend:
             parts = {name: self._latency(name, configuration) for name in task.launches}
             sides.append({name: us for name, us in parts.items() if us is not None})
         before, after = (sum(side.values()) if len(side) == len(task.launches) else None for side in sides)
-        found = recorded_versus(before, after, least_gain=0.005)
-        return replace(found, base_parts_us=sides[0] if before else {}, head_parts_us=sides[1] if after else {})
+        measured = recorded_versus(before, after, least_gain=0.005)
+        return replace(measured, base_parts_us=sides[0] if before else {}, head_parts_us=sides[1] if after else {})
 
     def _latency(self, name: str, configuration: Configuration) -> float | None:
         try:
@@ -107,7 +107,7 @@ def holds_only_best(recording: Recording) -> bool:
 
 def _clocks(outcome: Outcome) -> list[float]:
     """SM clocks in MHz of the rounds that count."""
-    return [each.sm_clock_mhz for each in outcome.rounds if each.sm_clock_mhz is not None and each.discarded is None]
+    return [round_.sm_clock_mhz for round_ in outcome.rounds if round_.sm_clock_mhz is not None and round_.discarded is None]
 
 
 class MeasuringBackend:
@@ -129,11 +129,11 @@ class MeasuringBackend:
     ) -> None:
 
         self.subjects, self.launched, self.search_until = subjects, launched, search_until
-        found = find_device(device, look=False)  # the worker that opens it finds out
-        self.scheduler = Scheduler(found)
+        spec = find_device(device, look=False)  # the worker that opens it finds out
+        self.scheduler = Scheduler(spec)
         self.gpu = self.scheduler.description.gpu
-        self.name = f"measured on {self.gpu}" + (" (a fake device)" if found.kind == "fake" else "")
-        self.simulated = self.scheduler.description.fingerprint.simulated or (found.path is not None and holds_simulated(found.path))
+        self.name = f"measured on {self.gpu}" + (" (a fake device)" if spec.kind == "fake" else "")
+        self.simulated = self.scheduler.description.fingerprint.simulated or (spec.path is not None and holds_simulated(spec.path))
         self._floor: float | None = None
         self._slow: Counter[tuple[str, str]] = Counter()  # measurements without a round that counts, by task and configuration
 
@@ -180,10 +180,10 @@ class MeasuringBackend:
         total, clocks = 0.0, list[float]()
         for name in task.launches:
             outcome = self._run(self._launch(name, configuration), FIRST_ROUNDS, floor=False, deadline=deadline)
-            if outcome is None or outcome.failure is not None or not any(each.samples_us for each in outcome.rounds):
+            if outcome is None or outcome.failure is not None or not any(round_.samples_us for round_ in outcome.rounds):
                 return None
-            total += median(us for each in outcome.rounds for us in each.samples_us)
-            clocks += [each.sm_clock_mhz for each in outcome.rounds if each.sm_clock_mhz is not None]
+            total += median(us for round_ in outcome.rounds for us in round_.samples_us)
+            clocks += [round_.sm_clock_mhz for round_ in outcome.rounds if round_.sm_clock_mhz is not None]
         return Reading(us=total, clock_mhz=median(clocks) if clocks else None)
 
     def compare(self, task: Task, base: Configuration, head: Configuration, deadline: float | None = None) -> Versus:
@@ -195,20 +195,20 @@ class MeasuringBackend:
         for name in task.launches:
             pair = (self._launch(name, base), self._launch(name, head))
             try:
-                found = compare_launches(*pair, scheduler=self.scheduler, deadline=deadline)
+                measured = compare_launches(*pair, scheduler=self.scheduler, deadline=deadline)
             except OutOfTimeError as error:
                 return Versus(better=False, base_us=None, head_us=None, verdict=NOT_COMPARED, reason=str(error))
-            word = found.comparison.verdict
+            word = measured.comparison.verdict
             verdicts.append(word)
             reasons.append(f"{name} {word}")
-            for parts, outcome in ((before, found.base), (after, found.head)):
+            for parts, outcome in ((before, measured.base), (after, measured.head)):
                 interval = median_interval(outcome.rounds) if outcome.failure is None else None
                 if interval is not None:
                     parts[name] = interval[0]
             if name in before:
                 won = f": {microseconds(after[name])} µs, {word}" if name in after else ", which failed"
                 source = f"{self.name}, in the same rounds as {pair[1].configuration.label()}{won}"
-                base_rounds[name] = MeasuredRounds(rounds=found.base.rounds, noise_floor=found.base.noise_floor, source=source)
+                base_rounds[name] = MeasuredRounds(rounds=measured.base.rounds, noise_floor=measured.base.noise_floor, source=source)
         base_us = sum(before.values()) if len(before) == len(task.launches) else None
         head_us = sum(after.values()) if len(after) == len(task.launches) else None
         if head_us is not None and base_us is None:  # what runs today does not run

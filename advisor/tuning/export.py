@@ -153,26 +153,26 @@ def _messages(issues: Sequence[AuditIssue]) -> str:
 
 def exports(plan: Plan, winners: Mapping[str, Winner]) -> tuple[tuple[Export, ...], tuple[str, ...]]:
     """The artefacts, as results carry them, and what to warn of in them."""
-    found = []
+    artefacts = []
     table, warnings = tuned_table(plan, winners)
     if table is not None:
-        found.append(Export(name=table.table.name.file_name(), kind="table", content=render_table(table.table)))
+        artefacts.append(Export(name=table.table.name.file_name(), kind="table", content=render_table(table.table)))
     known = [w.configuration for w in winners.values() if w.configuration is not None and w.us is not None]
     chosen = dict.fromkeys(triton_config(configuration) for configuration in known)
     if chosen:
         listed = "[\n" + "".join(f"    {config},\n" for config in chosen) + "]\n"
-        found.append(Export(name="triton.Config list", kind="triton-configs", content=listed))
-    return tuple(found), warnings
+        artefacts.append(Export(name="triton.Config list", kind="triton-configs", content=listed))
+    return tuple(artefacts), warnings
 
 
 def write_exports(
-    folder: Path, found: Sequence[Export], before_after: str, tuned: TunedTable | None = None
+    folder: Path, artefacts: Sequence[Export], before_after: str, tuned: TunedTable | None = None
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Writes the artefacts and `before-after.md`; the paths, and what to warn of.
 
     Args:
         folder: Where to; it is made where there is none.
-        found: The artefacts.
+        artefacts: The artefacts.
         before_after: The text of `before-after.md`.
         tuned: The table among them, to be merged into the one that lies there by now: others may have written theirs since the search
             began.
@@ -194,7 +194,7 @@ def write_exports(
                 "meantime, and it was not measured against what runs there now; run it again"
             )
     names = {"triton-configs": "triton_configs.txt"}
-    files = {names[export.kind]: export.content for export in found if export.kind in names}
+    files = {names[export.kind]: export.content for export in artefacts if export.kind in names}
     files["before-after.md"] = before_after + "".join(f"\n{warning}\n" for warning in warnings)
     for name, content in files.items():
         _write(folder / name, content)
@@ -224,13 +224,13 @@ def write_predicted(folder: Path, tables: Sequence[PredictedTable], result: Resu
         InputError: A table that lies there cannot be read.
     """
     paths, marks = [], {}
-    for each in tables:
-        path = table_path(folder, each.tuned.before.name)
+    for table in tables:
+        path = table_path(folder, table.tuned.before.name)
         with _alone(path):
-            merged = each.tuned.merged_into(read_table(path))[0] if path.exists() else each.tuned.table
+            merged = table.tuned.merged_into(read_table(path))[0] if path.exists() else table.tuned.table
             _write(path, render_table(merged))
         paths.append(path)
-        marks[path.relative_to(folder).as_posix()] = _marks(each, merged, result)
+        marks[path.relative_to(folder).as_posix()] = _marks(table, merged, result)
     sidecar = folder / SIDECAR
     with _alone(sidecar):
         known = json.loads(sidecar.read_text(encoding="utf-8"))["tables"] if sidecar.exists() else {}
@@ -244,7 +244,7 @@ def _marks(predicted: PredictedTable, table: Table, result: Result) -> dict[str,
     rows: dict[int, list[ExportRow]] = defaultdict(list)
     for row in predicted.rows:
         rows[row.tokens].append(row)
-    kept = "what the stack runs without a table" if predicted.tuned.new else "as it was"
+    otherwise = "what the stack runs without a table" if predicted.tuned.new else "as it was"
     sources = sorted({launch.predicted.source for launch in result.launches if launch.predicted is not None})
     return {
         "origin": "predicted",
@@ -254,7 +254,7 @@ def _marks(predicted: PredictedTable, table: Table, result: Result) -> dict[str,
         "command": result.command,
         "entries": {
             str(tokens): {
-                "origin": "predicted" if tokens in predicted.tuned.winners else kept,
+                "origin": "predicted" if tokens in predicted.tuned.winners else otherwise,
                 "launches": [
                     {
                         "launch": row.launch,

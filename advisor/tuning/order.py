@@ -18,7 +18,7 @@ from advisor.advising.targets.resolve import resolve_target
 from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.measurement import DeviceSpec, KernelRef, Scheduler, find_device, find_kernels, read_kernels
 from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry, kernels_made_for
-from advisor.measurement.recorded import Recording, read_recording
+from advisor.measurement.recorded import read_recording
 from advisor.python_source.described import problem_dtype
 from advisor.result.schema import Configuration, Problem
 from advisor.search.prior import Prior
@@ -26,7 +26,7 @@ from advisor.search.space import SearchSpace
 from advisor.search.stopping import MARGIN
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.tables.entries import default_configuration
-from advisor.tables.names import FLOAT32, TableName, row_dtypes, unreachable_reasons
+from advisor.tables.names import FLOAT32, TableName, unreachable_reasons
 from advisor.tables.tables import down_configuration
 from advisor.tables.tuned_table import SHARED
 
@@ -65,24 +65,16 @@ def check_dtype(name: TableName, dtype: str | None) -> None:
         UsageError: What wins for those would be written under its name.
     """
     try:
-        own = name.operand_dtype
+        operand = name.operand_dtype
     except InputError:  # --dtype is there to say it
         return
-    if dtype not in (None, own) and {dtype, own} not in (_16_BIT, FLOAT32):
+    if dtype not in (None, operand) and {dtype, operand} not in (_16_BIT, FLOAT32):
         raise UsageError(
             f"{name.file_name()}: --dtype contradicts the table",
             dtype,
-            f"{own}, which its name says",
+            f"{operand}, which its name says",
             "leave out --dtype; a layer has a table for each type: `advisor tune fused_moe --dtype` finds the other's name",
         )
-
-
-def with_tables_types(recording: Recording, target: Target) -> Recording:
-    """The recording, with rows of a table's float32 under the type its launches have; others keep theirs, and so do another target's."""
-    for launch in target.launches if target.table is not None else ():
-        for dtype in row_dtypes(launch.problem.dtype)[1:]:
-            recording = recording.taken_for(launch.problem, replace(launch.problem, dtype=dtype))
-    return recording
 
 
 def kernel_of(target: Target, *, launches: bool) -> KernelRef:
@@ -135,8 +127,8 @@ def with_kernels_scales(target: Target) -> Target:
         )
         for launch in target.launches
     )
-    said = f"{_operands(launches[0].problem)}: so the bundled kernel has its operands, and so the table is named"
-    return replace(target, launches=launches, warnings=(*target.warnings, said))
+    note = f"{_operands(launches[0].problem)}: so the bundled kernel has its operands, and so the table is named"
+    return replace(target, launches=launches, warnings=(*target.warnings, note))
 
 
 def _bundled() -> KernelRef:
@@ -229,8 +221,8 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
         "--tensor-parallel": order.request.tensor_parallel,
         "--expert-parallel": order.request.expert_parallel,
     }
-    if given := [name for name, value in named.items() if value is not None]:
-        raise UsageError(f"{', '.join(given)} is for fused_moe and its tables", text, None, "give --sizes NAME=VALUE,…")
+    if refused := [name for name, value in named.items() if value is not None]:
+        raise UsageError(f"{', '.join(refused)} is for fused_moe and its tables", text, None, "give --sizes NAME=VALUE,…")
     made, left_out = kernels_made_for(kernels, order.op, order.request.dtype)
     problems: list[tuple[KernelRef, Problem]] = []
     for kernel in made:
@@ -241,8 +233,8 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
         ops = [op for op in entry["ops"] if order.op in (None, op)]
         dtype = problem_dtype(entry, kernel.label, order.request.dtype)
         for op in ops:
-            for each in sizes if order.sizes or order.request.tokens else ():
-                check_sizes(kernel, op, each)
+            for size in sizes if order.sizes or order.request.tokens else ():
+                check_sizes(kernel, op, size)
             problems += [
                 (
                     kernel,
@@ -285,17 +277,17 @@ def _gpu(order: Order) -> GpuSpec:
     if order.request.gpu is not None:
         return load_gpu(order.request.gpu)
     if order.recorded is not None:
-        found = match_device_name(read_recording(order.recorded).gpu)
+        gpu = match_device_name(read_recording(order.recorded).gpu)
     else:
         device = find_device(order.device)
         if device.gpu is not None:
-            found = match_device_name(device.gpu)
+            gpu = match_device_name(device.gpu)
         else:
             with Scheduler(device, compile_workers=0) as scheduler:
-                found = match_device_name(scheduler.description.gpu)
-    if found is None:
+                gpu = match_device_name(scheduler.description.gpu)
+    if gpu is None:
         raise UsageError("the GPU is not described in ceilings/", None, "a name that `advisor gpus` lists", "say which with --gpu NAME")
-    return found
+    return gpu
 
 
 def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...]]:
@@ -312,19 +304,19 @@ def of_own_table(target: Target, op: str | None) -> tuple[Target, tuple[str, ...
     if not others or others[0].table is None:
         return target, ()
     name, ops = others[0].table.name.file_name(), "+".join(dict.fromkeys(launch.problem.op for launch in others))
-    kept = tuple(launch for launch in target.launches if launch.table is None)
-    if not kept:
+    launches = tuple(launch for launch in target.launches if launch.table is None)
+    if not launches:
         raise NothingMatchedError(
             f"{target.title}: no entry of this table runs for this operator",
             op,
             f"an operator other than {ops}, which runs with the entries of {name}",
             f"tune that table: `advisor tune {name}`, by the path beside this one",
         )
-    said = f"{ops} runs with the entries of {name}: left out here, and tuned by naming that table"
-    if op is None and any(launch.frozen_parameters for launch in kept):
-        said += f"; {'+'.join(dict.fromkeys(launch.problem.op for launch in kept))} keeps its {SHARED}, which {ops} runs with as well "
-        said += "(without that table beside it, a copy of this one is tuned for both, and over all of them)"
-    return replace(target, launches=kept), (said,) if op is None else ()
+    note = f"{ops} runs with the entries of {name}: left out here, and tuned by naming that table"
+    if op is None and any(launch.frozen_parameters for launch in launches):
+        note += f"; {'+'.join(dict.fromkeys(launch.problem.op for launch in launches))} keeps its {SHARED}, which {ops} runs with as well "
+        note += "(without that table beside it, a copy of this one is tuned for both, and over all of them)"
+    return replace(target, launches=launches), (note,) if op is None else ()
 
 
 def with_fixed(configuration: Configuration, launch: PlannedLaunch) -> Configuration:

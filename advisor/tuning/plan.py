@@ -38,7 +38,6 @@ from advisor.tuning.order import (
     table_name,
     target_of,
     with_fixed,
-    with_tables_types,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ class Plan:
 
     def launched(self, configuration: Configuration, launch: str) -> Configuration:
         """The configuration that is launched for one of the space: parameters outside the space stay as today (`replacement`)."""
-        today = next(each.configuration for each in self.target.launches if each.id == launch)
+        today = next(planned.configuration for planned in self.target.launches if planned.id == launch)
         if configuration == today:  # what runs today, refused or not
             return configuration
         return replacement(configuration, today, table=table_name(self.target), gpu=self.target.gpu, searched=self.space.names)
@@ -103,7 +102,7 @@ def make_plan(order: Order) -> Plan:
         target = _with_incumbents(target, base)
     warnings, recording = [*target.warnings, *of_others], None
     if order.recorded is not None:
-        recording = with_tables_types(read_recording(order.recorded, target.gpu.name), target)
+        recording = read_recording(order.recorded, target.gpu.name)
         target, left_out = _only_recorded(target, recording)
         warnings += left_out
     elif kernel is None:
@@ -188,11 +187,11 @@ def _sources(
         recording, how = read_recording(device.path, None if gpu is None else str(gpu)), "on the recorded device"
     else:
         how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones are unknown"
-    found = {}
+    sources = {}
     for share, group in shares.items():
         rows = [sorted(repr((key, us)) for key, (us, _) in recording.rows(launch.problem).items()) for launch in group]
-        found[share] = f"recorded rows {_digest(repr(rows).encode())}, {how}"
-    return found
+        sources[share] = f"recorded rows {_digest(repr(rows).encode())}, {how}"
+    return sources
 
 
 def _digest(content: bytes) -> str:
@@ -230,8 +229,8 @@ def within(space: SearchSpace, configuration: Configuration) -> Configuration:
     """The configuration as the space names it, where what it has beyond that changes nothing; else as it is."""
     extra = {name: value for name, value in configuration.parameters.items() if name not in space.columns}
     if all(NEUTRAL.get(name) == value for name, value in extra.items()):
-        kept = {name: value for name, value in configuration.parameters.items() if name in space.columns}
-        index = space.index_of(replace(configuration, parameters=kept))
+        parameters = {name: value for name, value in configuration.parameters.items() if name in space.columns}
+        index = space.index_of(replace(configuration, parameters=parameters))
         if index is not None and _options(space.configurations[index]) == _options(configuration):
             return space.configurations[index]
     return configuration
@@ -274,8 +273,8 @@ def _with_incumbents(target: Target, base: Table) -> Target:
 
 def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[str]]:
     """The launches whose problem the recording has, and a sentence on the others."""
-    found = tuple(launch for launch in target.launches if launch.problem in recording)
-    if not found:
+    recorded = tuple(launch for launch in target.launches if launch.problem in recording)
+    if not recorded:
         wanted = target.launches[0].problem
         others = f", and {len(target.launches) - 1} more" if len(target.launches) > 1 else ""
         raise NothingMatchedError(
@@ -284,11 +283,11 @@ def _only_recorded(target: Target, recording: Recording) -> tuple[Target, list[s
             f"one of {len(list(recording))} problems that have rows",
             "check --model, --tokens, --dtype, --gpu and --cache",
         )
-    if len(found) == len(target.launches):
+    if len(recorded) == len(target.launches):
         return target, []
-    gone = [launch.id for launch in target.launches if launch not in found]
+    gone = [launch.id for launch in target.launches if launch not in recorded]
     shown = ", ".join(gone[:6]) + (", …" if len(gone) > 6 else "")
-    return replace(target, launches=found), [f"{recording.source} has no rows of {shown}: left out, and not part of any decision"]
+    return replace(target, launches=recorded), [f"{recording.source} has no rows of {shown}: left out, and not part of any decision"]
 
 
 def space_of(
@@ -313,7 +312,7 @@ def space_of(
     space = SearchSpace.from_batch(target.space) if kernel is None else kernel_space(kernel)
     if kernel is not None:
         sound = sound_depths(space.batch, target.launches[0].problem, target.gpu.vendor, target.stack)
-        space = space if sound.all() else SearchSpace.of(c for c, kept in zip(space.configurations, sound, strict=True) if kept)
+        space = space if sound.all() else SearchSpace.of(c for c, is_sound in zip(space.configurations, sound, strict=True) if is_sound)
     return space, {}
 
 
@@ -326,19 +325,19 @@ def recorded_space(
     that most of them have.
     """
     problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
-    recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in each] for share, each in problems.items()}
-    found = [c for each in recorded.values() for rows in each for c in rows.values()]
+    recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in problem] for share, problem in problems.items()}
+    listed = [c for of_launches in recorded.values() for rows in of_launches for c in rows.values()]
     names = frozenset(space.configurations[0].flat(all_options=True))
-    common = Counter(frozenset(c.flat(all_options=True)) for c in found)
-    own = bool(common) and names not in common
-    if own:
+    common = Counter(frozenset(c.flat(all_options=True)) for c in listed)
+    separate = bool(common) and names not in common
+    if separate:
         names = common.most_common(1)[0][0]
-    beyond = [c for c in found if frozenset(c.flat(all_options=True)) == names]
-    wider = SearchSpace.of([*(() if own else space.configurations), *beyond])
+    beyond = [c for c in listed if frozenset(c.flat(all_options=True)) == names]
+    wider = SearchSpace.of([*(() if separate else space.configurations), *beyond])
     if holds_only_best(recording):
         return wider, {}
     keys = [_key(c) for c in wider.configurations]
-    return wider, {share: np.array([all(key in rows for rows in each) for key in keys]) for share, each in recorded.items()}
+    return wider, {share: np.array([all(key in rows for rows in of_launches) for key in keys]) for share, of_launches in recorded.items()}
 
 
 def _key(configuration: Configuration) -> str:

@@ -74,7 +74,7 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         searches += search_reports(tuner, decision, plan.predictor.name)
     table = tuned_table(plan, winners)[0]
     rows = [_row(plan, tuner, decision, winners[decision.task.id]) for decision in plan.decisions]
-    found, warnings = exports(plan, winners)
+    artefacts, warnings = exports(plan, winners)
     if table is not None and table.beside:
         warnings = (*warnings, table.beside)
     origin: Origin = "simulated" if isinstance(backend, (MeasuringBackend, RecordedBackend)) and backend.simulated else "measured"
@@ -82,17 +82,17 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
     result = advise_target(_as_it_runs(plan, winners), plan.predictor, command=command, measured=measured)
     exhausted = {decision.task.id: us for decision in plan.decisions if (us := _best_of_all(tuner, decision)) is not None}
     launches = tuple(
-        _searched(plan, launch, each, winners[launch.decision_id], exhausted.get(launch.decision_id), backend.name, origin)
-        for launch, each in zip(plan.target.launches, result.launches, strict=True)
+        _searched(plan, launch, launch_report, winners[launch.decision_id], exhausted.get(launch.decision_id), backend.name, origin)
+        for launch, launch_report in zip(plan.target.launches, result.launches, strict=True)
     )
     any_measured = any(trial.latency_us is not None for search in searches for trial in search.trials)
-    unknowns = tuple(each for each in result.verdict.unknowns if not (any_measured and each == phrase("note.not_measured")))
+    unknowns = tuple(unknown for unknown in result.verdict.unknowns if not (any_measured and unknown == phrase("note.not_measured")))
     settled = {launch.id for launch in plan.target.launches if winners[launch.decision_id].best is not None}
     result = replace(
         result,
         launches=launches,
         verdict=verdict(launches, unknowns),
-        exports=found,
+        exports=artefacts,
         searches=tuple(searches),
         actions=(*actions(launches, settled), *_first_choices(launches, winners, plan.target.launches, origin)),
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
@@ -141,9 +141,9 @@ def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:
     """The target over the space that was searched; where nothing ran before, with what was found."""
     launches = []
     for launch in plan.target.launches:
-        found = winners[launch.decision_id].configuration
-        if launch.configuration is None and found is not None:
-            launch = replace(launch, configuration=found, source="found by the search")
+        chosen = winners[launch.decision_id].configuration
+        if launch.configuration is None and chosen is not None:
+            launch = replace(launch, configuration=chosen, source="found by the search")
         launches.append(launch)
     return replace(plan.target, launches=tuple(launches), space=plan.space.batch)
 
@@ -160,8 +160,8 @@ def _measured(plan: Plan, winners: Mapping[str, Winner], source: str, origin: Or
         elif not winner.changed or decision.incumbent is None:
             us |= winner.parts_us
     return {
-        launch: Measured(latency=_latency(each, rounds.get(launch), origin, source), rounds=rounds.get(launch))
-        for launch, each in us.items()
+        launch: Measured(latency=_latency(total_us, rounds.get(launch), origin, source), rounds=rounds.get(launch))
+        for launch, total_us in us.items()
     }
 
 
@@ -227,12 +227,12 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
     """The search's best against what runs today: measured against measured, else predicted against predicted."""
     assert winner.configuration is not None
     configuration = plan.launched(winner.configuration, launch.id)
-    found = "best of the search"
+    origin = "best of the search"
     if winner.fastest_us is not None:
         together = " for all that run with it" if len(winner.parts_us) > 1 else ""
-        found = f"within noise of the search's fastest ({microseconds(winner.fastest_us)} µs{together}), and ranked before it"
+        origin = f"within noise of the search's fastest ({microseconds(winner.fastest_us)} µs{together}), and ranked before it"
     won = f"faster than the present configuration ({winner.note})" if winner.fails is None else winner.note
-    reason = "; ".join(filter(None, (found, winner.rounds, won)))
+    reason = "; ".join(filter(None, (origin, winner.rounds, won)))
     if report.measured is not None:
         speedup = report.measured.us / reached.us
     elif report.predicted is not None:
@@ -254,8 +254,8 @@ def _recommendation(plan: Plan, launch: PlannedLaunch, report: LaunchReport, win
 
 def _predicted_us(plan: Plan, launch: PlannedLaunch, configuration: Configuration) -> float:
     """The predicted latency of one launch, microseconds."""
-    found = plan.predictor.predict(problem_batch([launch.problem]), configuration_batch([configuration]), plan.target.gpu)
-    return float(found.us[0])
+    prediction = plan.predictor.predict(problem_batch([launch.problem]), configuration_batch([configuration]), plan.target.gpu)
+    return float(prediction.us[0])
 
 
 def _failing(launch: PlannedLaunch, why: str) -> Finding:
@@ -276,12 +276,12 @@ def _settled(finding: Finding, winner: Winner) -> Finding:
         return finding
     assert winner.best is not None
     if winner.changed:
-        found = f"{winner.best.label()} is what it found"
+        outcome = f"{winner.best.label()} is what it found"
     elif winner.versus is not None and winner.versus.verdict in (NOT_RECORDED, NOT_COMPARED):
-        found = f"{winner.best.label()} is its best, which was not compared with what runs"
+        outcome = f"{winner.best.label()} is its best, which was not compared with what runs"
     else:
-        found = "it found nothing better than what runs"
-    return replace(finding, remedy=f"the search has tried other configurations: {found}", saving_us=None, net_saving_us=None)
+        outcome = "it found nothing better than what runs"
+    return replace(finding, remedy=f"the search has tried other configurations: {outcome}", saving_us=None, net_saving_us=None)
 
 
 def _first_choices(

@@ -232,7 +232,7 @@ def test_functions_that_call_each_other_are_followed_once(repository, predictor,
 @pytest.mark.parametrize(
     ("path", "old", "new", "change"),
     [
-        ("pkg/ops.py", "block = 1024", "block = 512", "the code of run"),
+        ("pkg/ops.py", "block = 1024", "block = 512", "BLOCK=1024 → BLOCK=512"),
         ("pkg/ops.py", "(triton.cdiv(n, block),)", "(n,)", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("pkg/ops.py", "num_warps=4, ", "", "num_warps=4 → no num_warps"),
     ],

@@ -32,7 +32,7 @@ def kernel(name, base=None, head=None, reason="", **more):
 
 
 def said(*subjects):
-    return headline(subjects, *counts(subjects)).partition("; Compiled resources")[0]
+    return headline(subjects, *counts(subjects)).partition("; compiled resources")[0]
 
 
 def test_a_headline_leads_with_what_is_certain_and_large():

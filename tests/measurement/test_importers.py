@@ -66,10 +66,9 @@ def test_a_pipe_is_read_once():
 )
 def test_a_launch_finds_its_record_and_the_rest_is_said(fixture, name, format_, samples):
     found = read_profile(fixture(name), [launch()], GPU)
-    assert found.format == format_ and not found.missing
+    assert found.format == format_
     (match,) = found.matches
     assert match.record.samples_us == pytest.approx(samples) and match.launch == launch()
-    assert match.outcome(format_).rounds[0].samples_us == match.record.samples_us
     assert found.unmatched and all(reason for reason in found.unmatched)
 
 
@@ -90,7 +89,7 @@ def test_what_was_left_out_says_why(fixture):
 
 def test_threads_gpu_and_ambiguity(fixture):
     wide = read_profile(fixture("torch_trace.json"), [launch(num_warps=8)], GPU)
-    assert not wide.matches and "128 threads per CTA" in " ".join(wide.unmatched) and len(wide.missing) == 1
+    assert not wide.matches and "128 threads per CTA" in " ".join(wide.unmatched)
     other = read_profile(fixture("torch_trace.json"), [launch()], load_gpu("H100"))
     assert not other.matches and "ran on H200" in " ".join(other.unmatched)
     for name in ("ncu_raw.csv", "ncu_details.csv"):

@@ -279,9 +279,15 @@ def test_only_the_innermost_stride_is_one(store: str, first: str, passed: str, s
     assert found is not None and found.strides == strides
 
 
+def test_a_tensor_has_the_rank_that_it_is_given_last() -> None:
+    for lines, strides in (("B, T, D = x.shape\n    x = x.view(-1, D)", {"n": None}), ("x = x.view(-1, 96)", {"n": 96})):
+        found = grid_from_launches(source(f"def run(x):\n    {lines}\n    k[(4,)](x, x.stride(0), 2, BLOCK=8)\n"), "k", {})
+        assert found is not None and found.strides == strides
+
+
 @pytest.mark.parametrize(
     "lines",
-    ["B, T, D = x.shape\n    x = x.view(-1, D)", "x = x.reshape(3, 4, 5)\n    n, m = x.shape", "x = torch.empty(shape)", "pass"],
+    ["x = x.reshape(3, 4, 5)\n    n, m = x.shape", "x = torch.empty(shape)", "pass"],
 )
 def test_tensors_of_two_ranks_or_none_have_no_strides(lines: str) -> None:
     body = f"def run(x, shape):\n    {lines}\n    k[(4,)](x, x.stride(0), 2, BLOCK=8)\n"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
-from advisor.python_source.bindings import assigned
-from advisor.python_source.tensor_shapes import TensorShapes, element_type
+from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.launch_sites import launches
+from advisor.python_source.source import parse_source
 
 MADE = "torch.empty(n, dtype=torch.int8)"
+HEAD = "import torch\nimport triton\n@triton.jit\ndef k(x):\n    pass\n"
 
 
 def type_of(text: str, before: str = "") -> str | None:
     lines = ["def run(x, n, kind, wanted):", "    M, N = x.shape", f"    made = {MADE}", *(f"    {line}" for line in before.splitlines())]
-    function = ast.parse("\n".join(lines)).body[0]
-    assert isinstance(function, ast.FunctionDef)
-    node = ast.parse(text, mode="eval").body
-    return element_type(node, assigned(function), TensorShapes.of(function).unpacked)
+    source = parse_source(HEAD + "\n".join([*lines, f"    k[(1,)]({text})\n"]), "k.py")
+    ((scopes, call),) = launches(source, "k")
+    return LaunchSite(source, source.kernel("k"), scopes, call, None, None).types().get("x")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +48,7 @@ def type_of(text: str, before: str = "") -> str | None:
         "torch.empty_like(made)",
         "made.new_zeros(4)",
         "x.new_empty(4, dtype=torch.int8)",
+        "(made, x)[0]",
         "made" + ".t()" * 8,
     ],
 )
@@ -78,7 +78,6 @@ def test_names_are_followed_as_far_as_they_are_assigned_once() -> None:
         "made.shape",
         "helper(x, dtype=torch.int8)",
         "torch.Size(4, dtype=torch.int8)",
-        "(made, x)[0]",
     ],
 )
 def test_a_type_that_is_not_said_is_not_known(text: str) -> None:

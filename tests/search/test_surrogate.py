@@ -84,7 +84,7 @@ def slower_than_predicted(place: float) -> tuple[int, Observation]:
 def test_what_is_a_configurations_own_stays_its_own_at_another_size():
     def moved(across: float) -> float:
         index, observation = slower_than_predicted(1.0)
-        mean, _ = posterior(PRIOR, [observation], replace(PRIOR.shares, common=0.0, similar=0.0, own=1.0, across=across))
+        mean, _ = posterior(PRIOR, [observation], replace(PRIOR.shares, common=0.0, similar=0.0, individual=1.0, across=across))
         return mean[index] - PRIOR.mean[index]
 
     assert moved(0.0) == pytest.approx(0.0, abs=1e-9)

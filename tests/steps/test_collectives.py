@@ -11,6 +11,9 @@ from advisor.training.whole_steps.collective_curves import LOG2_BYTES, fit_curve
 
 CURVES = Curves(log2_bytes=(10, 20, 30), of={"H100": {"all_reduce/nccl": {2: (8.0, 16.0, 4096.0), 8: (16.0, 32.0, 8192.0)}}})
 
+OF_L40S = {"log2_bytes": (10, 30), "of": {"L40S": {"all_reduce/nccl": {8: (22.8, 1.4e6)}}}}
+"""The only other GPU over PCIe, so that the RTX PRO 6000 S is one that was never measured."""
+
 
 def test_between_and_beyond_the_points():
     h100 = load_gpu("H100")
@@ -40,6 +43,12 @@ def test_over_pcie_an_unmeasured_gpu_is_a_ring_at_a_share_of_its_link(ranks):
     assert spread == (OVER_PCIE if ranks > 2 else BY_A_SIBLING)
     assert curves.latency_us("all_gather", size, ranks, a40, "nccl")[0] == pytest.approx(us / 2, rel=0.01)
     assert curves.latency_us("all_reduce", 8, ranks, a40, "nccl")[0] < 40
+
+
+def test_over_pcie_small_messages_of_many_take_the_protocol_that_waits_less():
+    """NCCL over eight RTX PRO 6000 S: 84 µs for 262,144 bytes, 149 for four times as much."""
+    small, more = (Curves(**OF_L40S).latency_us("all_reduce", 2.0**n, 8, load_gpu("RTX PRO 6000 S"), "nccl")[0] for n in (18, 20))
+    assert small == pytest.approx(84, rel=0.1) and more == pytest.approx(149, rel=0.1)
 
 
 def test_the_shipped_curves_grow_and_know_the_engines():

@@ -121,6 +121,11 @@ def test_what_is_written_beside_or_about_single_layers_counts(tmp_path):
     (place / "config.json").write_text(json.dumps(DENSE))
     (place / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}))
     assert load_architecture(str(place)).dtype == "fp8"
+    sizes = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256}
+    (place / "config.json").write_text(json.dumps(DENSE | sizes))
+    (place / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}))
+    packed = load_architecture(str(place))
+    assert packed.dtype == "bf16" and packed.experts is not None and packed.experts.stored == "nvfp4"
     (place / "hf_quant_config.json").write_text("{")
     with pytest.raises(InputError, match="no JSON"):
         load_architecture(str(place))

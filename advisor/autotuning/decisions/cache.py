@@ -2,8 +2,9 @@
 
 One row per configuration of a problem. A problem is a kernel (its source with dependencies), a Triton version, a GPU model and a
 tuning key. A row is claimed before it is measured, so that processes that tune the same key share the work: owner and lease are written
-beside it, and the lease is extended meanwhile (`system.processes.repeating`). A claim whose process died (seen at once on the same machine)
-or whose lease ran out may be taken over. The first decision written for a list of configurations stands for all of them.
+beside it, and the lease is extended meanwhile (`system.processes.repeating`). A claim whose process died (seen at once on the same machine,
+unless it is of another container) or whose lease ran out may be taken over: whoever shares the file shares the clock, for SQLite keeps its
+write-ahead log's index in shared memory. The first decision written for a list of configurations stands for all of them.
 
 A file that is damaged or cannot be written costs a warning: what can be read of it is used, and the rest happens in memory.
 """
@@ -21,7 +22,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
 from advisor.system.errors import InputError
@@ -105,7 +106,6 @@ class Cache:
         self._pid = -1
         self._owner = ""
         self._inode = 0
-        self._watched: dict[tuple[str, str], tuple[Any, float]] = {}  # claims of others: owner and lease, and since when
         self._lock = threading.RLock()
         with _fork:
             _all.add(self)
@@ -134,16 +134,16 @@ class Cache:
     def rows(self, problem: str) -> dict[str, Row]:
         """The rows of the problem's configurations, claims left out."""
         query = "SELECT config, state, us, low_us, high_us, predicted_us, reason, at FROM timings WHERE problem = ? AND state <> ?"
-        found = self._do(lambda connection: connection.execute(query, (problem, CLAIMED)).fetchall())
-        return {values[0]: Row(*values) for values in found}
+        rows = self._do(lambda connection: connection.execute(query, (problem, CLAIMED)).fetchall())
+        return {values[0]: Row(*values) for values in rows}
 
     def decision(self, problem: str, lists: Iterable[str]) -> tuple[str, str] | None:
         """Configuration and `how` of the decision for the first of the lists that has one."""
-        found = self._do(
+        rows = self._do(
             lambda connection: connection.execute("SELECT list, config, how FROM decisions WHERE problem = ?", (problem,)).fetchall()
         )
-        decided = {name: (str(config), str(how)) for name, config, how in found}
-        return next((decided[each] for each in lists if each in decided), None)
+        decided = {name: (str(config), str(how)) for name, config, how in rows}
+        return next((decided[list_name] for list_name in lists if list_name in decided), None)
 
     def decide(self, problem: str, configurations: str, config: str, how: str) -> str:
         """Writes the decision for a list of configurations, unless there is one; the one that stands."""
@@ -171,11 +171,11 @@ class Cache:
                 for first in range(0, len(configs), most):
                     if len(claimed) == most:
                         break
-                    asked = configs[first : first + most]
-                    places = ",".join("?" * len(asked))
+                    chunk = configs[first : first + most]
+                    places = ",".join("?" * len(chunk))
                     query = f"SELECT config, state, owner, lease, attempts FROM timings WHERE problem = ? AND config IN ({places})"
-                    known = {config: rest for config, *rest in connection.execute(query, (problem, *asked))}
-                    for config in asked:
+                    known = {config: state for config, *state in connection.execute(query, (problem, *chunk))}
+                    for config in chunk:
                         if len(claimed) == most:
                             break
                         if config not in known:
@@ -197,7 +197,7 @@ class Cache:
     ) -> bool:
         """Whether a claim no longer stands, and is this process's now."""
         now = time.time()
-        if state != CLAIMED or not (may_take_over(owner, lease, now) or self._stands_still(problem, config, owner, lease)):
+        if state != CLAIMED or not may_take_over(owner, lease, now):
             return False
         if attempts >= ATTEMPTS:
             connection.execute(
@@ -210,15 +210,6 @@ class Cache:
             (self._owner, now + LEASE_S, now, problem, config),
         )
         return True
-
-    def _stands_still(self, problem: str, config: str, owner: str, lease: float) -> bool:
-        """Whether a lease has not been extended for as long as one stands, by this process's clock: its own clock may be another."""
-        now = time.monotonic()
-        seen, since = self._watched.get((problem, config), (None, now))
-        if seen != (owner, lease):
-            self._watched[problem, config] = (owner, lease), now
-            return False
-        return now - since > LEASE_S
 
     def extend(self, problem: str) -> None:
         """Extends the leases this process holds on the problem's configurations."""
@@ -250,29 +241,29 @@ class Cache:
 
     def problems(self) -> list[ProblemKey]:
         """Every problem, most recently used first."""
-        return self._do(lambda connection: [_problem(*each) for each in connection.execute(f"{_PROBLEMS} ORDER BY used DESC, id")])
+        return self._do(lambda connection: [_problem(*values) for values in connection.execute(f"{_PROBLEMS} ORDER BY used DESC, id")])
 
     def knows(self, kernel: str) -> bool:
         """Whether anything was tuned for a kernel of that name."""
-        found = self._do(lambda connection: connection.execute("SELECT 1 FROM problems WHERE kernel = ? LIMIT 1", (kernel,)).fetchone())
-        return found is not None
+        row = self._do(lambda connection: connection.execute("SELECT 1 FROM problems WHERE kernel = ? LIMIT 1", (kernel,)).fetchone())
+        return row is not None
 
     def decisions(self, problem: str) -> list[tuple[str, str, str, float]]:
         """List, configuration, how and time of the problem's decisions, newest first."""
         query = "SELECT list, config, how, at FROM decisions WHERE problem = ? ORDER BY at DESC, list"
-        return [tuple(found) for found in self._do(lambda connection: connection.execute(query, (problem,)).fetchall())]
+        return [tuple(row) for row in self._do(lambda connection: connection.execute(query, (problem,)).fetchall())]
 
     def of_problem(self, family: str, problem: str) -> list[ProblemKey]:
         """Problems of one family with that canonical form, on any GPU, most recently used first."""
         query = f"{_PROBLEMS} WHERE family = ? AND problem = ? ORDER BY used DESC, id"
-        return self._do(lambda connection: [_problem(*each) for each in connection.execute(query, (family, problem))])
+        return self._do(lambda connection: [_problem(*values) for values in connection.execute(query, (family, problem))])
 
     def forget(self, chosen: Callable[[ProblemKey, float], bool]) -> int:
         """Deletes the problems that `chosen(problem, last used)` holds for; how many there were."""
 
         def action(connection: sqlite3.Connection) -> int:
-            found = connection.execute(_PROBLEMS.replace(" FROM", ", used FROM")).fetchall()
-            doomed = [(key.id,) for *values, used in found if chosen(key := _problem(*values), used)]
+            rows = connection.execute(_PROBLEMS.replace(" FROM", ", used FROM")).fetchall()
+            doomed = [(key.id,) for *values, used in rows if chosen(key := _problem(*values), used)]
             with transaction(connection):
                 for table, column in (("timings", "problem"), ("decisions", "problem"), ("problems", "id")):
                     connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", doomed)
@@ -323,8 +314,8 @@ class Cache:
         """Goes on in memory, with what the file still gives."""
         self.in_memory = True
         memory = in_memory()
-        kept = copied_to(self.path, memory) if self.path is not None else False
-        what = "it is read, and new results stay in memory" if kept else "tuning goes on in memory"
+        copied = copied_to(self.path, memory) if self.path is not None else False
+        what = "it is read, and new results stay in memory" if copied else "tuning goes on in memory"
         damaged = any(words in why for words in DAMAGE)
         remedy = "remove it" if damaged else "ADVISOR_CACHE_DIR names another folder"
         log.warning("the tuning cache %s: %s; %s", why, what, remedy)

@@ -37,7 +37,7 @@ CREATE INDEX IF NOT EXISTS problems_by_family ON problems (family, problem);
 
 def patiently(path: Path) -> sqlite3.Connection:
     """Opens the file; SQLite's own patience does not cover the switch to WAL, which several new processes may make at once."""
-    started, said = time.monotonic(), False
+    started, warned = time.monotonic(), False
     while True:
         try:
             return _file(path)
@@ -45,11 +45,11 @@ def patiently(path: Path) -> sqlite3.Connection:
             waited = time.monotonic() - started
             if "locked" not in str(error) or waited > BUSY_S:
                 raise
-            if waited > PROBE_AFTER_S and not said:
+            if waited > PROBE_AFTER_S and not warned:
                 if not has_locks(path.parent):
                     raise sqlite3.OperationalError("its file system has no locks") from None
                 log.warning("the tuning cache %s is locked by another process; waiting for it, at most %g s", path, BUSY_S)
-                said = True
+                warned = True
             time.sleep(0.01)
 
 

@@ -63,10 +63,10 @@ class Decision:
         lines = [f"{self.how}: {self.config} ({self.reason})"]
         if self.ranked_by:
             lines.append(f"ranked by {self.ranked_by}")
-        for timing in sorted(self.timings, key=lambda each: math.inf if each.us is None else each.us):
+        for timing in sorted(self.timings, key=lambda entry: math.inf if entry.us is None else entry.us):
             shown = f"{microseconds(timing.us)} µs" if timing.us is not None else timing.state
             predicted = f", predicted {microseconds(timing.predicted_us)} µs" if timing.predicted_us is not None else ""
-            at = f" at {' to '.join(f'{each:,.0f}' for each in dict.fromkeys(timing.clocks_mhz))} MHz" if timing.clocks_mhz else ""
+            at = f" at {' to '.join(f'{clock:,.0f}' for clock in dict.fromkeys(timing.clocks_mhz))} MHz" if timing.clocks_mhz else ""
             lines.append(f"  {shown}{at}{predicted}: {timing.config}" + (f" ({timing.reason})" if timing.reason else ""))
         return "\n".join(lines)
 

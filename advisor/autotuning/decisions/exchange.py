@@ -78,7 +78,7 @@ def _triton(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
     rows = []
     for config, timing in document["configs_timings"]:
         values = timing if isinstance(timing, list) else [timing] * 3
-        us, low, high = (1e3 * float(each) for each in (values + values[-1:] * 2)[:3])
+        us, low, high = (1e3 * float(value) for value in (values + values[-1:] * 2)[:3])
         row = Row(_identity(config["kwargs"], config), "crash", reason="imported from Triton's cache")
         rows.append(row._replace(state="measured", us=us, low_us=low, high_us=high) if math.isfinite(us) else row)
     best = min((row for row in rows if row.us is not None), key=lambda row: row.us or 0.0, default=None)
@@ -128,7 +128,7 @@ def _identity(kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str:
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(_tuples(each) for each in value) if isinstance(value, list) else value
+    return tuple(_tuples(element) for element in value) if isinstance(value, list) else value
 
 
 def _value(text: str) -> Any:
@@ -190,11 +190,11 @@ def entries(cache: Cache, kernel: str | None = None, gpu: str | None = None) -> 
             yield Entry(key=key, rows=tuple(rows), decided=tuple(cache.decisions(key.id)))
 
 
-def to_json(found: Iterable[Entry]) -> str:
+def to_json(listed: Iterable[Entry]) -> str:
     """An export."""
     problems = [
-        {**asdict(entry.key), "timings": [row._asdict() for row in entry.rows], "decisions": [list(each) for each in entry.decided]}
-        for entry in found
+        {**asdict(entry.key), "timings": [row._asdict() for row in entry.rows], "decisions": [list(decision) for decision in entry.decided]}
+        for entry in listed
     ]
     return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"
 
@@ -251,8 +251,8 @@ def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imp
             if any(value is not None or name not in ("family", "problem") for name, value in odd.items()):
                 raise ValueError(f"a problem's names must be text: {odd}")
             key = ProblemKey(**text)
-            rows = [_row(each) for each in problem["timings"]]
-            decided = [(str(each[0]), str(each[1]), str(each[2])) for each in problem["decisions"]]
+            rows = [_row(timing) for timing in problem["timings"]]
+            decided = [(str(decision[0]), str(decision[1]), str(decision[2])) for decision in problem["decisions"]]
             for _, config, _ in decided:
                 parameters(config)  # raises where it is no configuration
             cache.add_problem(key)
@@ -311,10 +311,10 @@ def read_cache_file(path: Path) -> list[Entry]:
     else:
         cache = copy_of(path)
     try:
-        found = [replace(entry, simulated=simulated) for entry in entries(cache)]
-        for row in (row for entry in found for row in entry.rows):
+        problems = [replace(entry, simulated=simulated) for entry in entries(cache)]
+        for row in (row for entry in problems for row in entry.rows):
             _checked(row)
-        return found
+        return problems
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: damaged", f"{error}", None, "`advisor cache prune` removes problems from a cache") from None
     finally:
@@ -359,7 +359,7 @@ def files_below(path: Path) -> list[Path]:
         raise InputError(f"{path}: no such file or folder", None, None, "check the path")
     if path.is_file():
         return [path]
-    return [each for each in reading.files_below(path, ".json") if each.name in _FOREIGN_NAMES or each.name.endswith(".autotune.json")]
+    return [file for file in reading.files_below(path, ".json") if file.name in _FOREIGN_NAMES or file.name.endswith(".autotune.json")]
 
 
 __all__ = [

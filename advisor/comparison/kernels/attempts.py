@@ -86,10 +86,10 @@ class Attempt:
             return {}
         given, invented = self.launch.given, self.guessed.keys()
         constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
-        names = {each.name for each in self.launch.source.kernel(self.launch.kernel).parameters if each.is_constexpr}
-        told = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
+        names = {parameter.name for parameter in self.launch.source.kernel(self.launch.kernel).parameters if parameter.is_constexpr}
+        values = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
         options = self.guess.options if self.guess is not None else given.options
-        return {**told, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
+        return {**values, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
 
     @property
     def guessed(self) -> dict[str, str]:
@@ -114,10 +114,10 @@ class Attempt:
 
     def _never_bound(self, text: str) -> bool:
         """Whether the compiler misses a name that the kernel's file binds nowhere: one that it does may be bound with other constants."""
-        found = _NOT_DEFINED.search(text)
-        if found is None or self.launch is None:
+        matched = _NOT_DEFINED.search(text)
+        if matched is None or self.launch is None:
             return False
-        return found[1] not in self.launch.source.stored
+        return matched[1] not in self.launch.source.stored
 
 
 CERTAIN = frozenset({"absent", "interfered", "refused"})
@@ -137,11 +137,11 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
     """
     sides = [version.configurations if version is not None else () for version in (old, new)]
     if old is None or new is None or not all(sides):
-        return None, next((each for side in reversed(sides) for each in side), None)
-    labels = [{each.label() for each in side} for side in sides]
-    gone = next((each for each in sides[0] if each.label() not in labels[1]), None)
-    came = next((each for each in sides[1] if each.label() not in labels[0]), None)
-    both = next((each for each in sides[1] if each.label() in labels[0]), None)
+        return None, next((item for side in reversed(sides) for item in side), None)
+    labels = [{item.label() for item in side} for side in sides]
+    gone = next((item for item in sides[0] if item.label() not in labels[1]), None)
+    came = next((item for item in sides[1] if item.label() not in labels[0]), None)
+    both = next((item for item in sides[1] if item.label() in labels[0]), None)
     tuned = old.function.autotune is not None and new.function.autotune is not None
     if gone is not None and came is not None and tuned and (both is None or same_body(old, new)):
         return gone, came
@@ -159,20 +159,20 @@ def compiled_pair(
     new: KernelVersion | None,
     run: Run,
     gpu: GpuSpec,
-    said: KernelSettings,
+    settings: KernelSettings,
     workers: Pool,
     flags: Mapping[str, Any],
 ) -> tuple[Attempt, Attempt]:
     """Both versions, compiled with the same: what is guessed of the head counts for the base, and where that fails, the reverse."""
     versions = (old, new)
     try:
-        configurations = _configurations(versions, run, gpu, said, flags)
-        launches = _launches(versions, configurations, run, gpu, said, flags)
+        configurations = _configurations(versions, run, gpu, settings, flags)
+        launches = _launches(versions, configurations, run, gpu, settings, flags)
     except AdvisorError as error:
         refused = Attempt(refused=error)
         return (refused if old is not None else Attempt()), (refused if new is not None else Attempt())
     if old is None or new is None:
-        only = [_attempt(each, gpu, workers) if each.launch is not None else each for each in launches]
+        only = [_attempt(launch, gpu, workers) if launch.launch is not None else launch for launch in launches]
         return only[0], only[1]
     first = _attempt(launches[1], gpu, workers)
     second = _attempt(_guessed_as(launches[0], first, old), gpu, workers)
@@ -189,7 +189,7 @@ def compiled_pair(
 
 
 def _configurations(
-    versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, said: KernelSettings, flags: Mapping[str, Any]
+    versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, settings: KernelSettings, flags: Mapping[str, Any]
 ) -> tuple[Configuration | None, Configuration | None]:
     """What either side is compiled with: where only one of them is tuned, of its configurations the nearest to the other's launch."""
     listed = [bool(version is not None and version.configurations) for version in versions]
@@ -197,19 +197,21 @@ def _configurations(
         return run.former or run.configuration, run.configuration
     alone = tuple(None if has else version for has, version in zip(listed, versions, strict=True))
     launch = next(
-        each.launch for each in both_launches(alone, (None, None), gpu, run.element, None, said, run.recorded, flags) if each is not None
+        item.launch
+        for item in both_launches(alone, (None, None), gpu, run.element, None, settings, run.recorded, flags)
+        if item is not None
     )
-    found = [
+    configurations = [
         closest(version.configurations, launch, gpu) if version is not None and has else None
         for has, version in zip(listed, versions, strict=True)
     ]
-    return found[0], found[1]
+    return configurations[0], configurations[1]
 
 
 def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
     if launch.launch is None or other.launch is None or other.guess is None or launch.described:
         return launch
-    names = [each.name for each in version.function.parameters]
+    names = [parameter.name for parameter in version.function.parameters]
     return replace(launch, launch=with_guess(launch.launch, other.launch, other.guess, names))
 
 
@@ -218,30 +220,30 @@ def _launches(
     configurations: Sequence[Configuration | None],
     run: Run,
     gpu: GpuSpec,
-    said: KernelSettings,
+    settings: KernelSettings,
     flags: Mapping[str, Any],
 ) -> list[Attempt]:
     """What is to be compiled of either side: what its file describes, or else the one launch of both."""
-    found: list[Attempt | None] = []
+    attempts: list[Attempt | None] = []
     for version, configuration in zip(versions, configurations, strict=True):
         described: Mapping[str, Any] | None = None
         if version is not None and configuration is not None and run.problem is not None:
             described = described_arguments(version.source, version.entry, run.problem, configuration, gpu.compute_capability)
         if version is None or described is None or configuration is None:
-            found.append(Attempt() if version is None else None)
+            attempts.append(Attempt() if version is None else None)
             continue
         known = {parameter.name for parameter in version.function.parameters}
         values = {key: value for key, value in configuration.flat().items() if key in known or key in LAUNCH_OPTIONS}
         launch = described_launch(version.source, version.function.name, {**described, **flags}, values)
         given = {*launch.given.types, *launch.given.scalars, *launch.given.constexprs}
-        whole = all(each.name in given or each.default is not MISSING for each in version.function.parameters)
-        found.append(Attempt(described=whole, launch=launch))
-    if None in found:
-        sized = both_launches(versions, configurations, gpu, run.element, run.problem, said, run.recorded, flags)
-        for side, each in enumerate(sized):
-            if found[side] is None and each is not None:
-                found[side] = Attempt(launch=each.launch, sizes=each.sizes, grid_names=each.grid_names, grid_text=each.grid_text)
-    return [_with_precision(each or Attempt(), version, run.element) for each, version in zip(found, versions, strict=True)]
+        whole = all(argument.name in given or argument.default is not MISSING for argument in version.function.parameters)
+        attempts.append(Attempt(described=whole, launch=launch))
+    if None in attempts:
+        sized = both_launches(versions, configurations, gpu, run.element, run.problem, settings, run.recorded, flags)
+        for side, entry in enumerate(sized):
+            if attempts[side] is None and entry is not None:
+                attempts[side] = Attempt(launch=entry.launch, sizes=entry.sizes, grid_names=entry.grid_names, grid_text=entry.grid_text)
+    return [_with_precision(entry or Attempt(), version, run.element) for entry, version in zip(attempts, versions, strict=True)]
 
 
 def _with_precision(attempt: Attempt, version: KernelVersion | None, element: str) -> Attempt:
@@ -288,8 +290,8 @@ def _resident(held: Any, gpu: GpuSpec) -> int | None:
         return None
     amounts = (held.registers, held.shared_memory_bytes, held.num_warps)
     registers, shared, warps = (np.array([float(amount)]) for amount in amounts)
-    asked = occupancy.Resources(registers=registers, shared_memory_bytes=shared, num_warps=warps)
-    return int(occupancy.resident_ctas(gpu, asked)[0][0])
+    resources = occupancy.Resources(registers=registers, shared_memory_bytes=shared, num_warps=warps)
+    return int(occupancy.resident_ctas(gpu, resources)[0][0])
 
 
 def described_arguments(
@@ -299,7 +301,7 @@ def described_arguments(
     flat = kernel_problem(problem, compute_capability)
     options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
     try:
-        found = call_function(source, entry.get("arguments"), flat, {**configuration.parameters, **options})
+        arguments = call_function(source, entry.get("arguments"), flat, {**configuration.parameters, **options})
     except NotLiteralError:
         return None
-    return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None
+    return arguments if isinstance(arguments, dict) and all(isinstance(name, str) for name in arguments) else None

@@ -54,7 +54,7 @@ class LaunchedElsewhere:
     def unchanged(self, base: Tree, head: Tree, known: Iterable[FileChange]) -> list[FileChange]:
         """The files whose kernels these launch, that are not among those which are looked at anyway."""
         before, after = base.entries(), head.entries()
-        looked_at = {each.path for change in known for each in (change.base, change.head) if each is not None}
+        looked_at = {side.path for change in known for side in (change.base, change.head) if side is not None}
         paths = sorted({*self.base, *self.head} - looked_at)
         return [FileChange(path=path, base=before.get(path), head=after.get(path)) for path in paths]
 
@@ -69,11 +69,11 @@ def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     sides: list[dict[str, list[Entry]]] = []
     left_out = 0
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
-        sources = [each for each in entries if each is not None and _is_source(each)]
+        sources = [entry for entry in entries if entry is not None and _is_source(entry)]
         left_out = max(left_out, len(sources) - LARGEST_LAUNCHERS)
         sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
-    told = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
-    return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(told,) if left_out > 0 else ())
+    warning = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
+    return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(warning,) if left_out > 0 else ())
 
 
 def _is_source(entry: Entry) -> bool:
@@ -81,21 +81,21 @@ def _is_source(entry: Entry) -> bool:
 
 
 def _launchers(tree: Tree, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
+    launchers: dict[str, list[Entry]] = {}
     reading = Reading(tree)
     for entry in entries:
         for path in _launched_by(reading, entry) if LAUNCH.search(tree.read(entry)) else ():
-            found.setdefault(path, []).append(entry)
-    return found
+            launchers.setdefault(path, []).append(entry)
+    return launchers
 
 
 def _launched_by(reading: Reading, entry: Entry) -> list[str]:
     """The paths of the files whose kernels a file launches."""
     try:
-        found = dict.fromkeys(file.path.as_posix() for file, *_ in imported_launches(reading.file(entry)))
+        files = dict.fromkeys(file.path.as_posix() for file, *_ in imported_launches(reading.file(entry)))
     except (AdvisorError, *ODD):  # told where the file itself is compared
         return []
-    return [path for path in found if path in reading.tree.entries()]
+    return [path for path in files if path in reading.tree.entries()]
 
 
 LARGEST_PACKAGE = 2_000
@@ -107,22 +107,22 @@ MOST_CALLERS = 12
 def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
     """The files of a tree that call the functions of another which launch its kernels: those of the same package, tests aside."""
     around = [source.module_names.scopes_around(call) for _, call in source.module_names.launches]
-    names = {name for scopes in around for each in scopes if (name := getattr(each, "name", ""))}
+    names = {name for scopes in around for scope in scopes if (name := getattr(scope, "name", ""))}
     if not names:
         return ()
     path = source.path.as_posix()
     package = path.split("/")[: 2 if path.startswith("src/") else 1]
     entries = [
-        each
-        for each in reading.tree.entries().values()
-        if _is_source(each) and each.path != path and each.path.split("/")[: len(package)] == package and not _TESTS.search(each.path)
+        entry
+        for entry in reading.tree.entries().values()
+        if _is_source(entry) and entry.path != path and entry.path.split("/")[: len(package)] == package and not _TESTS.search(entry.path)
     ][:LARGEST_PACKAGE]
-    called = re.compile(rb"\b(" + b"|".join(re.escape(each.encode()) for each in sorted(names)) + rb")\b")
+    called = re.compile(rb"\b(" + b"|".join(re.escape(item.encode()) for item in sorted(names)) + rb")\b")
     reading.tree.fetch(entries)
-    found = [each for each in entries if called.search(reading.tree.read(each))]
-    found.sort(key=lambda each: (-_common(each.path, path), each.path))
-    sources = (parsed(reading.tree, each) for each in found[:MOST_CALLERS])
-    return tuple(each for each in sources if each is not None)
+    files = [entry for entry in entries if called.search(reading.tree.read(entry))]
+    files.sort(key=lambda item: (-_common(item.path, path), item.path))
+    sources = (parsed(reading.tree, item) for item in files[:MOST_CALLERS])
+    return tuple(item for item in sources if item is not None)
 
 
 _TESTS = re.compile(r"(^|/)(tests?|bench\w*|examples?)/|(^|/)test_")

@@ -53,8 +53,10 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     """What a file's launches of a kernel come down to."""
     passed: dict[str, dict[str, None]] = {}
     for scopes, call in launching.calls:
-        for name, node in _passed(function, launching.source.module_names, scopes, call):
-            passed.setdefault(name, {}).setdefault(written(node))
+        graph = launching.source.module_names
+        for name, node in _passed(function, graph, scopes, call):
+            given = any(isinstance(node, ast.Name) and node.id in arguments(scope) for scope in scopes)  # by whoever calls it, too
+            passed.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
     host: dict[str, list[str]] = {}
     for names in _host_code(function, launching, host):
         whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
@@ -63,23 +65,27 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
         for name, trees in whole.items():
             host.setdefault(name, []).append("\x1d".join(trees))
     return LaunchDigest(
-        passed={name: tuple(each) for name, each in passed.items()},
-        host={name: tuple(sorted(set(each))) for name, each in host.items()},
+        passed={name: tuple(item) for name, item in passed.items()},
+        host={name: tuple(sorted(set(item))) for name, item in host.items()},
         launching=frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes),
     )
 
 
 def _passed(function: JitFunction, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
     """The options, constants and grid that a launch passes; a grid that has a name is what the function around gives that, if once."""
-    names = [each.name for each in function.parameters]
-    tunable = {*(each.name for each in function.parameters if each.is_constexpr), *LAUNCH_OPTIONS}
-    positional = () if any(isinstance(each, ast.Starred) for each in call.args) else call.args
+    names = [parameter.name for parameter in function.parameters]
+    tunable = {*(parameter.name for parameter in function.parameters if parameter.is_constexpr), *LAUNCH_OPTIONS}
+    positional = () if any(isinstance(argument, ast.Starred) for argument in call.args) else call.args
     given = [*zip(names, positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
     yield from ((name, value) for name, value in given if name in tunable)
     yield from ((SPREAD, k.value) for k in call.keywords if k.arg is None)
-    grid = grid_of(call)
-    named = graph.given(scopes, grid.id) if isinstance(grid, ast.Name) else []
-    yield "grid", named[0] if len(named) == 1 else grid
+    yield "grid", _as_given(grid_of(call), graph, scopes)
+
+
+def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST]) -> ast.AST:
+    """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once."""
+    named = graph.given(scopes, node.id) if isinstance(node, ast.Name) else []
+    return named[0] if len(named) == 1 else node
 
 
 def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
@@ -103,44 +109,44 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
             continue
-        asked = {name for name in names & arguments(around) if (id(around), name) not in done}
-        done |= {(id(around), name) for name in asked}
+        wanted = {name for name in names & arguments(around) if (id(around), name) not in done}
+        done |= {(id(around), name) for name in wanted}
         calls = [
-            (caller, each)
+            (caller, inner)
             for caller in outermost
-            if asked and caller is not around
-            for each in ast.walk(caller)
-            if isinstance(each, ast.Call) and last_name(each) == around.name
+            if wanted and caller is not around
+            for inner in ast.walk(caller)
+            if isinstance(inner, ast.Call) and last_name(inner) == around.name
         ]
-        waiting += [(caller, each, _given(around, each, asked)) for caller, each in calls]
-        left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in asked]
+        waiting += [(caller, item, _given(around, item, wanted)) for caller, item in calls]
+        left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
         trees = without_local_names([*nodes, *left, *statements], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
 
-def _given(function: Function, call: ast.Call, asked: set[str]) -> list[ast.AST]:
+def _given(function: Function, call: ast.Call, wanted: set[str]) -> list[ast.AST]:
     """What a call gives some arguments of a function, and their defaults where it does not."""
-    positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    positional = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     positional = positional[1:] if positional[:1] in (["self"], ["cls"], ["ctx"]) and isinstance(call.func, ast.Attribute) else positional
-    plain = list(itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args))
+    plain = list(itertools.takewhile(lambda item: not isinstance(item, ast.Starred), call.args))
     given = {**dict(zip(positional, plain, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
     spread = [*call.args[len(plain) :], *(k.value for k in call.keywords if k.arg is None)]
     left = {name: value for name, value in argument_defaults(function).items() if name not in given}
-    return [*(ast.keyword(name, value) for name, value in sorted({**left, **given}.items()) if name in asked), *spread]
+    return [*(ast.keyword(name, value) for name, value in sorted({**left, **given}.items()) if name in wanted), *spread]
 
 
 def _outermost(tree: ast.Module) -> list[Function]:
     """The functions of a file and the methods of its classes, without those within them."""
-    found: list[Function] = []
+    functions: list[Function] = []
     waiting: list[ast.AST] = [tree]
     while waiting:
         for node in ast.iter_child_nodes(waiting.pop()):
             if isinstance(node, Function):
-                found.append(node)
+                functions.append(node)
             elif isinstance(node, ast.stmt | ast.ExceptHandler):
                 waiting.append(node)
-    return found
+    return functions
 
 
 def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -> tuple[set[str], list[ast.AST]]:
@@ -148,16 +154,16 @@ def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -
     the call, and in a loop those after it."""
     names = {name for node in nodes for name in _values(node)}
     inside = list(ast.walk(around)) if around is not None else []
-    again = any(isinstance(node, ast.For | ast.While) and any(each is call for each in ast.walk(node)) for node in inside)
+    again = any(isinstance(node, ast.For | ast.While) and any(inner is call for inner in ast.walk(node)) for node in inside)
     end = math.inf if again else call.end_lineno or call.lineno
     kept = {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
     parts = [part for node in inside[1:] if getattr(node, "lineno", 0) <= end for part in _parts(node, kept)]
-    bound = [(part, {name for each in ast.walk(part) if id(each) not in kept for name in _stored(each)}) for part in parts]
-    found: dict[int, ast.AST] = {}
-    while fresh := [part for part, stored in bound if stored & names and id(part) not in found]:
-        found |= {id(part): part for part in fresh}
+    bound = [(part, {name for inner in ast.walk(part) if id(inner) not in kept for name in _stored(inner)}) for part in parts]
+    feeding: dict[int, ast.AST] = {}
+    while fresh := [part for part, stored in bound if stored & names and id(part) not in feeding]:
+        feeding |= {id(part): part for part in fresh}
         names |= {name for part in fresh for name in _values(part)}
-    return names, [part for part in parts if id(part) in found]
+    return names, [part for part in parts if id(part) in feeding]
 
 
 def _stored(node: ast.AST) -> Iterator[str]:
@@ -170,7 +176,7 @@ def _keeps_tensor(node: ast.AST) -> TypeGuard[ast.Assign]:
     """Whether a statement gives a tensor its own values, `x = x.contiguous()`: a launch is what it was."""
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or not isinstance(node.value.func, ast.Attribute):
         return False
-    owner, names = node.value.func, [each.id for each in node.targets if isinstance(each, ast.Name)]
+    owner, names = node.value.func, [target.id for target in node.targets if isinstance(target, ast.Name)]
     return owner.attr in _OF_VALUES and [dotted(owner.value)] == names
 
 
@@ -180,7 +186,7 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[ast.AST]:
     if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef):
         yield node
     elif isinstance(node, ast.If | ast.While):
-        targets = dict.fromkeys(name for each in ast.walk(node) if id(each) not in kept for name in _stored(each))
+        targets = dict.fromkeys(name for inner in ast.walk(node) if id(inner) not in kept for name in _stored(inner))
         yield ast.Assign(targets=[ast.Name(id=name, ctx=ast.Store()) for name in targets], value=node.test)
     elif isinstance(node, ast.For):
         yield ast.Assign(targets=[node.target], value=node.iter)
@@ -219,14 +225,14 @@ class ChangedLaunch:
 
     Attributes:
         old, new: Its launches.
-        said: The change in words.
+        words: What changed.
         names: Options and constants for which other expressions are passed, and "grid".
         code: Whether other code changed too that what is passed is worked out from.
     """
 
     old: Launching
     new: Launching
-    said: str
+    words: str
     names: frozenset[str]
     code: bool
 
@@ -237,7 +243,7 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
     launches it besides, a test or a benchmark, say, or no longer does, changes no launch.
     """
-    before, after = ({each.where: each for each in found} for _, found in (old, new))
+    before, after = ({item.where: item for item in differing} for _, differing in (old, new))
     pairs = [(before[where], launching) for where, launching in after.items() if where in before]
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
@@ -245,9 +251,11 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     out = []
     for one, other in pairs:
         digests = launch_digest(old[0], one), launch_digest(new[0], other)
-        if (found := _differing(*digests)) is not None:
-            said = _in_words(*digests, *found)
-            out.append(ChangedLaunch(old=one, new=other, said=said, names=frozenset(found[0]), code=bool(found[1]) or not found[0]))
+        if (differing := _differing(*digests)) is not None:
+            words = _in_words(*digests, *differing)
+            out.append(
+                ChangedLaunch(old=one, new=other, words=words, names=frozenset(differing[0]), code=bool(differing[1]) or not differing[0])
+            )
     return out
 
 
@@ -269,10 +277,10 @@ def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[st
 
 
 def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str]) -> str:
-    said = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
+    parts = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
     if code:
-        said.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
-    return ", and ".join(said or ["the code around it"])
+        parts.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
+    return ", and ".join(parts or ["the code around it"])
 
 
 def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
@@ -298,8 +306,8 @@ def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     how = SAME if same else "The launch"
     alike: dict[str, list[str]] = {}
     for launch in changed:
-        alike.setdefault(launch.said, []).append(launch.new.where or "its file")
-    return [f"{how} in {_listed(files)} changed: {said}." for said, files in alike.items()]
+        alike.setdefault(launch.words, []).append(launch.new.where or "its file")
+    return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
 
 
 def _listed(files: Sequence[str]) -> str:
@@ -316,8 +324,8 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
     if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
         less = ", ".join(name for name in keys[0] if name not in keys[1])
-        told = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
-        notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{told}")
+        consequence = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
+        notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{consequence}")
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")

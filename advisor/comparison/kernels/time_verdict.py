@@ -89,9 +89,9 @@ def time_verdict(
     try:
         grids = [base.launch.grid, head.launch.grid]
         usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
-        pair = [inspected(each, grid or usual) for each, grid in zip((base, head), grids, strict=True)]
-        targets = [KernelTarget(id=name, launch=each.launch, source="compiled for this launch") for each in pair]
-        reports = [compiled_report(target, each, gpu) for target, each in zip(targets, analysed_alike(pair, gpu), strict=True)]
+        pair = [inspected(side, grid or usual) for side, grid in zip((base, head), grids, strict=True)]
+        targets = [KernelTarget(id=name, launch=side.launch, source="compiled for this launch") for side in pair]
+        reports = [compiled_report(target, item, gpu) for target, item in zip(targets, analysed_alike(pair, gpu), strict=True)]
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
         return None
@@ -106,13 +106,13 @@ def time_verdict(
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
     if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
         lacking = {**sizes, **lacking}
-    changed = any(each.code or not each.names.isdisjoint(lacking) for each in relaunched)
+    changed = any(item.code or not item.names.isdisjoint(lacking) for item in relaunched)
     if alike and not (lacking and changed) and (same or not guessed_code(base, head)):
-        row = untold(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
+        row = without_time(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
     elif lacking or not (stores(base) and stores(head)):
-        row = untold(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
-    elif other := _other_work(*(each.demand for each in pair)):
-        row = untold(row, "not comparable", other)
+        row = without_time(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
+    elif other := _other_work(*(side.demand for side in pair)):
+        row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason=why)
@@ -130,7 +130,7 @@ def _without(lacking: Collection[str], alike: bool, stored: bool) -> str:
     return ": ".join(filter(None, (without, code)))
 
 
-def untold(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
+def without_time(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
     """The row without any figure of time: what stands on a guess is no prediction."""
     return replace(
         row,
@@ -150,27 +150,27 @@ def untold(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
 
 def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, Any]:
     """The values that decide and are guessed, or not known, of either side, each with what advisor.toml may say of it."""
-    found: dict[str, Any] = {}
-    for attempt, each in zip((base, head), pair, strict=True):
+    lacking: dict[str, Any] = {}
+    for attempt, side in zip((base, head), pair, strict=True):
         assert attempt.launch is not None and attempt.guess is not None
-        for name in deciding(attempt.launch, attempt.guess, each.demand):
+        for name in deciding(attempt.launch, attempt.guess, side.demand):
             kind = attempt.guess.signature.get(name, "")
             if name == GRID and attempt.grid_names:
-                found |= dict.fromkeys(attempt.grid_names)
+                lacking |= dict.fromkeys(attempt.grid_names)
             elif kind.startswith("tensordesc"):
-                found[name] = kind
+                lacking[name] = kind
             else:
-                found.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
-    return {**found, **_lacking_types(base, head)}
+                lacking.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
+    return {**lacking, **_lacking_types(base, head)}
 
 
 def _lacking_types(*attempts: Attempt) -> dict[str, str]:
     """The tensors that one side alone is passed, and of what type nothing says: a typical type of what both have is none that decides."""
     sides: list[dict[str, str]] = []
-    for each in attempts:
-        assert each.launch is not None and each.guess is not None
-        whence = origins(each.launch, each.guess)
-        kinds = {name: kind for name, kind in each.guess.signature.items() if kind.startswith("*")}
+    for attempt in attempts:
+        assert attempt.launch is not None and attempt.guess is not None
+        whence = origins(attempt.launch, attempt.guess)
+        kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*")}
         sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
     if len(sides[0]) == len(sides[1]):
         return {}
@@ -184,13 +184,13 @@ much. A rewrite that saves half of them, or three quarters, still has a verdict.
 
 def _other_work(base: KernelDemand, head: KernelDemand) -> str:
     """That two launches do not do the same, in words: they do not store as much, or multiply or read many times as much; "": they do."""
-    stored = [each.requested_store_bytes + each.atomic_bytes for each in (base, head)]
+    stored = [side.requested_store_bytes + side.atomic_bytes for side in (base, head)]
     if not (abs(math.log(stored[1] / stored[0])) <= math.log1p(STORED_ALIKE) if all(stored) else stored[0] == stored[1]):
         return f"{NOT_THE_SAME}: {stored[0]:,.0f} bytes are stored in the base, {stored[1]:,.0f} in the head"
-    flop = [each.total_tensor_flop for each in (base, head)]
+    flop = [side.total_tensor_flop for side in (base, head)]
     if all(flop) and max(flop) > OTHER_WORK * min(flop):
         return f"{NOT_THE_SAME}: products of {flop[0]:,.0f} FLOP in the base, of {flop[1]:,.0f} in the head"
-    read = [sum(each.likely_read_footprints.values()) for each in (base, head)]
+    read = [sum(side.likely_read_footprints.values()) for side in (base, head)]
     if all(read) and max(read) > OTHER_WORK * min(read):
         return f"{NOT_THE_SAME}: {read[0]:,.0f} distinct bytes are read in the base, {read[1]:,.0f} in the head"
     return ""
@@ -198,11 +198,11 @@ def _other_work(base: KernelDemand, head: KernelDemand) -> str:
 
 def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     """The guessed constants and options that decide what code there is."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for attempt in attempts:
         if attempt.launch is not None and attempt.guess is not None and not attempt.described:
-            found |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
-    return tuple(found)
+            names |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
+    return tuple(names)
 
 
 def _work_of_a_program(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:
@@ -210,8 +210,8 @@ def _work_of_a_program(base: Attempt, head: Attempt, pair: Sequence[Inspection])
     assert base.launch is not None and head.launch is not None
     if base.launch.grid is not None and head.launch.grid is not None:
         return pair[0].demand.programs / pair[1].demand.programs
-    constants = [each.guess.constexprs if each.guess is not None else {} for each in (base, head)]
+    constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     if all(constants[0][name] == constants[1][name] for name in constants[0].keys() & constants[1].keys()):
         return 1.0
-    stored = [each.demand.requested_store_bytes + each.demand.atomic_bytes for each in pair]
+    stored = [side.demand.requested_store_bytes + side.demand.atomic_bytes for side in pair]
     return stored[1] / stored[0] if all(stored) else 1.0

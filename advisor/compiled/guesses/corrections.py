@@ -90,7 +90,7 @@ def _to_hold(failure: _Failure, test: ast.expr) -> dict[str, Any]:
     """The fewest guessed constants to change so that a condition holds; empty: none are known, or it holds already."""
     names = [n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n.id in failure.constants]
     compared = [n.value for n in ast.walk(test) if isinstance(n, ast.Constant) and n.value is not None]
-    values = list(dict.fromkeys((type(each), each) for each in (*compared, *_VALUES)))
+    values = list(dict.fromkeys((type(constant), constant) for constant in (*compared, *_VALUES)))
     for count in range(MOST_TRIED + 1):
         for chosen in itertools.combinations(dict.fromkeys(names), count):
             for tried in itertools.product([value for _, value in values], repeat=count):
@@ -112,7 +112,7 @@ def _float_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
     origins = Origins(failure.function)
     for call in failure.calls():
         if last_name(call) in FLOAT_CALLS or last_name(call) == failure.helper:
-            names = [name for each in call.args for name in failure.pointers(each, origins.of_one_type, origins)]
+            names = [name for argument in call.args for name in failure.pointers(argument, origins.of_one_type, origins)]
             if names := [name for name in names if not failure.guess.signature[name].endswith("fp32")]:
                 return {names[-1]: "*fp32" if failure.guess.signature[names[-1]].startswith("*") else "fp32"}
     return {}
@@ -123,8 +123,8 @@ def _width_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
     origins, kind = Origins(failure.function), "u8" if found.group(2) == "8" else f"i{found.group(2)}"
     for call in failure.calls():
         value = converted(call) if is_bitcast(call) else None
-        for each in [value] if value is not None else call.args if last_name(call) == failure.helper else []:
-            if names := failure.pointers(each, lambda n: [*origins.of_one_type(n), *origins.passed_on(n)], origins):
+        for argument in [value] if value is not None else call.args if last_name(call) == failure.helper else []:
+            if names := failure.pointers(argument, lambda n: [*origins.of_one_type(n), *origins.passed_on(n)], origins):
                 return {names[-1]: f"*{kind}"}
     return {}
 

@@ -77,7 +77,7 @@ def certain_of_guesses(demand: KernelDemand, guess: Guess) -> KernelDemand:
     unasked = sum((1.0 - share(a)) * a.certain_bytes for a in demand.accesses if a.kind == "load")
     certain = replace(demand.certain, requested_load_bytes=demand.certain.requested_load_bytes - unasked)
     footprints = (demand.footprint_bytes, demand.read_footprints, demand.written_footprints)
-    all_, read, written = ({name: shares.get(name, 1.0) * count for name, count in each.items()} for each in footprints)
+    all_, read, written = ({name: shares.get(name, 1.0) * count for name, count in footprint.items()} for footprint in footprints)
     return replace(demand, certain=certain, footprint_bytes=all_, read_footprints=read, written_footprints=written)
 
 
@@ -129,7 +129,8 @@ def with_stored_types(guess: Guess, ttir: str, element: str) -> Guess:
         signature[name] = f"*{kind}" if old.startswith("*") else re.sub(r"(?<=tensordesc<)\w+", kind, old)
         note = f"{narrower_note(signature[name])} (what is stored there)"
         assumptions = [
-            replace(each, value=signature[name], note=note) if each.kind == "type" and each.name == name else each for each in assumptions
+            replace(assumption, value=signature[name], note=note) if assumption.kind == "type" and assumption.name == name else assumption
+            for assumption in assumptions
         ]
     return replace(guess, signature=signature, assumptions=tuple(assumptions))
 
@@ -149,7 +150,7 @@ def _stored(ttir: str, element: str) -> dict[str, str]:
         if op in stores and not op.name.endswith(("cas", "reduce", "scatter")):
             value = op.operands[-1] if "descriptor" in op.name else op.operands[1]
             makers = flow.producers.get(value, ())
-            kinds = {_type(each, places) for each in makers if each.name != "arith.constant"} if makers else kinds
+            kinds = {_type(maker, places) for maker in makers if maker.name != "arith.constant"} if makers else kinds
         for name, plain in _starts(op.operands[0], flow):
             if name in arguments:
                 found.setdefault(arguments[name], set()).update(kinds if plain else {_AS_GUESSED})
@@ -184,9 +185,9 @@ def _starts(address: str, flow: Flow) -> Iterator[tuple[str, bool]]:
             continue
         seen.add(name)
         yield name, plain
-        waiting += [(each, plain) for each in flow.feeds.get(name, ())]
+        waiting += [(item, plain) for item in flow.feeds.get(name, ())]
         for op in flow.producers.get(name, ()):
             if op.name in _ADDRESSES or op.name == "tt.bitcast":
                 waiting.append((op.operands[0], plain and op.name != "tt.bitcast"))
             elif op.name == "arith.select":
-                waiting += [(each, plain) for each in op.operands[1:]]
+                waiting += [(operand, plain) for operand in op.operands[1:]]

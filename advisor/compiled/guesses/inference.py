@@ -74,7 +74,7 @@ class Guess:
     @property
     def assumed(self) -> tuple[str, ...]:
         """What was guessed, as shown to people."""
-        return tuple(each.text for each in self.assumptions)
+        return tuple(item.text for item in self.assumptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ class _Draft:
     def _row(self, name: str) -> int:
         """The largest size that is given of those that a block is masked against; 0: none is."""
         known = {**self.given.scalars, **self.given.constexprs}
-        return max((size for each in self.rows.get(name, ()) if type(size := known.get(each)) is int), default=0)
+        return max((size for item in self.rows.get(name, ()) if type(size := known.get(item)) is int), default=0)
 
     def _assumed_constant(self, name: str, value: Any) -> Assumption:
         note = _left_out(value, self._row(name), self.rows.get(name, ()))
@@ -269,7 +269,7 @@ class _Draft:
 
     def invented(self) -> list[str]:
         """Constants of which nothing is known but how they are used."""
-        constants = {each.name for each in self.assumptions if each.kind == "constant"}
+        constants = {item.name for item in self.assumptions if item.kind == "constant"}
         return [p.name for p in self.function.parameters if p.default is MISSING and p.name in constants]
 
     def settled(self) -> Iterator[str]:
@@ -282,7 +282,9 @@ class _Draft:
             value, use = self.constants.get(name), self.usage[name]
             works = use.extent or use.range_bound or use.integer or use.offset or use.whole
             covers = bool(self.rows.get(name)) and not _left_out(value, self._row(name), self.rows[name])
-            if covers or (use.switch and not works and any(type(each) is type(value) and each == value for each in use.compared)):
+            if covers or (
+                use.switch and not works and any(type(constant) is type(value) and constant == value for constant in use.compared)
+            ):
                 yield name
 
     def fill_blocks(self) -> None:
@@ -293,8 +295,8 @@ class _Draft:
         sizes |= _whole_quotients(self.function.node, {**self.constants, **sizes}, names)
         self.constants |= sizes
         self.assumptions = [
-            self._assumed_constant(each.name, sizes[each.name]) if each.kind == "constant" and each.name in sizes else each
-            for each in self.assumptions
+            self._assumed_constant(item.name, sizes[item.name]) if item.kind == "constant" and item.name in sizes else item
+            for item in self.assumptions
         ]
 
     def set_strides(self, recorded: Any) -> None:
@@ -324,7 +326,9 @@ class _Draft:
         found = {name: value for name, value in found.items() if name not in corrected}  # with what they set, it does not compile
         unknown |= dict.fromkeys(corrected, "it does not compile with what the file sets")
         certain = {name: value for name, value in {**passed, **values}.items() if name not in given.switched}
-        told, required = (heuristic_values(self.source, function, each)[0] for each in (values, certain)) if passed else (found, found)
+        told, required = (
+            (heuristic_values(self.source, function, part_value)[0] for part_value in (values, certain)) if passed else (found, found)
+        )
         self.presumed = frozenset(found.keys() - told.keys() - given.constexprs.keys())
         unsure = {*unknown, *(found.keys() - required.keys())}
         self.undecided = frozenset((unsure & signature.keys()) - given.constexprs.keys())
@@ -335,7 +339,7 @@ class _Draft:
                 signature[name], self.constants[name] = "constexpr", value
             elif name in OPTION_NAMES and name not in given.options:
                 self.options[name] = value
-        self.assumptions = [each for each in self.assumptions if each.kind != "constant" or each.name not in found]
+        self.assumptions = [item for item in self.assumptions if item.kind != "constant" or item.name not in found]
         for kind, names in self.numbers.items():
             if left := [name for name in names if name not in found and name not in self.unit]:
                 self.assumptions.append(Assumption(note=f"{', '.join(left)}: {kind}"))
@@ -361,7 +365,7 @@ class _Draft:
             self.constants |= {f"{name}.{i}": 1 for i in ones}
             pointers = [kind.startswith("*") for kind in kinds]  # aligned, as tensors are
             whole = [strides or pointer or (value or 1) % 16 == 0 for value, pointer in zip(values, pointers, strict=False)]
-            self.divisible += [f"{name}.{i}" for i, each in enumerate(whole) if each and i not in ones]
+            self.divisible += [f"{name}.{i}" for i, item in enumerate(whole) if item and i not in ones]
             if name not in self.given.scalars and name not in self.given.types:
                 said = f" = ({', '.join('?' if i not in ones else '1' for i in range(len(kinds)))})" if ones else ""
                 what = "pointers" if all(pointers) else "numbers"
@@ -451,7 +455,7 @@ def _rank(node: ast.FunctionDef) -> int:
     ranks = [1]
     for inner in ast.walk(node):
         if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Tuple):
-            if any(isinstance(each, ast.Constant) and each.value is None for each in inner.slice.elts):
+            if any(isinstance(element_, ast.Constant) and element_.value is None for element_ in inner.slice.elts):
                 ranks.append(len(inner.slice.elts))
         elif isinstance(inner, ast.Call) and last_name(inner) in ("zeros", "full"):
             ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]

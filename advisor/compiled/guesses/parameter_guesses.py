@@ -23,7 +23,7 @@ def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
 
     Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more.
     """
-    arguments = {each.arg for each in ast.walk(kernel.args) if isinstance(each, ast.arg)}
+    arguments = {inner.arg for inner in ast.walk(kernel.args) if isinstance(inner, ast.arg)}
     stored = Counter(n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     blocks: dict[str, tuple[str, int]] = {}
     for node in ast.walk(kernel):

@@ -91,7 +91,7 @@ class _KernelReader:
 
     def _holds_floats(self, name: str) -> bool:
         """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
-        parameter = next(each for each in self.function.parameters if each.name == name)
+        parameter = next(argument for argument in self.function.parameters if argument.name == name)
         return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
 
     def _beside_floats(self, sides: Sequence[ast.expr]) -> None:
@@ -171,7 +171,7 @@ class _KernelReader:
         if isinstance(side, ast.Constant) and side.value is not None:
             return [side.value]
         if isinstance(side, (ast.Tuple, ast.List, ast.Set)):
-            return [each.value for each in side.elts if isinstance(each, ast.Constant)]
+            return [element_.value for element_ in side.elts if isinstance(element_, ast.Constant)]
         if isinstance(side, ast.Name) and side.id in self.reader.source.assignments:
             with suppress(NotLiteralError):
                 constant = self.reader.source.constant(side.id)

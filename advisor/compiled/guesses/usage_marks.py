@@ -156,7 +156,7 @@ class Usage:
     @property
     def takes_text(self) -> bool:
         """Whether it is a text: the option of an operation, or compared with one."""
-        return bool(self.text) or any(isinstance(each, str) for each in self.compared)
+        return bool(self.text) or any(isinstance(constant, str) for constant in self.compared)
 
     def take_values(self, of_helper: Usage) -> None:
         """Note what a helper does with the values that it is handed, or loads itself."""

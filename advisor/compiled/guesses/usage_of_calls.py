@@ -203,7 +203,7 @@ class CallReader:
         """Options that a parameter is given for: a text, or a type."""
         given = [*called.keywords.items()]
         if called.last == "dot":
-            given += [("input_precision", each) for each in called.node.args[3:4]]
+            given += [("input_precision", argument) for argument in called.node.args[3:4]]
         for option, value in given:
             if (use := self.marks.parameter(value)) is not None:
                 use.text = option if option in TEXTS else use.text

@@ -80,7 +80,7 @@ def converted(node: ast.expr) -> ast.expr | None:
 def type_given(conversion: ast.Call) -> str:
     """The type that a conversion, or what makes a tensor, names: `uint8` of `x.to(tl.uint8)`; empty: none is named."""
     types = [*conversion.args, *(k.value for k in conversion.keywords)]
-    return next((name.rsplit(".", 1)[-1] for each in reversed(types) if "." in (name := dotted(each))), "")
+    return next((name.rsplit(".", 1)[-1] for kind in reversed(types) if "." in (name := dotted(kind))), "")
 
 
 def is_bitcast(conversion: ast.Call) -> bool:
@@ -101,7 +101,7 @@ def rearranged(node: ast.Call) -> list[ast.expr]:
 def made_pointer(node: ast.Call) -> ast.expr | None:
     """The x of `x.to(tl.pointer_type(tl.float16))`; None: it is something else."""
     types = [*node.args, *(k.value for k in node.keywords)]
-    return converted(node) if any(isinstance(each, ast.Call) and last_name(each) == "pointer_type" for each in types) else None
+    return converted(node) if any(isinstance(kind, ast.Call) and last_name(kind) == "pointer_type" for kind in types) else None
 
 
 def made_of_floats(node: ast.expr) -> bool:
@@ -159,4 +159,4 @@ def _parts_of_call(node: ast.Call) -> list[ast.expr]:
 def to_float(node: ast.Call) -> bool:
     """Whether a call names a type of floats."""
     types = [*node.args, *(k.value for k in node.keywords)]
-    return any(last_name(each).startswith(_FLOAT_TYPES) for each in types)
+    return any(last_name(kind).startswith(_FLOAT_TYPES) for kind in types)

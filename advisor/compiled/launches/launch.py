@@ -71,7 +71,7 @@ def judged(request: CompileRequest, pool: Pool) -> CompiledKernel | None:
     if largest[0] / threads <= most:
         return None
     without = max(live / threads - most, 0.0)  # registers that are live and not there
-    spilled = {line: 4 * each / threads * without / (most + without) for line, each in touched.items()}
+    spilled = {line: 4 * item / threads * without / (most + without) for line, item in touched.items()}
     resources = Resources(registers=most, spill_bytes=int(4 * without), shared_memory_bytes=0, num_warps=warps)
     return replace(front, resources=resources, metadata={**front.metadata, JUDGED: largest[1], SPILLED: spilled})
 

@@ -88,7 +88,7 @@ def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec
     if asked.op is None and not asked.signature and not asked.toml.get("signature"):
         ops = operators(source, kernel)
         if ops:
-            return [each for op in ops for each in _tuned(source, kernel, replace(asked, op=op), gpu, op if len(ops) > 1 else kernel)]
+            return [item for op in ops for item in _tuned(source, kernel, replace(asked, op=op), gpu, op if len(ops) > 1 else kernel)]
     return list(_tuned(source, kernel, asked, gpu, kernel))
 
 
@@ -102,17 +102,17 @@ def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec |
     if not configurations:
         yield KernelTarget(id=name, launch=one_launch(source, kernel, asked, gpu))
         return
-    tunable = frozenset(n for each in configurations for n in each.constants)
+    tunable = frozenset(n for configuration in configurations for n in configuration.constants)
     seen = set()
-    for number, each in enumerate(configurations):
-        constants, options = {**each.constants, **asked.constexprs}, {**each.options, **asked.options}
+    for number, item in enumerate(configurations):
+        constants, options = {**item.constants, **asked.constexprs}, {**item.options, **asked.options}
         key = repr((sorted(constants.items()), sorted(options.items())))
         if key in seen:
             continue  # what is given takes the place of what they differ in
         seen.add(key)
         launch = one_launch(source, kernel, replace(asked, constexprs=constants, options=options), gpu)
         launch = launch if launch.tunable is not None else replace(launch, tunable=tunable)
-        yield KernelTarget(id=f"{name}-config{number}", launch=launch, source=each.source, space=name, chosen=each.chosen)
+        yield KernelTarget(id=f"{name}-config{number}", launch=launch, source=item.source, space=name, chosen=item.chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +136,9 @@ def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: 
     if (listed is not None or function.autotune is not None) and _blocks_follow(source, function):
         return []
     if listed is not None:
-        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed) or len(listed) > MOST_CONFIGURATIONS:
+        if not isinstance(listed, list) or not all(isinstance(element_, dict) for element_ in listed) or len(listed) > MOST_CONFIGURATIONS:
             raise InputError("configs is not a list of tables", None, f"at most {MOST_CONFIGURATIONS}, as in [[configs]] BLOCK = 64")
-        return [_choice(each, f"configs entry {number}") for number, each in enumerate(listed)]
+        return [_choice(item, f"configs entry {number}") for number, item in enumerate(listed)]
     if function.autotune is not None:
         return _configurations_listed(function, gpu)
     if gpu is None or not _is_described(source, kernel, asked):
@@ -204,10 +204,10 @@ def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuS
     elif tuned.prunes:
         yield "The kernel prunes this list (prune_configs_by); a configuration shown may be one it leaves out."
     elif gpu is not None and len(tuned.configs) > 1:
-        refused = dict.fromkeys(refused_ctas(each.num_ctas, gpu.compute_capability) for each in tuned.configs)
+        refused = dict.fromkeys(refused_ctas(config.num_ctas, gpu.compute_capability) for config in tuned.configs)
         yield from (f"@triton.autotune fails on {gpu.name}, whatever else is in its list; {reason}." for reason in refused if reason)
     if gpu is not None and gpu.vendor != "amd":
-        names = dict.fromkeys(k for each in tuned.configs for k in each.parameters if k in AMD_OPTIONS and not function.parameter(k))
+        names = dict.fromkeys(k for config in tuned.configs for k in config.parameters if k in AMD_OPTIONS and not function.parameter(k))
         if names:
             yield f"{', '.join(names)}: options of AMD's compiler, which a launch on {gpu.name} would reject; they are left out."
 

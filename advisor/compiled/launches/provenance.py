@@ -79,7 +79,7 @@ def deciding_code(launch: KernelLaunch, guess: Guess) -> tuple[str, ...]:
     function = launch.source.kernel(launch.kernel)
     where, usage = origins(launch, guess), usage_of(launch.source, function)
     read = function.reads
-    names = [each.name for each in function.parameters if where[each.name] in NO_DECISION and each.name in read]
+    names = [parameter.name for parameter in function.parameters if where[parameter.name] in NO_DECISION and parameter.name in read]
     values = {name: guess.constexprs.get(name) for name in names if not _is_number(guess.signature.get(name, ""))}
     return tuple(name for name, value in values.items() if _decides(usage[name], value))
 

@@ -50,15 +50,15 @@ def heaviest(recorded: Sequence[RecordedKernel]) -> tuple[list[RecordedKernel], 
     for each in recorded:
         groups[each.launch.kernel].append(each)
     firsts = {id(group[0]) for group in groups.values()}
-    kept = {id(each) for each in sorted(recorded, key=lambda each: id(each) not in firsts)[:MOST_SHOWN]}
-    total_us = sum(each.cost_us for each in recorded)
+    kept = {id(element) for element in sorted(recorded, key=lambda entry: id(entry) not in firsts)[:MOST_SHOWN]}
+    total_us = sum(record.cost_us for record in recorded)
     said = [f"Of {len(recorded):,} launches with other arguments the {len(kept)} heaviest are shown; sums by kernel are of all."]
-    for name, group in sorted(groups.items(), key=lambda item: (-sum(each.cost_us for each in item[1]), -sum(e.count for e in item[1]))):
-        took_us = sum(each.cost_us for each in group)
+    for name, group in sorted(groups.items(), key=lambda item: (-sum(entry.cost_us for entry in item[1]), -sum(e.count for e in item[1]))):
+        took_us = sum(entry.cost_us for entry in group)
         took = f", {took_us / 1000:,.3g} ms in all ({took_us / total_us:.0%} of what was timed)" if took_us else ""
-        shown = sum(id(each) in kept for each in group)
+        shown = sum(id(entry) in kept for entry in group)
         said.append(f"{name}: {len(group):,} launches with other arguments ran {sum(e.count for e in group):,} times{took}; {shown} shown.")
-    return [each for each in recorded if id(each) in kept], said[: 1 + MOST_SUMS]
+    return [record for record in recorded if id(record) in kept], said[: 1 + MOST_SUMS]
 
 
 MOST_SUMS = 100

@@ -218,10 +218,10 @@ def _passed_unknown(launch: KernelLaunch, elsewhere: LaunchCalls) -> dict[str, O
     """Constants with a default, and options, for which the file's launches pass something, of which nothing is known: the default is a
     guess."""
     function = launch.source.kernel(launch.kernel)
-    tuned = {name for each in (function.autotune.configs if function.autotune is not None else ()) for name in each.parameters}
+    tuned = {name for config in (function.autotune.configs if function.autotune is not None else ()) for name in config.parameters}
     known = {*launch.given.constexprs, *launch.given.scalars, *tuned, *function.heuristics}
     passed = passed_by_launches(launch.source, launch.kernel, elsewhere).keys() - known
-    names = {each.name for each in function.parameters if each.is_constexpr and each.default is not MISSING}
+    names = {parameter.name for parameter in function.parameters if parameter.is_constexpr and parameter.default is not MISSING}
     options = {*OPTION_NAMES} - launch.given.options.keys() if function.autotune is None else set()
     return dict.fromkeys(passed & (names | options), "guessed")
 

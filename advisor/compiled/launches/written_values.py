@@ -82,7 +82,7 @@ def known_type(text: str) -> str | None:
     """The same; None: it is none."""
     text = re.sub(r":\d+$", "", text.strip().strip("'\""))
     if text.startswith("(") and text.endswith(")"):
-        items = [known_type(each) for each in text[1:-1].split(",") if each.strip()]
+        items = [known_type(part) for part in text[1:-1].split(",") if part.strip()]
         return f"({','.join(map(str, items))})" if items and None not in items else None
     name = text.lstrip("*").removeprefix("torch.").removeprefix("tl.")
     name = ("*" if text.startswith("*") else "") + TYPE_NAMES.get(name, name)
@@ -119,7 +119,7 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
         UsageError: One has no `=`.
     """
     found: dict[str, Any] = {}
-    for item in (part for each in items for part in _NEXT_ASSIGNMENT.split(each)):
+    for item in (part for entry in items for part in _NEXT_ASSIGNMENT.split(entry)):
         name, separator, value = item.partition("=")
         if not separator or not name.strip().isidentifier():
             raise UsageError(f"{option} takes NAME=VALUE", item)
@@ -140,7 +140,7 @@ def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
         if isinstance(value, (list, range)) and len(value) <= MOST_ITEMS:
             found[name] = tuple(value)
         items = found[name] if isinstance(found[name], tuple) else [found[name]]
-        if found[name] is not None and not all(isinstance(each, (bool, int, float)) for each in items):
+        if found[name] is not None and not all(isinstance(item, (bool, int, float)) for item in items):
             raise UsageError(
                 f"{option} takes NAME=NUMBER, or NAME=(NUMBER,…)",
                 f"{name}={value}",

@@ -7,6 +7,7 @@ alone; SGLang keeps the tokens of one rank.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -83,6 +84,35 @@ class Layers:
     def take(self, rows: NDArray[Any]) -> Self:
         """Some of them."""
         return type(self)(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+def layers_of(
+    sizes: Mapping[str, Array],
+    kind: NDArray[np.int64] | int,
+    sglang: NDArray[np.bool_] | bool,
+    version: Array | float,
+    routing: Array | float,
+    *,
+    ranks: Array | float = 1.0,
+    ungated: NDArray[np.bool_] | None = None,
+) -> Layers:
+    """Layers of the sizes M, E, topk, H and N, [n] each; what else is said of all of them is taken for each. `ungated`: None asks
+    `without_gate`."""
+    n = sizes["M"].shape
+    sglang, version = np.broadcast_to(np.asarray(sglang), n), np.broadcast_to(np.asarray(version, dtype=np.float64), n)
+    return Layers(
+        tokens=sizes["M"],
+        experts=sizes["E"],
+        topk=sizes["topk"],
+        hidden=sizes["H"],
+        inner=sizes["N"],
+        ranks=np.broadcast_to(np.asarray(ranks, dtype=np.float64), n),
+        kind=np.broadcast_to(np.asarray(kind), n),
+        sglang=sglang,
+        version=version,
+        ungated=without_gate(sizes["H"], sizes["topk"], sglang, version) if ungated is None else ungated,
+        routing=np.broadcast_to(np.asarray(routing, dtype=np.float64), n),
+    )
 
 
 def nemotron(hidden: Array, topk: Array) -> NDArray[np.bool_]:

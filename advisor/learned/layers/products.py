@@ -14,7 +14,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Prediction
 from advisor.learned.layers.layer_model import PREFIX, kin
 from advisor.learned.layers.layer_time import PRODUCTS, layer_time
-from advisor.learned.layers.moe_layer import AS_MEASURED, BF16, FP8, FP8_BLOCK, Layers, kind_of, launched
+from advisor.learned.layers.moe_layer import AS_MEASURED, BF16, FP8, FP8_BLOCK, kind_of, launched, layers_of
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, token_draws
 from advisor.tables.entries import FIELDS
 
@@ -59,19 +59,8 @@ class LayerProducts:
         def column(values: Array | float) -> Array:
             return np.broadcast_to(np.asarray(values, dtype=np.float64), n)
 
-        layers = Layers(
-            tokens=column(sizes["M"]),
-            experts=column(sizes["E"]),
-            topk=column(sizes["topk"]),
-            hidden=column(sizes["H"]),
-            inner=column(sizes["N"]),
-            ranks=column(1),
-            kind=np.full(n, kind),
-            sglang=np.zeros(n, dtype=bool),
-            version=column(0),
-            ungated=np.zeros(n, dtype=bool),
-            routing=column(token_draws.BALANCED),
-        )
+        asked_sizes = {name: column(sizes[name]) for name in ("M", "E", "topk", "H", "N")}
+        layers = layers_of(asked_sizes, kind, False, 0.0, token_draws.BALANCED, ungated=np.zeros(n, dtype=bool))
         wide = token_draws.Loads(
             slots=column(loads.slots),
             used=column(loads.used),

@@ -17,9 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.learned.calibration import of_group
 from advisor.learned.library import series_model
 from advisor.learned.library.chip import chip
-from advisor.learned.library.moe_layers import FAMILIES, STACKS, MoeLayers, Reference, Terms, family, kernel_class, reference, terms
+from advisor.learned.library.moe_layers import (
+    FAMILIES,
+    FORMATS,
+    STACKS,
+    MoeLayers,
+    Reference,
+    Terms,
+    family,
+    kernel_class,
+    reference,
+    terms,
+)
 from advisor.learned.library.series_model import STACK_NAMES, Predicted, SeriesModel, number
 from advisor.pipelines import Array
 from advisor.pipelines.token_draws import BLOCKS
@@ -123,10 +135,10 @@ def identity(gpu: GpuSpec) -> Array:
 @dataclass(frozen=True, kw_only=True)
 class LibraryLayers(SeriesModel):
     """Everything learned about library layers: `constants` are of `moe_layers.CONSTANTS`, `measured` the number of models of each series,
-    by its place, on each GPU."""
+    by its place, on each GPU, with a gate and without."""
 
     series: tuple[LayerSeries, ...]
-    measured: Mapping[str, Mapping[int, int]]
+    measured: Mapping[str, Mapping[int, tuple[int, int]]]
 
     @cached_property
     def kernels(self) -> Mapping[tuple[Any, ...], int]:
@@ -145,7 +157,7 @@ class LibraryLayers(SeriesModel):
         """Whether layers of a format are predicted better than by the crude baseline on models left out; others are not answered."""
         return self.beats_baseline("models", f"format {form}")
 
-    def _measured_near(self, gpu: GpuSpec) -> Mapping[int, int]:
+    def _measured_near(self, gpu: GpuSpec) -> Mapping[int, tuple[int, int]]:
         return self.measured[self.relatives(gpu)[0]]
 
     def answering(self, kernel: str, stack: str, version: str, form: str, gpu: GpuSpec) -> int:
@@ -166,18 +178,19 @@ class LibraryLayers(SeriesModel):
                 not stack or candidate.stack == stack,
                 candidate.kernel == kernel,
                 candidate.version == version,
-                here.get(i, 0) >= LEAST_MODELS,
+                sum(here.get(i, (0, 0))) >= LEAST_MODELS,
                 candidate.newness,
             )
 
         return max(range(len(self.series)), key=nearness)
 
-    def candidates(self, form: str, gpu: GpuSpec, least: int = LEAST_MODELS) -> list[int]:
-        """Places of the series of a format measured on a GPU, or on its nearest relative, with `least` models; each kernel's newest."""
-        here = self._measured_near(gpu)
-        enough = sorted((i for i, models in here.items() if models >= least), key=lambda i: self.series[i].newness)
+    def candidates(self, form: str, gpu: GpuSpec, least: int = LEAST_MODELS, *, gated: bool = True) -> list[int]:
+        """Places of the series of a format measured on a GPU, or on its nearest relative, with `least` models; each kernel's newest. Layers
+        with a gate ask for models with one: on an H100 kernels measured of Nemotron alone take five times as long."""
         if not self.says_of(form):
             return []
+        here = {i: with_gate if gated else with_gate + without for i, (with_gate, without) in self._measured_near(gpu).items()}
+        enough = sorted((i for i, models in here.items() if models >= least), key=lambda i: self.series[i].newness)
         newest = {(self.series[i].stack, family(self.series[i].kernel)): i for i in enough if self.series[i].form == form}
         return sorted(newest.values())
 
@@ -194,7 +207,8 @@ class LibraryLayers(SeriesModel):
         reference_us = reference(layers, need, self.constants[which])
         x = self.features(layers, need, reference_us, which)
         identities = [identity(load_gpu(name)) for name in self.relatives(gpu)]
-        centre, down, up = self.corrected(x, identities, {TASK: np.ones(len(layers), dtype=bool)}, gpu)
+        tasks = {of_group(TASK, form.name): layers.form == place for place, form in enumerate(FORMATS)}
+        centre, down, up = self.corrected(x, identities, tasks, gpu)
         us = reference_us.us * np.exp(centre)
         if cold is not None and cold.any():
             from_dram = replace(need, missed=np.where(cold, 1.0, need.missed))
@@ -210,7 +224,7 @@ class LibraryLayers(SeriesModel):
         """As named arrays, to be stored."""
         about = {
             "series": [list(item) for item in self.series],
-            "measured": {name: {str(i): models for i, models in models_of.items()} for name, models_of in self.measured.items()},
+            "measured": {name: {str(i): list(models) for i, models in models_of.items()} for name, models_of in self.measured.items()},
         }
         return self.stored(PREFIX, about)
 
@@ -220,7 +234,7 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LibraryLayers:
     about, parts = series_model.restored(stored, PREFIX)
     return LibraryLayers(
         series=tuple(LayerSeries(*item) for item in about["series"]),
-        measured={name: {int(i): models for i, models in models_of.items()} for name, models_of in about["measured"].items()},
+        measured={name: {int(i): tuple(models) for i, models in models_of.items()} for name, models_of in about["measured"].items()},
         **parts,
     )
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import bushy_forest, calibration, network
 from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.calibration import WIDEST, Calibration, of_left_out
+from advisor.learned.calibration import GROUP, WIDEST, Calibration, of_left_out
 from advisor.learned.library.chip import chip
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.network import Mixed
@@ -108,7 +108,7 @@ class SeriesModel:
         Args:
             x: What is seen but for the GPU's identity, [n, f].
             identities: Of the GPU, or of those that answer for it: the mean counts.
-            tasks: The rows that each name of errors stands for, [n].
+            tasks: The rows that each name of errors stands for, [n]; of groups that have no errors of their own, the task's.
             gpu: The GPU.
         """
         whole = [np.concatenate([x, np.broadcast_to(identity, (len(x), identity.size))], axis=1) for identity in identities]
@@ -118,11 +118,10 @@ class SeriesModel:
         centre, size = (np.add.reduce([part(item) / len(whole) for item in whole]) for part in (correction, self.spread))
         low, high = np.zeros((2, len(x)))
         for task, rows in ((task, rows) for task, rows in tasks.items() if rows.any()):
-            unseen = gpu.name not in self.measured and (of_left_out(task), True) in self.calibration.quantiles
-            alike = [
-                ends(self.calibration, size[rows], of_left_out(task) if unseen else task, relative, True)
-                for relative in self.relatives(gpu)
-            ]
+            unseen = of_left_out(task.partition(GROUP)[0])
+            left_out = gpu.name not in self.measured and (unseen, True) in self.calibration.quantiles
+            name = unseen if left_out else self.calibration.answering(task)
+            alike = [ends(self.calibration, size[rows], name, relative, True) for relative in self.relatives(gpu)]
             low[rows], high[rows] = np.mean(alike, axis=0)
         return centre, low, high
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned.calibration import of_others
+from advisor.learned.calibration import of_group, of_others
 from advisor.learned.library import series_model
 from advisor.learned.library.chip import chip
 from advisor.learned.library.series_model import STACK_NAMES, Predicted, SeriesModel, number
@@ -179,7 +179,12 @@ class OperatorModel(SeriesModel):
         others = of_others(self.kind)
         judged = gpu.name in self.measured and (others, True) in self.calibration.quantiles
         known = np.isin(model_of(rows), self.models) | (not judged)
-        tasks = {self.kind: known, others: ~known}
+        operators = np.array([self.series[i].operator for i in which.tolist()])
+        tasks = {
+            of_group(task, operator): mine & (operators == operator)
+            for task, mine in ((self.kind, known), (others, ~known))
+            for operator in np.unique(operators).tolist()
+        }
         centre, down, up = self.corrected(x, [identity(gpu, load_gpu(name)) for name in self.relatives(gpu)], tasks, gpu)
         us = us * np.exp(centre)
         least, _ = bound(rows, gpu)

@@ -97,8 +97,8 @@ def measure_on_cuda(time_events: Callable[[Callable[[], Any], int], Sequence[flo
 
     def product_fp8() -> float:
         a, b = (torch.randn(MATRIX, MATRIX, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
-        one = torch.ones((), device="cuda")
-        run = lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)  # noqa: E731
+        unit_scale = torch.ones((), device="cuda")
+        run = lambda: torch._scaled_mm(a, b.t(), scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16)  # noqa: E731
         return 2 * MATRIX**3 / best_us(run) * 1e6
 
     def product_int8() -> float:

@@ -122,9 +122,9 @@ class CudaDevice:
             ceiling_kernels.empty_kernel[(1,)]()
             self.torch.cuda.synchronize()
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            remedy = next((say for part, say in _REMEDIES if part in told.lower()), "see with nvidia-smi whether the GPU is well")
-            raise MeasurementError("an empty Triton kernel cannot be launched on this machine", told, "a launch", remedy) from error
+            cause = f"{type(error).__name__}: {error}"
+            remedy = next((say for part, say in _REMEDIES if part in cause.lower()), "see with nvidia-smi whether the GPU is well")
+            raise MeasurementError("an empty Triton kernel cannot be launched on this machine", cause, "a launch", remedy) from error
 
     def fingerprint(self) -> Fingerprint:
         """The GPU, its driver, and the software that runs on it."""
@@ -244,8 +244,8 @@ class CudaBench:
         got = _tuple(launched.output)
         if len(got) != len(self.want):
             raise WrongOutputError(f"{self.kernel.label}: number of outputs", len(got), str(len(self.want)))
-        for index, (one, other) in enumerate(zip(got, self.want, strict=True)):
-            compare(one, other, float(relative), float(absolute), f"{self.kernel.label} output {index}")
+        for index, (written, wanted) in enumerate(zip(got, self.want, strict=True)):
+            compare(written, wanted, float(relative), float(absolute), f"{self.kernel.label} output {index}")
         self._choose_timer(launched)
 
     def _choose_timer(self, launched: Launched) -> None:
@@ -297,7 +297,7 @@ class CudaBench:
         reading = device.monitor.read()
         times = device.elapsed_us(pairs)
         if launched.graphs:
-            samples = [(both - one) / launched.graph_launches for one, both in zip(times[::2], times[1::2], strict=True)]
+            samples = [(both - first) / launched.graph_launches for first, both in zip(times[::2], times[1::2], strict=True)]
         else:
             samples = [us - device.empty_pair_us(flush=cold) for us in times]
         return Timing(
@@ -316,8 +316,8 @@ class CudaBench:
         if self.problem.cache == "cold":
             return None
         event, readings, chunks = self.torch.cuda.Event, list[Reading](), list[tuple[Any, Any]]()
-        run, each = (launched.graphs[1].replay, 2 * launched.graph_launches) if launched.graphs else (launched.run, 1)
-        count = max(1, int(SUSTAINED_CHUNK_US / (launched.estimate_us * each)))
+        run, launches = (launched.graphs[1].replay, 2 * launched.graph_launches) if launched.graphs else (launched.run, 1)
+        count = max(1, int(SUSTAINED_CHUNK_US / (launched.estimate_us * launches)))
         begin = time.monotonic()
         while (now := time.monotonic() - begin) < seconds or not chunks:
             start, end = event(enable_timing=True), event(enable_timing=True)
@@ -330,7 +330,7 @@ class CudaBench:
                 if len(readings) <= (now - seconds / 2) / SUSTAINED_READINGS_S:
                     readings.append(self.device.monitor.read())
             end.synchronize()
-        times = [us / (count * each) for us in self.device.elapsed_us(chunks)]
+        times = [us / (count * launches) for us in self.device.elapsed_us(chunks)]
         clocks = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
         powers = [reading.power_w for reading in readings if reading.power_w is not None]
         return Sustained(

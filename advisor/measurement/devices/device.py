@@ -110,16 +110,16 @@ def parse_device(text: str) -> DeviceSpec:
     if kind not in KINDS or bool(path) != (kind == "recorded"):
         raise UsageError("no such device", text, "auto, cuda, fake[,OPTION=VALUE…] or recorded:FILE[,gpu=NAME]", "check the spelling")
     known = known_options(kind)
-    for name, given in options.items():
+    for name, setting in options.items():
         if name not in known:
             raise UsageError(f"the {kind} device has no option {name}", text, f"one of {', '.join(known) or 'none'}")
         if name == "gpu":
             if kind == "fake":
-                load_gpu(str(given))  # a misspelt one is told here, and not by a worker
-        elif isinstance(given, str) and name != "faults":
-            raise UsageError(f"device option {name}", given, "a number")
-        elif not isinstance(given, str) and not (math.isfinite(given) and (given >= 0 or name in _MAY_BE_NEGATIVE)):
-            raise UsageError(f"device option {name}", given, "a finite number" + ("" if name in _MAY_BE_NEGATIVE else ", 0 or more"))
+                load_gpu(str(setting))  # a misspelt one is told here, and not by a worker
+        elif isinstance(setting, str) and name != "faults":
+            raise UsageError(f"device option {name}", setting, "a number")
+        elif not isinstance(setting, str) and not (math.isfinite(setting) and (setting >= 0 or name in _MAY_BE_NEGATIVE)):
+            raise UsageError(f"device option {name}", setting, "a finite number" + ("" if name in _MAY_BE_NEGATIVE else ", 0 or more"))
     return DeviceSpec(kind=kind, path=path or None, options=options)
 
 
@@ -155,10 +155,10 @@ def find_device(device: str | DeviceSpec = "auto", *, look: bool = True) -> Devi
         return spec
     name = None
     if look:
-        found = probe.probe_gpu()
-        if found.error is not None:
-            raise no_gpu(found.error)
-        name = found.name
+        answer = probe.probe_gpu()
+        if answer.error is not None:
+            raise no_gpu(answer.error)
+        name = answer.name
     return DeviceSpec(kind="cuda", options=spec.options, gpu=name)
 
 

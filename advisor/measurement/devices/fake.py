@@ -165,8 +165,8 @@ class FakeDevice:
         """The latency without noise: the analytical model's, and a fixed inefficiency of the configuration's own."""
         key = f"{problem_key(problem)}{configuration}"
         if key not in self._latencies:
-            own = 1.0 + 0.08 * abs(normal(self.options["seed"], sorted(configuration.flat().items())))
-            self._latencies[key] = self._model(problem, configuration) * own
+            inefficiency = 1.0 + 0.08 * abs(normal(self.options["seed"], sorted(configuration.flat().items())))
+            self._latencies[key] = self._model(problem, configuration) * inefficiency
         return self._latencies[key]
 
     def draw_w(self, configuration: Configuration) -> float:

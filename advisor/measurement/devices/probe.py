@@ -48,10 +48,10 @@ def probe_gpu() -> Probe:
             python_command(_SCRIPT), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
         )
         lines = done.stdout.strip().splitlines()
-        found = json.loads(lines[-1]) if lines else {"error": f"the look ended with status {done.returncode}"}
-        if "error" in found:
-            return Probe(error=shorten(found["error"]))
-        return Probe(name=str(found["name"]), capability=int(found["capability"]))
+        answer = json.loads(lines[-1]) if lines else {"error": f"the look ended with status {done.returncode}"}
+        if "error" in answer:
+            return Probe(error=shorten(answer["error"]))
+        return Probe(name=str(answer["name"]), capability=int(answer["capability"]))
     except subprocess.TimeoutExpired:
         return Probe(error=f"the GPU did not answer within {TIMEOUT_S:g} s, a limit that no option raises: is it stuck (nvidia-smi)?")
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import list_gpus, load_gpu
+from advisor.learned.layers.moe_layer import nemotron
 from advisor.learned.library.chip import chip
 from advisor.learned.library.moe_kernels import LABELS, TASK, LayerSeries, LibraryLayers, features, identity
 from advisor.learned.library.moe_layers import CONSTANTS, FORMATS, family, rate_of, reference
@@ -119,6 +120,8 @@ def learnable(rows: Measured) -> Learnable:
         which=rows.which,
         gpu=rows.gpu,
         groups={"format": form, "GPU": rows.gpu, "kernel": kinds},
+        alike=form,
+        apart={"models": rows.model},
         labels=LABELS,
         crude=crude(rows),
         constants=lambda of: fit_constants(rows, of),
@@ -126,11 +129,11 @@ def learnable(rows: Measured) -> Learnable:
     )
 
 
-def _models_of(rows: Measured, of: NDArray[np.bool_]) -> dict[int, int]:
-    """Models measured of each series, by its place, among rows `of` [n]."""
-    pairs = np.unique(np.stack([rows.which[of], rows.model[of]], axis=1), axis=0)
-    which, count = np.unique(pairs[:, 0], return_counts=True)
-    return dict(zip(which.tolist(), count.tolist(), strict=True))
+def _models_of(rows: Measured, of: NDArray[np.bool_]) -> dict[int, tuple[int, int]]:
+    """Models measured of each series, by its place, with a gate and without, among rows `of` [n]."""
+    distinct = np.unique(np.stack([rows.which, rows.model, nemotron(rows.layers.hidden, rows.layers.topk)], axis=1)[of], axis=0)
+    counts = {place: distinct[distinct[:, 0] == place, 2] for place in np.unique(distinct[:, 0]).tolist()}
+    return {place: (int((without == 0).sum()), int(without.sum())) for place, without in counts.items()}
 
 
 def fit_constants(rows: Measured, of: NDArray[np.bool_]) -> Array:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import list_gpus, load_gpu
-from advisor.learned import calibration
 from advisor.learned.library.series_model import relatives
 from advisor.learned.operators.model import OperatorModel, Series, bound, features, identity, labels_of, numbers_of_words, reference, start
 from advisor.learned.operators.work import KINDS
@@ -156,16 +155,19 @@ def judged(
     one that serves: intervals come from these."""
     learnable_rows = learnable(table)
     errors = {what: series.left_out(learnable_rows, splits(table, what, gpus), WHOLE, CRUDE, MOST_JUDGED, progress) for what in wanted}
-    return series.expected(errors, "pairs", learnable_rows, calibration.LEAST_ROWS)
+    return series.expected(errors, "pairs", learnable_rows)
 
 
 def learnable(table: Table) -> Learnable:
     """The rows of a kind as `series` fits and judges them."""
+    operators = np.array([item.operator for item in table.series])[table.which]
     return Learnable(
         task=table.kind,
         which=table.which,
         gpu=table.gpu,
-        groups={"": np.array([item.operator for item in table.series])[table.which], "GPU": table.gpu},
+        groups={"": operators, "GPU": table.gpu},
+        alike=operators,
+        apart={"models": table.model, "pairs": table.pair},
         labels=labels_of(table.kind),
         crude=crude(table),
         constants=lambda of: fit_constants(table, of),

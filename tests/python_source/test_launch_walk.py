@@ -1,121 +1,127 @@
-"""Names that a launcher assigns several times: the values that reach the launch, and none that may not."""
+"""Names of a launching function as they are where it launches: the values that reach the launch, and none that may not."""
 
 from __future__ import annotations
 
 import ast
 import textwrap
+from typing import Any
 
 import pytest
 
-from advisor.python_source.bindings import reaching_values
-from advisor.python_source.launch_sites import common_launch, grid_from_launches
+from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.launch_sites import common_launch, grid_from_launches, launches
+from advisor.python_source.launch_walk import DEFAULT, SWITCH
+from advisor.python_source.literals import Unknown
 from advisor.python_source.source import parse_source
 
-HEAD = "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    pass\n"
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    pass\n"
+UNKNOWN = "unknown"
 
 
-def values(body: str, arguments: str = "x, n, m") -> dict[str, str]:
-    """Of the body of a function; the launch stands for `launch(...)`."""
-    function = ast.parse(f"def run({arguments}):\n" + textwrap.indent(textwrap.dedent(body), "    ")).body[0]
-    assert isinstance(function, ast.FunctionDef)
-    calls = (n for n in ast.walk(function) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "launch")
-    return {name: ast.unparse(value) for name, value in reaching_values(function, next(calls)).items()}
+def site(body: str, arguments: str = "x, n, m") -> LaunchSite:
+    """The launch in a function of that body, where `launch(...)` stands for it."""
+    text = f"def run({arguments}):\n" + textwrap.indent(textwrap.dedent(body), "    ").replace("launch(", "k[(1,)](")
+    source = parse_source(f"{HEAD}def settings(n):\n    return n * 2, 4\n{text}\n", "k.py")
+    ((scopes, call),) = launches(source, "k")
+    return LaunchSite(source, source.kernel("k"), scopes, call, None, None)
+
+
+def value(body: str, arguments: str = "x, n, m", **known: Any) -> Any:
+    """What B is at the launch, and what it hangs on."""
+    found, _ = site(body, arguments).walk(known).evaluated(ast.parse("B", mode="eval").body)
+    return UNKNOWN if isinstance(found, Unknown) else found
 
 
 @pytest.mark.parametrize(
-    ("body", "block"),
+    ("body", "known", "block"),
     [
-        ("B = 1\nB = 2\nlaunch(B)", "2"),
-        ("B = 1\nB: int = 2\nlaunch(B)", "2"),
-        ("if m:\n    B = 1\n    return B + 1\nB = 2\nlaunch(B)", "2"),
-        ("if m:\n    B = 1\n    raise ValueError(B)\nelse:\n    B = 2\nlaunch(B)", "2"),
-        ("B = 1\nif m:\n    B = 2\nlaunch(B)", "2 if m else 1"),
-        ("if m:\n    B = 1\nelif n > 4:\n    B = 2\nelse:\n    B = 3\nlaunch(B)", "1 if m else 2 if n > 4 else 3"),
-        ("if m:\n    B = 1\n    launch(B)\nelse:\n    B = 2\n", "1"),
-        ("B, C = settings(m)\nB, C = settings(n)\nlaunch(B)", "settings(n)[0]"),
-        ("B = 1\nwith device:\n    B = 2\n    launch(B)\nB = 3", "2"),
-        ("B = 1\nB = 2\nfor _ in x:\n    launch(B)", "2"),
-        ("B = 1\nB = 2\nreturn launch(B)", "2"),
-        ("C = 1\nC = 2\nB = 0\nB = C\nlaunch(B)", "C"),
+        ("B = 1\nB = 2\nlaunch(B)", {}, 2),
+        ("B = 1\nB: int = 2\nlaunch(B)", {}, 2),
+        ("if m:\n    B = 1\n    return B + 1\nB = 2\nlaunch(B)", {}, 2),
+        ("if m:\n    B = 1\n    raise ValueError(B)\nelse:\n    B = 2\nlaunch(B)", {}, 2),
+        ("B = 1\nif m:\n    B = 2\nlaunch(B)", {"m": True}, 2),
+        ("B = 1\nif m:\n    B = 2\nlaunch(B)", {"m": False}, 1),
+        ("if m:\n    B = 1\nelif q > 4:\n    B = 2\nelse:\n    B = 3\nlaunch(B)", {"m": False, "q": 5}, 2),
+        ("if m:\n    B = 1\n    launch(B)\nelse:\n    B = 2\n", {}, 1),
+        ("if m:\n    B = 4\nelse:\n    B = 4\nlaunch(B)", {}, 4),
+        ("if m:\n    return None\n    B = 2\nelse:\n    B = 3\nlaunch(B)", {"m": True}, 3),
+        ("B, C = settings(m)\nB, C = settings(q)\nlaunch(B)", {"q": 5}, 10),
+        ("B = 1\nwith device:\n    B = 2\n    launch(B)\nB = 3", {}, 2),
+        ("B = 1\nB = 2\nfor _ in x:\n    launch(B)", {}, 2),
+        ("for _ in x:\n    B = 2\n    launch(B)", {}, 2),
+        ("B = 1\nB = 2\nreturn launch(B)", {}, 2),
+        ("C = 1\nC = 2\nB = 0\nB = C\nlaunch(B)", {}, 2),
+        ("B = 1\nB = B * 2\nlaunch(B)", {}, 2),
+        ("B = q\nq = 4\nlaunch(B)", {}, UNKNOWN),  # what q was before
+        ("B = 1\nC = B\nB = 2\nlaunch(B, C)", {}, 2),
+        ("C, D = 1, 2\nC, D = D, C\nB = C\nlaunch(B)", {}, 2),
+        ("C = B = 3\nlaunch(B)", {}, 3),
+        ("B = 1\nB = 2\ntry:\n    m()\nexcept ValueError as B:\n    pass\nlaunch(B)", {}, 2),  # which is taken away after it
+        ("if m:\n    B = 5\nlaunch(B)", {}, 5),  # else there is no B
     ],
 )
-def test_what_reaches_the_launch(body: str, block: str) -> None:
-    assert values(body)["B"] == block
+def test_walk_what_reaches_the_launch(body: str, known: dict[str, Any], block: Any) -> None:
+    assert value(body, "x, n, m, q", **known) == block
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        "if m:\n    B = 1\nif n:\n    B = 2\nlaunch(B)",  # neither may run
+        "B = 1\nif m:\n    B = 2\nlaunch(B)",
         "B = 1\nfor B in x:\n    pass\nlaunch(B)",
         "B = 1\nfor _ in x:\n    B = 2\nlaunch(B)",
         "B = 1\nwhile m:\n    launch(B)\n    B = 2",
         "B = 1\ntry:\n    B = 2\nexcept ValueError:\n    pass\nlaunch(B)",
         "B = 1\nB *= 2\nlaunch(B)",
-        "B = 1\nB = B * 2\nlaunch(B)",
-        "B = 1\nC = B\nB = 2\nlaunch(B, C)",  # C is 1
-        "B = 0\nB = m\nm = 4\nlaunch(B)",  # what m was before
         "B = 1\nif m:\n    B = 2\nm = 4\nlaunch(B)",
         "B = 1\nif m:\n    B, C = x.shape\nlaunch(B)",
         "B = 1\nif (B := m):\n    pass\nlaunch(B)",
         "B = 1\nwith x as B:\n    launch(B)",
         "B = 1\nimport B\nlaunch(B)",
-        "B = 1\ndef B():\n    pass\nlaunch(B)",
+        "B = 1\ndef B():\n    pass\nlaunch(B.x)",
         "B = 1\nwith suppress(ValueError):\n    B = 2\nlaunch(B)",  # what is before B may have failed
         "B = 1\nB = 2\nrun = lambda: launch(B)\nB = 3",
-        "B = 1\nB = 2\ndef later():\n    launch(B)\nB = 3",
         "B = 1\nB = 2\n[launch(B) for B in x]",
-        "B = 1\nB = 2\ntry:\n    m()\nexcept ValueError as B:\n    pass\nlaunch(B)",
         "B = 1\nB = 2\nmatch x:\n    case B:\n        pass\nlaunch(B)",
         "B = 1\nB = 2\nmatch x:\n    case [*B]:\n        pass\nlaunch(B)",
         "B = 1\nB = 2\nmatch x:\n    case {'m': m, **B}:\n        pass\nlaunch(B)",
         "B = 1\n*C, B = settings(m)\nlaunch(B)",
         "B = 1\nC, B, *D = *x, 5, 6\nlaunch(B)",
+        "B = 1\nB = x == 3\nlaunch(B)",
+        "B = 1\nB = x is None\nlaunch(B)",
+        "B = 1\nB = isinstance(x, int)\nlaunch(B)",
+        "B = 1\nB = {4: 1}.get(x)\nlaunch(B)",
     ],
 )
-def test_what_may_be_something_else_is_left_out(body: str) -> None:
-    assert "B" not in values(body)
+def test_walk_what_may_be_something_else_is_unknown(body: str) -> None:
+    found = value(body)
+    assert found == UNKNOWN or isinstance(found, ast.FunctionDef)
 
 
 @pytest.mark.parametrize(
-    ("body", "block"),
+    ("arguments", "body", "block", "hangs"),
     [
-        ("if m:\n    B = 64\nlaunch(B)", "64 if m else 32"),
-        ("if B is None:\n    B = 64\nlaunch(B)", "64 if 32 is None else 32"),
-        ("if m:\n    B = 64\n    launch(B)", "64"),
-        ("if m:\n    B = 64\n    return B\nlaunch(B)", "32"),
+        ("x, n, big=False, B=32", "if big:\n    B = 64", 32, {DEFAULT, SWITCH}),
+        ("x, n, big=True, B=32", "if big:\n    B = 64", 64, {DEFAULT, SWITCH}),
+        ("x, n, B=None", "if B is None:\n    B = 64", 64, {SWITCH}),
+        ("x, n, B=32", "pass", 32, {DEFAULT}),
+        ("x, n, big, B=32", "if big:\n    B = 64", None, set()),
+        ("x, n, B", "if n > 4:\n    B = 64", None, set()),
+        ("x, n, B=32", "for _ in x:\n    B = 64", None, set()),
+        ("x, n, B", "B = 64", 64, set()),
+        ("x, n, big=True", "if big:\n    B = 64", 64, {DEFAULT, SWITCH}),
+        ("x, n, kind=2", "B = 64 if kind == 2 else 32", 64, {DEFAULT}),
     ],
 )
-def test_an_argument_is_its_default_until_it_is_assigned(body: str, block: str) -> None:
-    assert values(body, "x, n, m, B=32")["B"] == block
-
-
-@pytest.mark.parametrize(
-    ("arguments", "body", "block"),
-    [
-        ("x, n, big=False, B=32", "if big:\n    B = 64", 32),
-        ("x, n, big=True, B=32", "if big:\n    B = 64", 64),
-        ("x, n, B=None", "if B is None:\n    B = 64", 64),
-        ("x, n, big, B=32", "if big:\n    B = 64", None),
-        ("x, n, B", "if n > 4:\n    B = 64", None),
-        ("x, n, B=32", "for _ in x:\n    B = 64", None),
-        ("x, n, B", "B = 64", 64),
-        ("x, n, big=True", "if big:\n    B = 64", 64),
-    ],
-)
-def test_an_argument_that_is_assigned_under_a_condition_has_two_values(arguments: str, body: str, block: int | None) -> None:
-    body = f"def run({arguments}):\n" + textwrap.indent(f"{body}\nk[(1,)](x, n, BLOCK=B)\n", "    ")
-    found = common_launch(parse_source(HEAD + body, "k.py"), "k", {})
-    assert found is not None and found.constexprs.get("BLOCK") == block
-
-
-def test_a_name_that_is_changed_in_terms_of_itself_is_left_out() -> None:
-    assert values("n = n + 1\nif m:\n    n = 2\nB = n\nlaunch(B)") == {"B": "n"}
+def test_walk_says_what_a_value_hangs_on(arguments: str, body: str, block: int | None, hangs: set[str]) -> None:
+    constants, _ = site(f"{body}\nk[(1,)](x, n, BLOCK=B)", arguments).constants({}, ())
+    assert (constants["BLOCK"].value if constants else None) == block
+    assert not constants or constants["BLOCK"].hangs == hangs
 
 
 def test_many_conditions_take_no_time() -> None:
-    assert "B" not in values("B = 0\n" + "if m:\n    if n:\n        B = 1\nelse:\n    if n:\n        B = 2\n" * 40 + "launch(B)")
-    assert values("B = 0\n" + "if m:\n    B = 1\n" + "elif m:\n    B = 2\n" * 300 + "launch(B)").keys() <= {"B"}
+    assert value("B = 0\n" + "if m:\n    if n:\n        B = 1\nelse:\n    if n:\n        B = 2\n" * 40 + "launch(B)") == UNKNOWN
+    assert value("B = 0\n" + "if m:\n    B = 1\n" + "elif m:\n    B = 2\n" * 120 + "launch(B)") == UNKNOWN
 
 
 @pytest.mark.parametrize(("n", "warps", "grid"), [(1_000_000, 8, 489), (1_000, 2, 2)])

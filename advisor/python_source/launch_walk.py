@@ -1,0 +1,480 @@
+"""The function around a launch, followed once from its first statement to the call: what each name is there, and on which defaults that
+hangs. Nothing of it is run; what is not known is a `Tensor`, which stands for anything."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from advisor.python_source.bindings import (
+    BLOCKS,
+    Scope,
+    argument_defaults,
+    arguments,
+    changed_names,
+    innermost_function,
+    is_fixed,
+    is_none,
+    names_stored,
+    other_values,
+    own_names,
+    pairs,
+    required,
+    shared_names,
+    stores,
+)
+from advisor.python_source.callers import as_left_out, given_by_callers, is_open
+from advisor.python_source.functions import Evaluation, FunctionReader
+from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.language import dotted, last_name
+from advisor.python_source.literals import NotLiteralError, Unknown
+from advisor.python_source.source import SourceFile
+from advisor.python_source.tensors import (
+    LIKE,
+    MADE,
+    MOST_DIMENSIONS,
+    OF_VALUES,
+    SAME_SHAPE,
+    SAME_TYPE,
+    Extent,
+    Number,
+    Stride,
+    Tensor,
+    Whole,
+    asks_for_gradient,
+    type_said,
+)
+
+DEFAULT = "default"
+"""Among what a value hangs on: the default of an argument, or what its callers give it, which another call may give something else."""
+SWITCH = "switch"
+"""A flag, or what may be None, that no call says; and whether gradients are wanted."""
+_GOES_ON, _LEAVES, _LAUNCHES = "goes on", "leaves", "launches"
+"""How a block of statements ends."""
+_LITERALS = ast.Constant | ast.UnaryOp | ast.BinOp | ast.Tuple | ast.List | ast.Starred
+Hangs = frozenset[str]
+
+
+_NO_FUNCTION = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[], decorator_list=[])
+"""Stands for the function around a launch at the top of a file."""
+
+
+class AroundLaunch:
+    """A launch and the function around it, before that is followed.
+
+    Args:
+        source: The file of the launch.
+        kernel: What is launched.
+        scopes: The functions and the like around it, the outermost first.
+        call: The launch.
+        num_sms: SMs of the GPU; None: not known.
+        element_bytes: Size of the elements of its tensors; None: not known.
+        by_callers: What arguments of the function around are given by whoever calls it; None: what all calls agree on.
+    """
+
+    def __init__(
+        self,
+        source: SourceFile,
+        kernel: JitFunction,
+        scopes: Sequence[Scope],
+        call: ast.Call,
+        num_sms: int | None,
+        element_bytes: int | None,
+        by_callers: Mapping[str, ast.Constant | None] | None = None,
+    ) -> None:
+        function = innermost_function(scopes) or _NO_FUNCTION
+        self.source, self.kernel, self.scopes, self.call, self.function = source, kernel, scopes, call, function
+        self.above = frozenset([*source.module_names.above(call), call])
+        within = scopes[scopes.index(function) + 1 :] if function in scopes else ()
+        self.nested, self.inner = bool(within), own_names(within)  # lambda BLOCK: ...
+        by_callers = given_by_callers(source, scopes) if by_callers is None else by_callers
+        kept = {name for name, value in by_callers.items() if value is None}  # all calls give it something
+        constants = {name: value for name, value in by_callers.items() if value is not None}
+        defaults = {name: as_left_out(default) for name, default in argument_defaults(function).items() if name not in kept}
+        self.before = {**defaults, **constants}
+        self.defaults = self.before.keys() - self.inner - other_values(function)
+        self.required = (required(function) | (kept - other_values(function))) - self.inner - constants.keys()
+        self.own = own_names(scopes, source.alternatives)
+        self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
+        self.changed = changed_names(scopes[0]) if scopes else set()
+        self.shared = shared_names(function)
+        self.evaluation = Evaluation(unset=source.unset, num_sms=num_sms, element_bytes=element_bytes)  # for all that is asked of it
+        self.passed: dict[str, ast.expr] = {}  # for each parameter, as far as that is known
+        self.asked: dict[str, Extent | Stride] = {}  # which of a tensor that is
+        self.follow()
+
+    def follow(self) -> None:
+        """Follow the function; called once all of this is known."""
+
+    def place(self, extent: Extent) -> Extent:
+        """The same extent with an index that counts from the front, where it is known how many dimensions the tensor has."""
+        return extent
+
+
+class LaunchWalk(FunctionReader):
+    """A reader that knows the names around a launch as they are where it is made.
+
+    Args:
+        site: The launch.
+        values: Values of the kernel's arguments, and of names of the function around.
+        presumes: Whether arguments that a call of the function around cannot leave out count as something other than None, and gradients
+            as wanted.
+    """
+
+    def __init__(self, site: AroundLaunch, values: Mapping[str, Any], presumes: bool = False) -> None:
+        super().__init__(site.source, site.evaluation, values)
+        self.site, self.presumes = site, presumes
+        named = {node.id: values[name] for name, node in site.passed.items() if isinstance(node, ast.Name) and name in values}
+        self.fixed = named | {name: value for name, value in values.items() if name in site.local}
+        calls = ((name, node) for name, node in site.passed.items() if isinstance(node, ast.Call))
+        self.as_passed = {ast.dump(node): values[name] for name, node in calls if type(values.get(name)) is int}
+        extents = ((name, item) for name, item in site.asked.items() if isinstance(item, Extent) and isinstance(values.get(name), int))
+        self.extents: dict[Extent, int] = {site.place(item): values[name] for name, item in extents}
+        self.shapes: dict[str, tuple[Any, ...]] = {}  # by a tensor's name
+        self.ranks: dict[str, set[int]] = {}  # as they are said, also in two ways
+        self.fewest: dict[str, int] = {}  # dimensions that a tensor has at least, for it is asked for one of that number
+        self.lines: dict[str, int] = {}  # where names were given what they are
+        self.hanging: dict[str, Hangs] = {}
+        self.hangs: set[str] = set()  # what was found to decide, so far
+        self._begin()
+        self._follow(site.function.body)
+        if site.nested:  # it is made whenever that is called
+            often = [name for name, count in stores(site.function).items() if count + (name in arguments(site.function)) > 1]
+            self._forget([*often, *site.inner], site.call)
+
+    def _begin(self) -> None:
+        """Give names what they are before the first statement."""
+        for name in self.site.own:
+            self.names.pop(name, None)
+        for name in (*arguments(self.site.function), *self.fixed):
+            self._set(name, Tensor(name, given=name in self.site.required))
+        for name, node in self.site.before.items():
+            with self.at(self.place, {}):
+                value, hangs = self.evaluated(node)
+            if not isinstance(value, Unknown):
+                default = {DEFAULT} if name in self.site.defaults else set()
+                self._set(name, value, frozenset(default | ({SWITCH} if is_open(node) else set()) | hangs))
+
+    def evaluated(self, node: ast.expr, name: str = "") -> tuple[Any, Hangs]:
+        """The value of an expression and what it hangs on; of one that cannot be worked out, a tensor called `name`."""
+        before, self.hangs = self.hangs, set()
+        try:
+            value = self.evaluate(node)
+        except NotLiteralError:
+            value = Tensor(_called(node, name))
+        hangs, self.hangs = frozenset(self.hangs), before
+        return value, hangs
+
+    def decided(self, test: ast.expr) -> tuple[bool | None, Hangs]:
+        """Whether a condition holds, None where that is not known, and what it hangs on."""
+        value, hangs = self.evaluated(ast.copy_location(ast.UnaryOp(op=ast.Not(), operand=test), test))
+        return (None if isinstance(value, Unknown) else not value), hangs
+
+    def extent(self, extent: Extent) -> int | None:
+        """One extent of a tensor; None: it is not known."""
+        shape = self.shapes.get(extent.tensor, ())
+        written = shape[extent.index] if -len(shape) <= extent.index < len(shape) else None
+        value = self._resolved(written if written is not None else Number(extent))
+        return value if isinstance(value, int) else None
+
+    # ------------------------------------------------------------------------------------------------------- statements
+
+    def _follow(self, body: Sequence[ast.stmt]) -> str:
+        """Follow a block to its end, or to the launch."""
+        for statement in body:
+            end = self._block(statement) if isinstance(statement, BLOCKS) else self._plain(statement)
+            if end is not _GOES_ON:
+                return end
+        return _GOES_ON
+
+    def _plain(self, statement: ast.stmt) -> str:
+        if statement in self.site.above:
+            return _LAUNCHES
+        if isinstance(statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
+            return _LEAVES
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            parts = [pair for item in targets if statement.value is not None for pair in pairs(item, statement.value)]
+            for target, (value, hangs) in [(target, self.evaluated(part, dotted(target))) for target, part in parts]:
+                self._give(target, value, hangs)
+        elif isinstance(statement, ast.FunctionDef):
+            self._set(statement.name, statement)
+        elif isinstance(statement, ast.Assert):  # of how many dimensions tensors are
+            for node in ast.walk(statement.test):
+                self.evaluated(node) if isinstance(node, ast.Subscript | ast.Call) else None
+        elif not isinstance(statement, ast.Expr):
+            imported = isinstance(statement, ast.Import | ast.ImportFrom)
+            self._forget((name for name in names_stored(statement) if not imported or name in self.site.own), statement)
+        self._forget(_walruses(statement), statement)
+        return _GOES_ON
+
+    def _give(self, target: ast.expr, value: Any, hangs: Hangs) -> None:
+        """Assign."""
+        items = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+        starred = any(isinstance(item, ast.Starred) for item in items)
+        if isinstance(target, ast.Name):
+            self._set(target.id, value, hangs)
+            self.lines[target.id] = 1 if isinstance(value, Number) else -target.lineno
+        elif items and isinstance(value, Whole) and not starred:
+            self.ranks.setdefault(value.tensor.name, set()).add(len(items))
+            for index, entry in enumerate(items):
+                number = value.at(index)
+                if (
+                    isinstance(entry, ast.Name)
+                    and type(self.fixed.get(entry.id)) is int
+                    and isinstance(getattr(number, "of", None), Extent)
+                ):
+                    self.extents.setdefault(self.site.place(number.of), self.fixed[entry.id])
+                self._give(entry, number, hangs)
+        elif isinstance(value, tuple | list) and len(items) == len(value) and not starred:
+            for item, part in zip(items, value, strict=True):
+                self._give(item, part, hangs)
+        elif not isinstance(target, ast.Subscript | ast.Attribute):  # what that changes is `site.changed`
+            self._forget(names_stored(target), target)
+
+    def _block(self, statement: ast.stmt) -> str:
+        """A compound statement: of a condition the arm that runs, of others all that may run."""
+        bodies = list(_bodies(statement))
+        around = next((body for body in bodies if any(entry in self.site.above for entry in body)), None)
+        if isinstance(statement, ast.If):
+            return self._branches(statement, around)
+        if isinstance(statement, ast.With | ast.AsyncWith) or (isinstance(statement, ast.Try) and around is statement.body):
+            for item in statement.items if not isinstance(statement, ast.Try) else ():
+                self._forget(names_stored(item), statement)
+            if around is not None:
+                return self._follow(around)
+        if around is not None:  # what a loop, or what failed, gave names before
+            self._forget(names_stored(statement), statement)
+            return self._follow(around)
+        if isinstance(statement, ast.For | ast.AsyncFor | ast.While | ast.Match):
+            self._forget(names_stored(statement), statement)
+            return _GOES_ON
+        return self._either(statement, [*bodies, []], frozenset())
+
+    def _branches(self, statement: ast.If, around: list[ast.stmt] | None) -> str:
+        holds, hangs = self.decided(statement.test)
+        self._forget(_walruses(statement.test), statement)
+        if around is not None:
+            return self._follow(around)
+        arms = [statement.body, statement.orelse] if holds is not False else [statement.orelse, statement.body]
+        if holds is None:
+            return self._either(statement, arms, hangs)
+        return next((end for arm in arms if (end := self._either(statement, [arm], hangs)) is _GOES_ON), _LEAVES)
+
+    def _either(self, statement: ast.stmt, arms: Sequence[Sequence[ast.stmt]], hangs: Hangs) -> str:
+        """Follow blocks of which one runs; those that leave the block around do not count."""
+        names, hanging = dict(self.names), dict(self.hanging)
+        outcomes = []
+        for arm in arms:
+            self.names, self.hanging = dict(names), dict(hanging)
+            if self._follow(arm) is _GOES_ON:
+                outcomes.append((self.names, self.hanging))
+        self.names, self.hanging = names, hanging
+        for name in names_stored(statement):
+            if values := [outcome[name] for outcome, _ in outcomes if name in outcome]:
+                together = hangs.union(*(outcome.get(name, hangs) for _, outcome in outcomes))
+                self._set(name, _joined(values, f"{name}:{statement.lineno}"), together)
+        return _GOES_ON if outcomes else _LEAVES
+
+    def _set(self, name: str, value: Any, hangs: Hangs = frozenset()) -> None:
+        if name in self.fixed:
+            value, hangs = self.fixed[name], frozenset()
+        self.names[name] = Tensor(name) if name in self.site.shared else value
+        self.hanging[name] = hangs
+
+    def _forget(self, names: Iterable[str], node: ast.AST) -> None:
+        for name in names:
+            self._set(name, Tensor(f"{name}:{getattr(node, 'lineno', 0)}"))
+            self.lines.pop(name, None)
+
+    # ------------------------------------------------------------------------------------------------------ expressions
+
+    def visit(self, node: ast.AST) -> Any:
+        """The value of an expression, with what is known of the tensors that it asks."""
+        if not self.depth:
+            if self.presumes and asks_for_gradient(node):
+                self.hangs.add(SWITCH)
+                return True
+            if self.as_passed and isinstance(node, ast.Call) and (passed := self.as_passed.get(ast.dump(node))) is not None:
+                return passed
+        return self._resolved(super().visit(node))
+
+    def _resolved(self, value: Any) -> Any:
+        if self.extents and isinstance(value, Number) and isinstance(value.of, Extent):
+            return self.extents.get(self.site.place(value.of), value)
+        return value
+
+    def _name(self, node: ast.Name) -> Any:
+        unbound = not self.depth and node.id in self.site.own and node.id not in self.names
+        value = Tensor(node.id) if unbound else super()._name(node)
+        if not self.depth:
+            self.hangs |= self.hanging.get(node.id, frozenset())
+            if node.id in self.site.changed and not isinstance(value, Unknown | ast.AST) and not is_fixed(value):
+                raise NotLiteralError(f"what {node.id} is where the kernel is launched is unknown")
+        return value
+
+    def _compare(self, node: ast.Compare) -> bool:
+        if len(node.ops) == 1 and isinstance(node.ops[0], ast.Is | ast.IsNot) and is_none(node.comparators[0]) and self.presumes:
+            value = self.visit(node.left)
+            if isinstance(value, Tensor) and value.given:
+                return isinstance(node.ops[0], ast.IsNot)
+        return super()._compare(node)
+
+    def _ifexp(self, node: ast.IfExp) -> Any:
+        holds, hangs = self.decided(node.test)
+        self.hangs |= hangs
+        arms = [node.body, node.orelse]
+        values = [self.visit(arm) for arm in (arms if holds is None else [arms[not holds]])]
+        return _joined(values, _called(node))
+
+    def _dict(self, node: ast.Dict) -> dict:
+        if None in node.keys:
+            return super()._dict(node)
+        return {self.visit(key): self.evaluated(value)[0] for key, value in zip(node.keys, node.values, strict=True) if key is not None}
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        return Whole(self._tensor(node.value), "shape") if node.attr == "shape" else super()._attribute(node)
+
+    def _member(self, value: Any, node: ast.Attribute) -> Any:
+        if not isinstance(value, Tensor):
+            return super()._member(value, node)
+        if node.attr in SAME_TYPE:
+            return Tensor(_called(node), element=value.element, given=value.given)
+        return Tensor(f"{value.name}.{node.attr}")
+
+    def _item(self, value: Any, node: ast.Subscript) -> Any:
+        if isinstance(value, Whole) and type(index := self.visit(node.slice)) is int:
+            return self._asked(value, index)
+        return Tensor(_called(node), element=value.element) if isinstance(value, Tensor) else super()._item(value, node)
+
+    def _lambda(self, node: ast.Lambda) -> ast.Lambda:
+        return node
+
+    def _asked(self, whole: Whole, index: int) -> Any:
+        least = index + 1 if index >= 0 else -index
+        self.fewest[whole.tensor.name] = max(self.fewest.get(whole.tensor.name, 0), least)
+        return whole.at(index)
+
+    def _tensor(self, node: ast.expr) -> Tensor:
+        """The tensor that an expression is, also a name of which nothing is known, or that is None by default."""
+        value, hangs = self.evaluated(node, dotted(node))
+        self.hangs |= hangs
+        if isinstance(value, Tensor):
+            return value
+        if value is None and dotted(node):
+            return Tensor(dotted(node))
+        raise NotLiteralError(f"{ast.unparse(node)[:60]} is no tensor")
+
+    def _call(self, node: ast.Call) -> Any:
+        if dotted(node.func) == "dict" and not node.args and all(keyword.arg for keyword in node.keywords):
+            keys: list[ast.expr | None] = [ast.Constant(value=keyword.arg) for keyword in node.keywords]
+            return self._dict(ast.copy_location(ast.Dict(keys=keys, values=[keyword.value for keyword in node.keywords]), node))
+        made = self._made(node)
+        return super()._call(node) if made is None else self._known_shape(made)
+
+    def _made(self, node: ast.Call) -> Any:
+        """What a call of a tensor, or that makes one, gives; None: it is no such call."""
+        last, function = last_name(node), node.func
+        of_method = isinstance(function, ast.Attribute) and dotted(function.value) != "torch"
+        owner = function.value if isinstance(function, ast.Attribute) and of_method else None
+        typed = any(keyword.arg == "dtype" for keyword in node.keywords)
+        if owner is not None and last in ("size", "stride") and not node.keywords and len(node.args) < 2:
+            whole = Whole(self._tensor(owner), "shape" if last == "size" else "stride")
+            return whole if not node.args else self._asked(whole, self.visit(node.args[0]))
+        if last in LIKE and node.args:
+            like = self._tensor(node.args[0])
+            return replace(like, element=type_said(node) if typed else like.element, given=False)
+        if last in MADE:
+            element = type_said(node) if typed else self._tensor(owner).element if owner is not None and last.startswith("new_") else None
+            shape, _ = self.evaluated(node.args[0]) if node.args else (None, None)
+            if isinstance(shape, Whole) and len(node.args) == 1:
+                return replace(shape.tensor, element=element, given=False)
+            return Tensor(_called(node), self._sizes(node.args, last), element)
+        if dotted(function) in OF_VALUES:
+            return Tensor(_called(node), element=type_said(node))
+        if owner is None or last not in SAME_SHAPE | SAME_TYPE | {"view"}:
+            return None
+        tensor = self._tensor(owner)
+        element = tensor.element if last in SAME_TYPE or (last == "view" and self._takes_sizes(node)) else None
+        if last in SAME_SHAPE:
+            return replace(tensor, element=element)
+        sizes = self._sizes(node.args, last) if last in ("view", "reshape") else None
+        return Tensor(_called(node), sizes, element, tensor.given)
+
+    def _known_shape(self, made: Any) -> Any:
+        if isinstance(made, Tensor) and made.extents is not None:
+            self.shapes[made.name] = made.extents
+            self.ranks.setdefault(made.name, set()).add(len(made.extents))
+        return made
+
+    def _sizes(self, given: Sequence[ast.expr], function: str) -> tuple[Any, ...] | None:
+        """The extents among the arguments of a function that makes a tensor; None: they are not written out."""
+        listed = given[0].elts if given and isinstance(given[0], ast.Tuple | ast.List) else None
+        nodes = listed if listed is not None else () if "full" in function else given
+        if not nodes or len(nodes) > MOST_DIMENSIONS or any(isinstance(node, ast.Starred) for node in nodes):
+            return None
+        sizes = [self.evaluated(node)[0] for node in nodes]
+        if listed is None and len(sizes) == 1 and not isinstance(sizes[0], int | Number):
+            return None  # a name of a whole shape, maybe
+        return tuple(size if isinstance(size, Number) or (type(size) is int and size >= 0) else None for size in sizes)
+
+    def _takes_sizes(self, call: ast.Call) -> bool:
+        """Whether `x.view(...)` is asked for a shape: `x.view(kind)` reads the same bytes as another type."""
+        if call.keywords or not call.args:
+            return False
+        return (
+            len(call.args) > 1 or isinstance(call.args[0], _LITERALS) or isinstance(self.evaluated(call.args[0])[0], int | Number | Whole)
+        )
+
+
+def _called(node: ast.expr, name: str = "") -> str:
+    """A name for what an expression makes, the same whenever it is followed."""
+    return name if name and name == dotted(node) else f"{name}:{getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}"
+
+
+def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """The blocks of a compound statement, in order."""
+    for part in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for item in (inner := getattr(statement, part, [])):
+            if isinstance(item, ast.ExceptHandler | ast.match_case):
+                yield item.body
+        if inner and isinstance(inner[0], ast.stmt):
+            yield inner
+
+
+def _walruses(node: ast.AST) -> list[str]:
+    return [inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]
+
+
+def _joined(values: Sequence[Any], name: str) -> Any:
+    """What one of some values is, whichever it is; a tensor of which nothing is known but what all agree on where they differ."""
+    first = values[0]
+    if all(_same(first, value) for value in values[1:]):
+        return first
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if not tensors or not all(isinstance(value, Tensor) or value is None for value in values):
+        return Tensor(name)
+    elements = {tensor.element for tensor in tensors}
+    known = replace(tensors[0], element=elements.pop() if len(elements) == 1 else None, given=all(tensor.given for tensor in tensors))
+    if len(tensors) < len(values):
+        return Tensor(name, element=known.element)
+    if len({tensor.name for tensor in tensors}) == 1:
+        return known
+    shapes = [tensor.extents for tensor in tensors if tensor.extents is not None]
+    if len(shapes) < len(tensors) or len({*map(len, shapes)}) > 1:
+        return replace(known, name=name, extents=None)
+    columns = zip(*shapes, strict=True)
+    return replace(
+        known, name=name, extents=tuple(column[0] if all(_same(column[0], other) for other in column) else None for column in columns)
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Number) and isinstance(other, Number):
+        return one.of == other.of
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except NotLiteralError:
+        return False

@@ -1,0 +1,98 @@
+"""Tensors as the function around a launch speaks of them: what their shapes, strides and types follow from, as far as that is said."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from advisor.python_source.language import dotted, last_name
+from advisor.python_source.literals import Unknown
+
+MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
+"""Functions and methods that make a tensor of a shape."""
+LIKE = frozenset({"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"})
+"""Functions that make a tensor of the shape of another."""
+OF_VALUES = frozenset({"torch.tensor", "torch.arange", "torch.as_tensor"})
+"""Functions that make a tensor of values."""
+SAME_SHAPE = frozenset({"contiguous", "clone", "to", "detach", "half", "float", "bfloat16", "cuda"})
+"""Methods of a tensor that give one of the same shape."""
+SAME_TYPE = frozenset(
+    {"clone", "contiguous", "cuda", "detach", "expand", "expand_as", "fill_", "flatten", "flip", "mT", "movedim", "narrow", "permute"}
+    | {"repeat", "reshape", "reshape_as", "select", "squeeze", "swapaxes", "t", "T", "transpose", "unflatten", "unsqueeze", "view_as"}
+    | {"zero_"}
+)
+"""Methods and attributes of a tensor that give one of the same type."""
+MOST_DIMENSIONS = 8
+_OTHER_NAMES = {"long": "int64", "short": "int16", "double": "float64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """`x.shape[i]`; `index` counts from the end where it is negative."""
+
+    tensor: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """`x.stride(i)`."""
+
+    tensor: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Number(Unknown):
+    """An extent or a stride that is not known."""
+
+    of: Extent | Stride
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor(Unknown):
+    """Something of a function of whose value nothing is known, such as a tensor.
+
+    Attributes:
+        name: Stands for it among extents and strides; those that have one shape share it.
+        extents: Integers and `Number`s, None for one of which nothing is said; None: how many there are is not said.
+        element: Type of its elements, "int32"; None: not said.
+        given: Whether whoever calls the function has to give it.
+    """
+
+    name: str
+    extents: tuple[Any, ...] | None = None
+    element: str | None = None
+    given: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Whole(Unknown):
+    """`x.shape`, `x.size()` or `x.stride()`."""
+
+    tensor: Tensor
+    kind: Literal["shape", "stride"]
+
+    def at(self, index: int) -> Any:
+        """One of its items: what the tensor's extent is said to be, or what it asks for."""
+        if self.kind == "stride":
+            return Number(Stride(self.tensor.name, index))
+        extents = self.tensor.extents or ()
+        extent = extents[index] if -len(extents) <= index < len(extents) else None
+        return Number(Extent(self.tensor.name, index)) if extent is None else extent
+
+
+def type_said(call: ast.Call) -> str | None:
+    """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: it names none of torch's."""
+    kind = next((dotted(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), "")
+    made = last_name(call) in MADE | LIKE or dotted(call.func) in OF_VALUES
+    name = kind.removeprefix("torch.")
+    return _OTHER_NAMES.get(name, name) if made and kind.startswith("torch.") else None
+
+
+def asks_for_gradient(node: ast.AST) -> bool:
+    """Whether an expression asks if a gradient is wanted: where kernels are tuned for training, it is."""
+    owner = node.value if isinstance(node, ast.Subscript) else node
+    attribute = owner.attr if isinstance(owner, ast.Attribute) else ""
+    return attribute == ("needs_input_grad" if isinstance(node, ast.Subscript) else "requires_grad")
