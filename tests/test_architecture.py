@@ -289,7 +289,7 @@ RENAMED = (
         "steps",
     ),
     *("system", "tables", "training", "tuning"),
-    *("comparison", "compiled/demand", "compiled/ir", "python_source"),
+    *("comparison", "compiled/demand", "compiled/guesses", "compiled/ir", "compiled/launches", "python_source"),
 )
 """Packages whose names were gone through."""
 

@@ -48,12 +48,16 @@ def launch_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     return replace(analysis, predicted=learned, gap_parts=_split(analysis, learned.us), doubt_us=doubt)
 
 
-def analysed_alike(inspections: Sequence[Inspection], gpu: GpuSpec, cache: str = "warm") -> list[KernelAnalysis]:
-    """The analyses of launches that are to be compared: where the learned model does not know one of them, it is asked of none."""
+def analysed_alike(
+    inspections: Sequence[Inspection], gpu: GpuSpec, cache: str = "warm"
+) -> tuple[list[KernelAnalysis], list[Latency | None]]:
+    """The analyses of launches that are to be compared: where the learned model does not know one of them, it is asked of none. Then,
+    beside them, what it says of those that it knows; else nothing is beside them."""
     analyses = [launch_analysis(inspection, gpu, cache) for inspection in inspections]
-    if len({item.predicted is not None and item.predicted.source == SOURCE for item in analyses}) > 1:
-        return [kernel_analysis(inspection, gpu, cache) for inspection in inspections]
-    return analyses
+    learned = [item.predicted if item.predicted is not None and item.predicted.source == SOURCE else None for item in analyses]
+    if len({item is None for item in learned}) > 1:
+        return [kernel_analysis(inspection, gpu, cache) for inspection in inspections], learned
+    return analyses, [None] * len(analyses)
 
 
 def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | None:

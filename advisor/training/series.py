@@ -217,8 +217,8 @@ def left_out(
             continue
         x, y = rows.described(rows.constants(~split.out))
         features = features if features.size else np.zeros(x.shape)
-        correction = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
-        error[judged] = (as_relatives(x[judged], correction, split.identities) if split.identities else correction(x[judged])) - y[judged]
+        correct = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
+        error[judged] = (as_relatives(x[judged], correct, split.identities) if split.identities else correct(x[judged])) - y[judged]
         base[judged] = crude(plain[fitted], target[fitted], 0)(plain[judged]) - target[judged]
         by[judged], features[judged] = number, x[judged]
         progress(f"{rows.task}, {split.name} left out: {mape(error[judged]):.1f} %, baseline {mape(base[judged]):.1f} %")
@@ -264,13 +264,9 @@ def expected(left_out_by: Mapping[str, LeftOut], near: str, rows: Learnable) -> 
             inside[judged] = held_by_relatives(scaled, gpu)
         else:
             task = calibration.of_others(rows.task) if name == "models" != near else rows.task
-            errors = Judged(scaled=scaled, apart=rows.apart[name][judged], groups=(rows.alike[judged], gpu))
-            for names, table in conformal.tables(errors).items():
-                group = calibration.of_group(task, names[0]) if names else task
-                if names[1:]:
-                    of_gpu[(group, names[1])] = table
-                else:
-                    quantiles[(group, True)] = table
+            errors = Judged(scaled=scaled, model=rows.apart[name][judged], group=rows.alike[judged])
+            for group, table in conformal.tables(errors).items():
+                quantiles[(task if group == conformal.ALL else calibration.of_group(task, group), True)] = table
             inside[judged] = conformal.held(errors, entry.split[judged])
         held_out[name] = figures(entry.error, entry.baseline, rows.groups, inside)
     return {"spread": spread, "calibration": Calibration(quantiles=quantiles, of_gpu=of_gpu), "held_out": held_out}
@@ -291,11 +287,11 @@ def held_by_relatives(scaled: Array, gpu: NDArray[np.str_]) -> NDArray[np.bool_]
     return out
 
 
-def as_relatives(x: Array, correction: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
+def as_relatives(x: Array, correct: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
     """What trees say of rows with the identity of other GPUs, their last columns, in the mean, [n]."""
     return np.mean(
         [
-            correction(np.concatenate([x[:, : -identity.size], np.broadcast_to(identity, (len(x), identity.size))], axis=1))
+            correct(np.concatenate([x[:, : -identity.size], np.broadcast_to(identity, (len(x), identity.size))], axis=1))
             for identity in identities
         ],
         axis=0,
