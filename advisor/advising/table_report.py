@@ -351,7 +351,7 @@ def _recommendation(
         p_speedup_10pct=p_speedup,
         reason=reason,
         triton_config=triton_config(configuration),
-        table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.table is not None else None,
+        table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.stack is not None else None,
         demand=choice.demands[launch.id],
         record=predictor.record(problem_batch([launch.problem]), target.gpu) if latency.origin == "predicted" else "",
     )

@@ -42,7 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", type=options.positive_integer, metavar="N", help=f"keys that each of them sees (default: {CONTEXT})")
     parser.add_argument("--contexts", type=options.positive_integers, metavar="LENGTHS", help="those of each sequence, as in 2900,3100")
     parser.add_argument(
-        "--tp", "--tensor-parallel-size", type=options.positive_integer, default=1, metavar="N", help="tensor parallel ranks"
+        "--tp",
+        "-tp",
+        "--tensor-parallel",
+        "--tensor-parallel-size",
+        type=options.positive_integer,
+        default=1,
+        metavar="N",
+        help="tensor parallel ranks",
     )
     parser.add_argument("--pp", "--pipeline-parallel-size", type=options.positive_integer, default=1, metavar="N", help="pipeline stages")
     parser.add_argument("--ep", "--enable-expert-parallel", action="store_true", help="ranks hold whole experts, not slices of each")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from advisor.advising.exports import triton_config
 from advisor.result.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
-from advisor.result.schema import Finding, Latency, LaunchReport, Recommendation
+from advisor.result.schema import UNCERTAIN, Finding, Latency, LaunchReport, Recommendation
 from advisor.tables.launchability import refused_warps
 from advisor.tables.tables import entry_of
 
@@ -53,6 +53,8 @@ def side_of(group: Group) -> StaticSide:
         source=first.configuration_source,
         predicted=latency_sum([report.predicted for report in group]),
         resources=estimated_resources(first),
+        peak_pipeline=first.peak_pipeline if len(group) == 1 else None,
+        share_of_peak=first.share_of_peak if len(group) == 1 else None,
     )
 
 
@@ -125,6 +127,7 @@ def static_row(
         new_findings=tuple(new[key] for key in new if key not in old) if before and before.predicted else (),
         cured_findings=tuple(old[key] for key in old if key not in new) if head and after and after.predicted else (),
         advice=_advice(head, base) if head else None,
+        bound_of_certain=any(part.cause == UNCERTAIN for report in shown for part in report.gap),
     )
 
 

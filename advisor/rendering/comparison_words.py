@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import groupby
 
 from advisor.rendering import figures
+from advisor.rendering.comparison_answer import why
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
     STATIC_WORDS,
@@ -21,6 +22,7 @@ from advisor.result.comparison_schema import (
     evidence,
 )
 from advisor.result.schema import Latency, Recommendation
+from advisor.system.phrases import phrase
 
 MARKS = {
     "regressed": "🔴",
@@ -154,6 +156,27 @@ def interval_text(latency: Latency | None) -> str:
     if latency is None or latency.low_us is None or latency.high_us is None:
         return ""
     return f"{figures.microseconds(latency.low_us)}–{figures.microseconds(latency.high_us)}"
+
+
+def gate_mark(comparison: ComparisonResult) -> str:
+    """A sign beside the gate: passed for certain only where nothing is predicted slower, and no measurement is open."""
+    verdicts: set[str] = {row.verdict for subject in comparison.subjects for row in subject.static}
+    verdicts |= {row.verdict for subject in comparison.subjects for row in subject.measured}
+    return "❌" if comparison.gate.failed else MARKS["predicted-regressed"] if verdicts & {"predicted-regressed", "inconclusive"} else "✅"
+
+
+def assumed_sizes(rows: Iterable[StaticRow]) -> str:
+    """Where the sizes in labels come from that no one said; empty: none is there."""
+    return phrase("answer.typical") if any("typical " in row.label for row in rows) else ""
+
+
+INSTRUCTIONS = " instructions"
+
+
+def compiled_cells(row: ResourceRow) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
+    """What differs of the compiled sides: resources, and counts of instructions in the code, which loops run any number of times."""
+    cells = differing_cells(row)
+    return [cell for cell in cells if INSTRUCTIONS not in cell[0]], [cell for cell in cells if INSTRUCTIONS in cell[0]]
 
 
 def share_text(ceiling: Latency | None, latency: Latency | None) -> str:
@@ -355,6 +378,7 @@ def to_text(comparison: ComparisonResult) -> str:
     lines = [
         f"{compared_text(comparison.base)} -> {compared_text(comparison.head)}",
         comparison.headline,
+        *filter(None, (why(comparison.subjects),)),
     ]
     for subject in comparison.subjects:
         lines += ["", *_subject(subject)]

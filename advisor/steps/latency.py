@@ -15,7 +15,7 @@ from advisor.learned.analytical import written_by_hand
 from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.learned.layers import layer_model, tuned_tables
 from advisor.learned.layers.layer_time import layer_time
-from advisor.learned.layers.moe_layer import KINDS, WEIGHT_BYTES, Launched, layers_of, version_number
+from advisor.learned.layers.moe_layer import KINDS, WEIGHT_BYTES, Launched, layers_of
 from advisor.learned.library.chip import chip
 from advisor.learned.library.layer_reference import bound_of_layers, library_of_layers
 from advisor.learned.operators import model as operator_model
@@ -31,6 +31,7 @@ from advisor.steps.collectives import ENGINES
 from advisor.steps.model_config import FOUR_BITS
 from advisor.steps.operators import Operator
 from advisor.system.errors import UsageError
+from advisor.tables.entries import version_number
 
 CONSTANTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
     "decode": ((22.6, 0.67, 0.12, 0.147), (11.0, 0.85, 0.60, 0.51), (11.6, 0.65, 0.74, 0.14)),
