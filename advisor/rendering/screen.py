@@ -19,7 +19,7 @@ COMMANDS = 20
 PASTED = 4
 """Lines of a snippet that are shown; a longer one stands in the report."""
 LATENCY_COLUMN = 24  # `1,234 µs ±12 %`, `−10/+35 %` included
-PEAK_COLUMN = 30  # `100 % of shared memory's peak`
+PEAK_COLUMN = 32  # `100 % of shared memory's peak`
 WIN_COLUMN = 22
 
 
