@@ -121,11 +121,12 @@ class LaunchWalk(FunctionReader):
         values: Values of the kernel's arguments, and of names of the function around.
         presumes: Whether arguments that a call of the function around cannot leave out count as something other than None, and gradients
             as wanted.
+        doubts: Whether switches that no call says count as unknown.
     """
 
-    def __init__(self, site: AroundLaunch, values: Mapping[str, Any], presumes: bool = False) -> None:
+    def __init__(self, site: AroundLaunch, values: Mapping[str, Any], presumes: bool = False, doubts: bool = False) -> None:
         super().__init__(site.source, site.evaluation, values)
-        self.site, self.presumes = site, presumes
+        self.site, self.presumes, self.doubts = site, presumes, doubts
         named = {node.id: values[name] for name, node in site.passed.items() if isinstance(node, ast.Name) and name in values}
         self.fixed = named | {name: value for name, value in values.items() if name in site.local}
         calls = ((name, node) for name, node in site.passed.items() if isinstance(node, ast.Call))
@@ -153,7 +154,7 @@ class LaunchWalk(FunctionReader):
         for name, node in self.site.before.items():
             with self.at(self.place, {}):
                 value, hangs = self.evaluated(node)
-            if not isinstance(value, Unknown):
+            if not isinstance(value, Unknown) and not (self.doubts and is_open(node)):
                 default = {DEFAULT} if name in self.site.defaults else set()
                 self._set(name, value, frozenset(default | ({SWITCH} if is_open(node) else set()) | hangs))
 
