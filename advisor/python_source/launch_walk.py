@@ -137,6 +137,7 @@ class LaunchWalk(FunctionReader):
         self.ranks: dict[str, set[int]] = {}  # as they are said, also in two ways
         self.fewest: dict[str, int] = {}  # dimensions that a tensor has at least, for it is asked for one of that number
         self.lines: dict[str, int] = {}  # where names were given what they are
+        self.unpacked: set[str] = set()  # names that were given extents or strides: `B, T, H = q.shape`
         self.hanging: dict[str, Hangs] = {}
         self.hangs: set[str] = set()  # what was found to decide, so far
         self._begin()
@@ -217,9 +218,10 @@ class LaunchWalk(FunctionReader):
         starred = any(isinstance(item, ast.Starred) for item in items)
         if isinstance(target, ast.Name):
             self._set(target.id, value, hangs)
-            self.lines[target.id] = 1 if isinstance(value, Number) else -target.lineno
+            self.lines[target.id] = target.lineno
         elif items and isinstance(value, Whole) and not starred:
             self.ranks.setdefault(value.tensor.name, set()).add(len(items))
+            self.unpacked |= {item.id for item in items if isinstance(item, ast.Name)}
             for index, item in enumerate(items):
                 number = value.at(index)
                 size = self.fixed.get(item.id) if isinstance(item, ast.Name) else None
