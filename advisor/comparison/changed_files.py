@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,11 @@ from advisor.python_source.source import SourceFile
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
 from advisor.result.comparison_schema import Subject
+from advisor.system.errors import AdvisorError
 from advisor.tables.names import TableName, is_table_name, parse_table_name
+
+MOST_GLANCED_AT = 5_000
+"""Files that are looked at for what is certain to fail, past those that are compared."""
 
 
 def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
@@ -119,24 +124,36 @@ class ChangedFiles:
             return self._kernels(change)
         if suffix == ".csv" or not named_like_table(change.path):
             return self._plain(change)
+        spent = self.compiling.late()
+        found = self._table(change, predict=not spent)
+        return [replace(found, notes=(*found.notes, f"{AUDITED}: {spent}.")) if spent else found]
+
+    def failing(self, changes: Sequence[FileChange]) -> Iterator[Subject]:
+        """Of files that are past the limit of what is compared, those that soon turn out to fail: they cannot be read, or have entries that
+        no launch takes."""
+        for change in changes[:MOST_GLANCED_AT]:
+            found = None
+            with contextlib.suppress(AdvisorError):
+                found = no_longer_readable(self.base, self.head, change)
+                if found is None and change.head is not None and change.head.kind == "file" and named_like_table(change.path):
+                    found = self._table(change, predict=False)
+            if found is not None and found.failures:
+                yield found
+
+    def _table(self, change: FileChange, *, predict: bool) -> Subject:
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
         former = change.base.path if change.base is not None else None
-        request = table_request(self.request, self.settings, change.path, former)
-        spent = self.compiling.late()
-        subjects = [
-            table_subject(
-                change.path,
-                change.word,
-                base,
-                head,
-                request=request,
-                gpus=self.gpus,
-                predictor=self.predictor,
-                fallback=self._fallback(change),
-                predict=not spent,
-            )
-        ]
-        return [replace(item, notes=(*item.notes, f"{AUDITED}: {spent}.")) for item in subjects] if spent else subjects
+        return table_subject(
+            change.path,
+            change.word,
+            base,
+            head,
+            request=table_request(self.request, self.settings, change.path, former),
+            gpus=self.gpus,
+            predictor=self.predictor,
+            fallback=self._fallback(change),
+            predict=predict,
+        )
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
@@ -164,7 +181,7 @@ class ChangedFiles:
             return []
         if change.base is not None and change.head is not None and change.head.kind == "file":
             former = f"It was a {change.base.kind}."
-            return [replace(each, notes=(former, *each.notes)) for each in self.subjects(replace(change, base=None))]
+            return [replace(subject, notes=(former, *subject.notes)) for subject in self.subjects(replace(change, base=None))]
         notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
         if (lost := no_longer_readable(self.base, self.head, change)) is not None:
             return [replace(lost, notes=notes)]

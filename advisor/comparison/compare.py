@@ -72,6 +72,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         if taken >= LARGEST_CHANGES:
             unjudged = len(looked_at) - number
             warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: {unjudged} more are not compared.")
+            subjects += files.failing(looked_at[number:])
             break
         try:
             found_subjects = files.subjects(change)

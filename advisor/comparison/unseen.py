@@ -79,14 +79,14 @@ def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> 
         words = {_module(path) for path in names}
         folders = {str(PurePosixPath(path).parent) for path in names if path.endswith("__init__.py")}
         fresh = [
-            each
-            for each in waiting.values()
-            if str(PurePosixPath(each.path).parent) in folders or not words.isdisjoint(imported[each.path])
+            item
+            for item in waiting.values()
+            if str(PurePosixPath(item.path).parent) in folders or not words.isdisjoint(imported[item.path])
         ]
         reached += fresh
-        names = {each.path for each in fresh}
-        waiting = {path: each for path, each in waiting.items() if path not in names}
-    return [each for each in reached if mentions_triton(tree.read(each)) or b"](" in tree.read(each)]
+        names = {item.path for item in fresh}
+        waiting = {path: item for path, item in waiting.items() if path not in names}
+    return [item for item in reached if mentions_triton(tree.read(item)) or b"](" in tree.read(item)]
 
 
 def _imported_words(data: bytes) -> set[str]:
@@ -110,12 +110,14 @@ def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     """A failure, as of what cannot be read, where files of the head are checked out with another text than git holds, and is compared."""
     if not isinstance(base, RevisionTree) or not isinstance(head, RevisionTree):
         return
-    own = [entry for tree in (base, head) for path, entry in tree.entries().items() if PurePosixPath(path).name == ".gitattributes"]
+    attribute_files = [
+        entry for tree in (base, head) for path, entry in tree.entries().items() if PurePosixPath(path).name == ".gitattributes"
+    ]
     differing = {change.path for change in changed}
-    large = [entry.path for entry in own if entry.path in differing and entry.size_bytes > LARGEST_FILE_BYTES]
+    large = [entry.path for entry in attribute_files if entry.path in differing and entry.size_bytes > LARGEST_FILE_BYTES]
     reason = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it hangs on its version" if large else ""
-    if own and not reason and (found := _rewritten(base, head, differing)):
-        listed = ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+    if attribute_files and not reason and (written := _rewritten(base, head, differing)):
+        listed = ", ".join(written[:SHOWN]) + (f" and {len(written) - SHOWN} more" if len(written) > SHOWN else "")
         reason = f"by it, git writes {listed} out with another text than is compared (working-tree-encoding or ident)"
     if reason:
         failure, title = Failure(condition="failed", what="", reason=reason), ".gitattributes"
@@ -127,13 +129,13 @@ def _rewritten(base: RevisionTree, head: RevisionTree, differing: Container[str]
     which: attributes have macros, an order and places."""
     entries = {path: entry for path, entry in head.entries().items() if entry.kind == "file" and path.endswith(COMPARED)}
     old, new = (git.attributes(tree.folder, tree.revision or "", list(AS_IT_IS), list(entries)) for tree in (base, head))
-    found = []
+    rewritten = []
     for path, values in new.items():
         rewriting = [name for name, value in values.items() if value.lower() not in AS_IT_IS[name]]
         changes = path in differing and (rewriting != ["ident"] or b"$Id" in head.read(entries[path]))
         if rewriting and (values != old[path] or changes):
-            found.append(path)
-    return found
+            rewritten.append(path)
+    return rewritten
 
 
 INSTEAD = (
@@ -148,13 +150,13 @@ def taken_instead(head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject
     for change in changed:
         if change.head is None or (change.base is not None and change.path.endswith(".py")):
             continue
-        found = next((match for pattern in INSTEAD if (match := pattern.fullmatch(change.path))), None)
-        stands = f"{found['folder']}{found['name']}" if found else change.path if change.head.kind != "file" else ""
+        matched = next((match for pattern in INSTEAD if (match := pattern.fullmatch(change.path))), None)
+        stands = f"{matched['folder']}{matched['name']}" if matched else change.path if change.head.kind != "file" else ""
         entry = head.entries().get(f"{stands}.py")
         if entry is not None and entry.kind == "file" and _is_kernels(head, entry):
-            said = f"Python may take {change.path} in its place, which is not compared"
-            failure = Failure(condition="failed", what="", reason=said)
-            yield Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(said,), failures=(failure,))
+            reason = f"Python may take {change.path} in its place, which is not compared"
+            failure = Failure(condition="failed", what="", reason=reason)
+            yield Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(reason,), failures=(failure,))
 
 
 def _is_kernels(tree: Tree, entry: Entry) -> bool:

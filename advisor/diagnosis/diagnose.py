@@ -13,6 +13,7 @@ from advisor.pipelines.schedule import CAUSES
 from advisor.result.schema import UNCERTAIN, Finding, GapPart, Severity
 from advisor.system.errors import shorten
 from advisor.tables.audit import CHECKS, AuditIssue
+from advisor.tables.tables import is_token_count
 
 NOTES: dict[str, str] = {
     UNCERTAIN: "Likely work that depends on data which were not specified.",
@@ -181,7 +182,7 @@ def table_findings(issues: Iterable[AuditIssue], diagnosed: Collection[int] = ()
     """
     by_check: dict[str, list[AuditIssue]] = {}
     for issue in issues:
-        covered = issue.key is not None and issue.key.isdecimal() and int(issue.key) in diagnosed
+        covered = issue.key is not None and is_token_count(issue.key) and int(issue.key) in diagnosed
         if not (issue.check in SAID_BY_RULES and covered):
             by_check.setdefault(issue.check, []).append(issue)
     return tuple(sorted((_finding(check, group) for check, group in by_check.items()), key=order))

@@ -202,8 +202,8 @@ class LaunchWalk(FunctionReader):
         elif isinstance(statement, ast.FunctionDef):
             self._set(statement.name, statement)
         elif isinstance(statement, ast.Assert):  # of how many dimensions tensors are
-            for node in ast.walk(statement.test):
-                self.evaluated(node) if isinstance(node, ast.Subscript | ast.Call) else None
+            for node in (inner for inner in ast.walk(statement.test) if isinstance(inner, ast.Subscript | ast.Call)):
+                self.evaluated(node)
         elif not isinstance(statement, ast.Expr):
             imported = isinstance(statement, ast.Import | ast.ImportFrom)
             self._forget((name for name in names_stored(statement) if not imported or name in self.site.own), statement)
@@ -219,15 +219,12 @@ class LaunchWalk(FunctionReader):
             self.lines[target.id] = 1 if isinstance(value, Number) else -target.lineno
         elif items and isinstance(value, Whole) and not starred:
             self.ranks.setdefault(value.tensor.name, set()).add(len(items))
-            for index, entry in enumerate(items):
+            for index, item in enumerate(items):
                 number = value.at(index)
-                if (
-                    isinstance(entry, ast.Name)
-                    and type(self.fixed.get(entry.id)) is int
-                    and isinstance(getattr(number, "of", None), Extent)
-                ):
-                    self.extents.setdefault(self.site.place(number.of), self.fixed[entry.id])
-                self._give(entry, number, hangs)
+                size = self.fixed.get(item.id) if isinstance(item, ast.Name) else None
+                if type(size) is int and isinstance(number, Number) and isinstance(number.of, Extent):
+                    self.extents.setdefault(self.site.place(number.of), size)
+                self._give(item, number, hangs)
         elif isinstance(value, tuple | list) and len(items) == len(value) and not starred:
             for item, part in zip(items, value, strict=True):
                 self._give(item, part, hangs)
@@ -435,13 +432,11 @@ def _called(node: ast.expr, name: str = "") -> str:
 
 
 def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """The blocks of a compound statement, in order."""
-    for part in ("body", "handlers", "cases", "orelse", "finalbody"):
-        for item in (inner := getattr(statement, part, [])):
-            if isinstance(item, ast.ExceptHandler | ast.match_case):
-                yield item.body
-        if inner and isinstance(inner[0], ast.stmt):
-            yield inner
+    """The blocks of a compound statement."""
+    for part in ("body", "orelse", "finalbody"):
+        if block := getattr(statement, part, []):
+            yield block
+    yield from (inner.body for part in ("handlers", "cases") for inner in getattr(statement, part, ()))
 
 
 def _walruses(node: ast.AST) -> list[str]:
@@ -465,10 +460,8 @@ def _joined(values: Sequence[Any], name: str) -> Any:
     shapes = [tensor.extents for tensor in tensors if tensor.extents is not None]
     if len(shapes) < len(tensors) or len({*map(len, shapes)}) > 1:
         return replace(known, name=name, extents=None)
-    columns = zip(*shapes, strict=True)
-    return replace(
-        known, name=name, extents=tuple(column[0] if all(_same(column[0], other) for other in column) else None for column in columns)
-    )
+    extents = (column[0] if all(_same(column[0], size) for size in column) else None for column in zip(*shapes, strict=True))
+    return replace(known, name=name, extents=tuple(extents))
 
 
 def _same(one: Any, other: Any) -> bool:

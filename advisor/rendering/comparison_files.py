@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +21,8 @@ from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, S
 from advisor.result.schema import Finding
 from advisor.system.phrases import phrase
 
+NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Characters that stand for no byte of any path."""
 MARKER = "<!-- triton-advisor: compare -->"
 """Hidden first line: whoever posts the comment looks for it, and edits the comment that begins with it."""
 
@@ -147,7 +150,8 @@ def to_sarif(comparison: ComparisonResult) -> str:
 
 def _uri(path: str) -> str:
     """A relative URI; nothing in a path can make it absolute or lead out of the tree."""
-    parts = [part for part in path.encode("utf-8", "surrogateescape").split(b"/") if part not in (b"", b".", b"..")]
+    spelled = NO_BYTES.sub("\ufffd", path).encode("utf-8", "surrogateescape")
+    parts = [part for part in spelled.split(b"/") if part not in (b"", b".", b"..")]
     return "/".join(quote(part) for part in parts) or "unnamed"
 
 

@@ -294,7 +294,7 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     form = "nvfp4" if operators[0].dtype == "nvfp4" and gpu.supports("fp4") else ""
     if form:  # what is priced above has activations of 16 bits
-        least = zip(*(each.tolist() for each in bound_of_layers(layers, loads, form, gpu)), strict=True)
+        least = zip(*(column.tolist() for column in bound_of_layers(layers, loads, form, gpu)), strict=True)
         priced = [replace(cost, bound_us=us, binding=binding) for cost, (us, binding) in zip(priced, least, strict=True)]
     # Libraries were measured on one rank: what a rank holds is a layer of its experts, with as many of each token's choices.
     rank = replace(layers, experts=layers.experts / layers.ranks, topk=layers.topk / layers.ranks, ranks=np.ones(len(layers)))

@@ -196,7 +196,7 @@ def load_architecture(name: str) -> Architecture:
         values.setdefault("quantization_config", quantisation.get("quantization"))
         return architecture(values, path.parent.name if path.stem == "config" and path.parent.name else path.stem)
     source = _find(name)
-    return architecture(bundled()[source], source)
+    return _stored_as_named(architecture(bundled()[source], source), name)
 
 
 @cache
@@ -226,6 +226,29 @@ def _find(name: str) -> str:
     if model not in bundled():
         raise UsageError(f"{model}: only the sizes of its experts are known", None, "its config.json", "download it and name the file")
     return model
+
+
+STORED = re.compile(r"(?<![a-z0-9])(fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|w4a16|gguf)(?![a-z0-9])")
+"""How weights are stored, in names of published models: `Qwen3-30B-A3B-FP8`."""
+BLOCK = (128, 128)
+"""Weights that share a scale in the fp8 models that DeepSeek and Qwen publish; NVIDIA's (ModelOpt) have one scale."""
+
+
+def _stored_as_named(model: Architecture, name: str) -> Architecture:
+    """A bundled model with its weights stored as the name says.
+
+    Raises:
+        UsageError: Such weights are not predicted.
+    """
+    named = STORED.search(name.lower())
+    form = {"fp4": "nvfp4"}.get(named[1], named[1]) if named else ""
+    if form in FOUR_BITS:
+        return with_experts_in(model, form)
+    if form and form != "fp8":
+        raise UsageError(f"{name}: weights in {form} are not predicted", form, f"fp8, {', '.join(FOUR_BITS)} or none of them", None)
+    if not form or model.dtype == "fp8":
+        return model
+    return replace(model, dtype="fp8", block_shape=None if name.lower().startswith("nvidia/") else BLOCK)
 
 
 def architecture(values: Mapping[str, Any], name: str) -> Architecture:
@@ -354,8 +377,8 @@ def _types(values: Mapping[str, Any], name: str) -> tuple[str, tuple[int, int] |
 
 def _four_bits(stored: Mapping[str, Any]) -> str:
     """As which of `FOUR_BITS` weights are stored: by gpt-oss's method, by ModelOpt's, or packed by compressed-tensors; empty where not."""
-    said = [str(stored.get(key, "")).lower() for key in ("quant_method", "quant_algo", "format")]
-    return next((each for each in FOUR_BITS if any(text.startswith(each) for text in said)), "")
+    written = [str(stored.get(key, "")).lower() for key in ("quant_method", "quant_algo", "format")]
+    return next((form for form in FOUR_BITS if any(text.startswith(form) for text in written)), "")
 
 
 def with_experts_in(model: Architecture, stored: str) -> Architecture:

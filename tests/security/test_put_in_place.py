@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
+from advisor.comparison import compare
 from tests.comparison.conftest import TABLE, entry, table
 from tests.comparison.repository import Content, Repository
 
@@ -130,7 +131,7 @@ def test_an_entry_under_a_key_that_only_the_stacks_read_is_judged(
     assert compared({TABLE: SOUND}, {TABLE: content}, tmp_path, monkeypatch) == 1
 
 
-@pytest.mark.parametrize("key", ["²", "x", "6 4"])
+@pytest.mark.parametrize("key", ["²", "x", "6 4", "9" * 5_000], ids=["square", "letter", "two numbers", "digits"])
 def test_a_key_that_no_stack_reads_fails_in_words(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     content = json.dumps({"1": entry(), "64": entry(), key: entry()})
     assert compared({TABLE: SOUND}, {TABLE: content}, tmp_path, monkeypatch) == 1
@@ -197,3 +198,12 @@ def test_a_file_that_becomes_a_package_passes(tmp_path: Path, monkeypatch: pytes
 def test_a_new_file_of_kernels_that_is_no_python_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert compared({"k.py": KERNEL}, {"k.py": None, "z.py": KERNEL + "def (\n"}, tmp_path, monkeypatch) == 1
     assert "invalid syntax" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("last", ["a table", "a kernel"])
+def test_nothing_certain_hides_behind_many_files(last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(compare, "LARGEST_CHANGES", 2)
+    base: Files = {f"{name}.py": KERNEL for name in "abcz"} | {f"z/{TABLE}": SOUND}
+    worse: Files = {f"z/{TABLE}": UNFIT} if last == "a table" else {"z.py": KERNEL + "def (\n"}
+    assert compared(base, {f"{name}.py": CHANGED for name in "abc"} | worse, tmp_path, monkeypatch) == 1
+    assert "more files were not judged" in capsys.readouterr().out

@@ -139,3 +139,16 @@ def test_a_name_may_have_an_organisation_and_a_suffix(tmp_path):
     assert load_architecture(str(place)) == load_architecture(str(place.parent)) == architecture(DENSE, "mine")
     with pytest.raises(UsageError, match="unknown model"):
         load_architecture("nonesuch")
+
+
+def test_a_name_says_how_weights_are_stored():
+    plain = load_architecture("Qwen3-30B-A3B")
+    eight = load_architecture("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8")
+    assert (plain.dtype, eight.dtype, eight.block_shape) == ("bf16", "fp8", (128, 128))
+    assert load_architecture("nvidia/Llama-3.1-8B-Instruct-FP8").block_shape is None
+    assert load_architecture("deepseek-ai/DeepSeek-V3-FP8") == load_architecture("DeepSeek-V3")
+    four = load_architecture("nvidia/DeepSeek-R1-FP4")
+    assert four.experts is not None and (four.experts.stored, four.dtype) == ("nvfp4", "bf16")
+    for name, word in (("Qwen3-30B-A3B-AWQ", "awq"), ("nvidia/Qwen3-32B-NVFP4", "without experts")):
+        with pytest.raises(UsageError, match=word):
+            load_architecture(name)

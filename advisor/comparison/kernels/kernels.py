@@ -278,9 +278,9 @@ def _subject(
 
 def _lost(old: KernelVersion | None, new: KernelVersion | None) -> Iterator[Failure]:
     """That it can no longer be told what a kernel is: as of a file that can no longer be read."""
-    own = [side.source.undecided.get(side.function.name, "") if side is not None else "" for side in (old, new)]
-    if old is not None and own[1] and not own[0]:
-        yield Failure(condition="failed", what="", reason=own[1])
+    reasons = [side.source.undecided.get(side.function.name, "") if side is not None else "" for side in (old, new)]
+    if old is not None and reasons[1] and not reasons[0]:
+        yield Failure(condition="failed", what="", reason=reasons[1])
 
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}

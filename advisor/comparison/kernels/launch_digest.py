@@ -39,12 +39,14 @@ class LaunchDigest:
     Attributes:
         passed: By option and constant the expressions that the launches pass for it, as they are written; "grid" and `SPREAD` are
             among them.
+        assigned: The same with what names are given in place of them, where the function around gives them that alone, and once.
         host: What that is worked out from, by name ("": at the top of the file): statements of the functions around the launches and of
             those of the file that call these, and the functions and constants that they name.
         launching: Names of the functions around the launches.
     """
 
     passed: Mapping[str, tuple[str, ...]]
+    assigned: Mapping[str, tuple[str, ...]]
     host: Mapping[str, tuple[str, ...]]
     launching: frozenset[str]
 
@@ -52,11 +54,13 @@ class LaunchDigest:
 def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     """What a file's launches of a kernel come down to."""
     passed: dict[str, dict[str, None]] = {}
+    assigned: dict[str, dict[str, None]] = {}
     for scopes, call in launching.calls:
         graph = launching.source.module_names
         for name, node in _passed(function, graph, scopes, call):
             given = any(isinstance(node, ast.Name) and node.id in arguments(scope) for scope in scopes)  # by whoever calls it, too
-            passed.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
+            passed.setdefault(name, {}).setdefault(written(node))
+            assigned.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
     host: dict[str, list[str]] = {}
     for names in _host_code(function, launching, host):
         whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
@@ -65,7 +69,8 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
         for name, trees in whole.items():
             host.setdefault(name, []).append("\x1d".join(trees))
     return LaunchDigest(
-        passed={name: tuple(item) for name, item in passed.items()},
+        passed={name: tuple(texts) for name, texts in passed.items()},
+        assigned={name: tuple(texts) for name, texts in assigned.items()},
         host={name: tuple(sorted(set(item))) for name, item in host.items()},
         launching=frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes),
     )
@@ -267,7 +272,7 @@ def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[st
     gone, came = old.host.keys() - new.host.keys(), new.host.keys() - old.host.keys()
     if gone and came and {old.host[name] for name in gone} != {new.host[name] for name in came}:
         differ |= gone | came
-    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
+    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if len({*map(frozenset, _texts(old, new, name))}) > 1]
     if (spread := SPREAD in new.passed) != (SPREAD in old.passed):  # what one side names, the other may have among its `**options`
         names = [name for name in names if name in (old if spread else new).passed or name == SPREAD]
         names = [name for name in names if name in (new if spread else old).passed]
@@ -277,7 +282,7 @@ def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[st
 
 
 def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str]) -> str:
-    parts = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
+    parts = [" → ".join(_text(name, texts) for texts in _texts(old, new, name)) for name in names]
     if code:
         parts.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
     return ", and ".join(parts or ["the code around it"])
@@ -286,6 +291,13 @@ def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: 
 def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
     """Whether there is nothing but launches more or less: those of a test, say, which pass what others pass."""
     return set(one) <= set(other) or set(other) <= set(one)
+
+
+def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[Sequence[str]]:
+    """What the launches of two sides pass for a name: what its names are given, but as it is written where that is not known of both."""
+    values: list[Sequence[str]] = [side.assigned.get(name, ()) for side in (old, new)]
+    unknown = any(text.isidentifier() for texts in values for text in texts)
+    return [side.passed.get(name, ()) for side in (old, new)] if unknown else values
 
 
 def _text(name: str, passed: Sequence[str]) -> str:

@@ -232,7 +232,7 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
     if not all(sides) or sorted(sides[0].values()) == sorted(sides[1].values()):
         return ""
     texts = [" ".join(f"{name}={size}" for name, size in side.items()) for side in sides]
-    return f"typical sizes are {texts[0]} in the base and {texts[1]} in the head, which may be different problems"
+    return f"with typical sizes of {texts[0]} in the base and of {texts[1]} in the head, which may be different problems"
 
 
 def _why_refused(attempt: Attempt) -> str:

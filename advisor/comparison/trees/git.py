@@ -174,16 +174,16 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
 
 def attributes(folder: Path, commit_id: str, names: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, str]]:
     """Path -> name -> value of attributes as git finds them where a commit is checked out: `set`, `unset`, `unspecified` or a text."""
-    found: dict[str, dict[str, str]] = {}
-    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as own:
-        index = str(Path(own, "index"))
+    by_path: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as local:
+        index = str(Path(local, "index"))
         _run(folder, "-c", "core.splitIndex=false", "read-tree", commit_id, index=index)
-        asked = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
-        out = _run(folder, "check-attr", "--cached", "-z", "--stdin", *names, given=asked, index=index)
+        paths_asked = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+        out = _run(folder, "check-attr", "--cached", "-z", "--stdin", *names, given=paths_asked, index=index)
     fields = out.decode("utf-8", "surrogateescape").split("\0")
     for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
-        found.setdefault(path, {})[name] = value
-    return found
+        by_path.setdefault(path, {})[name] = value
+    return by_path
 
 
 def _count_files(folder: Path, commit_id: str) -> int:

@@ -23,7 +23,7 @@ def changes_behind_links(base: Tree, head: Tree, changed: tuple[FileChange, ...]
     if not odd and not any(change.base is not None and change.base.kind == "symbolic link" for change in changed):
         return changed
     differing = {change.path for change in changed}
-    found: list[FileChange] = []
+    behind: list[FileChange] = []
     for change in changed:
         above = next((odd[str(folder)] for folder in PurePosixPath(change.path).parents if str(folder) in odd), None)
         if change.head is None and change.base is not None and above is not None:
@@ -32,10 +32,10 @@ def changes_behind_links(base: Tree, head: Tree, changed: tuple[FileChange, ...]
                 continue
             if reached is None or reached.path not in differing:
                 change = FileChange(path=change.path, base=change.base, head=replace(above, path=change.path))
-        found.append(change)
-        found += _behind_a_folder(base, head, change)
-    found += _behind_a_file(base, head, [path for path in odd if path not in differing])
-    return tuple(sorted(found, key=lambda change: change.path))
+        behind.append(change)
+        behind += _behind_a_folder(base, head, change)
+    behind += _behind_a_file(base, head, [path for path in odd if path not in differing])
+    return tuple(sorted(behind, key=lambda change: change.path))
 
 
 def _behind_a_folder(base: Tree, head: Tree, change: FileChange) -> Iterator[FileChange]:
@@ -43,7 +43,7 @@ def _behind_a_folder(base: Tree, head: Tree, change: FileChange) -> Iterator[Fil
     if change.base is None or change.base.kind != "symbolic link" or change.head is None or change.head.kind == "file":
         return
     place = reached_path(base, change.path)
-    for entry in [] if place is None else [each for each in base.entries().values() if each.path.startswith(f"{place}/")]:
+    for entry in [] if place is None else [item for item in base.entries().values() if item.path.startswith(f"{place}/")]:
         path = change.path + entry.path.removeprefix(place or "")
         reached = reached_file(head, path)
         if entry.kind == "file" and path.endswith(SHOWN) and (reached is None or reached.identity != entry.identity):
@@ -54,8 +54,8 @@ def _behind_a_file(base: Tree, head: Tree, links: list[str]) -> Iterator[FileCha
     """Links that stay as they are and lead to other contents, which are not compared under a name of their own."""
     for path in links:
         old, new = reached_file(base, path), reached_file(head, path)
-        own = new is not None and new.path.endswith(PurePosixPath(path).suffix) and (old is None or old.path == new.path)
-        if path.endswith(SHOWN) and old != new and not own:
+        same_kind = new is not None and new.path.endswith(PurePosixPath(path).suffix) and (old is None or old.path == new.path)
+        if path.endswith(SHOWN) and old != new and not same_kind:
             yield FileChange(path=path, base=base.entries()[path], head=head.entries()[path])
 
 
