@@ -145,8 +145,9 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
     if gains and whole > 0 and saved / whole >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
-            key, every = "win.products" if layers else "win.entries", {_decision(report) for report in able}
-            return phrase(key, count=len(decided), whole=len(every), chance=chance, share=share)
+            whole_count = len({_decision(report) for report in able})
+            key = "win.entries" if not layers else "win.products" if whole_count > 1 else "win.product"
+            return phrase(key, count=len(decided), whole=whole_count, chance=chance, share=share)
         changed = changes(gains[0][0].configuration, gains[0][2].configuration)
         if gains[0][0].configuration is None or len(changed) > NAMED_CHANGES:
             return phrase("win.configuration", chance=chance, share=share)
