@@ -275,7 +275,7 @@ VARIABLES_THAT_SAY_NOTHING = {"found", "each", "told", "said", "untold", "unsaid
 RENAMED = (
     *("advising", "autotuning", "cli", "diagnosis", "gpus", "measurement", "pipelines", "rendering", "result", "rows", "search", "steps"),
     *("system", "tables", "tuning"),
-    *("compiled/demand", "compiled/ir"),
+    *("comparison", "compiled/demand", "compiled/guesses", "compiled/ir", "compiled/launches", "python_source"),
 )
 """Packages whose names were gone through."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from advisor.system import triton_install
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,6 +36,18 @@ def test_the_wheel_holds_only_the_package(wheel):
     assert "aiconfigurator" in zipfile.ZipFile(wheel).read("advisor/_ceilings/NOTICE").decode()
     assert any(name.startswith("advisor/_reports/") for name in names)
     assert sum(entry.file_size for entry in zipfile.ZipFile(wheel).infolist()) < 20e6
+
+
+def test_the_oldest_python_is_said_alike_and_reads_every_file():
+    oldest = ".".join(map(str, triton_install.OLDEST_PYTHON))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["requires-python"] == f">={oldest}"
+    assert f"Programming Language :: Python :: {oldest}" in project["project"]["classifiers"]
+    assert project["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+    assert f'python: ["{oldest}",' in (ROOT / ".github/workflows/ci.yml").read_text()
+    assert f"| Python | {oldest} to" in (ROOT / "README.md").read_text()
+    for path in (ROOT / "advisor").rglob("*.py"):
+        ast.parse(path.read_text(), feature_version=triton_install.OLDEST_PYTHON)
 
 
 def test_an_installed_wheel_advises_from_another_folder(wheel, tmp_path):

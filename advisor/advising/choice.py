@@ -5,7 +5,7 @@ That is the first-ranked of the space, near enough to what runs today.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from advisor.advising.targets import PlannedLaunch, Target
 from advisor.diagnosis import WORTH_CHANGING
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.analytical import LIKELY
-from advisor.learned.base import Prediction, Predictor
+from advisor.learned.base import Prediction, Predictor, Ranking
 from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch
 from advisor.pipelines.space import configuration_at, held_to
 from advisor.result.schema import Configuration, Latency, MeasuredRounds, contradicts
@@ -52,31 +52,45 @@ class Choice:
     reason: str = FIRST  # in an order learned for itself: another may be predicted faster
 
 
-def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, like: Configuration | None = None) -> Choice:
-    """Rank the space for all launches of a group at once; each weighs as much as the time it takes.
+def rank_groups(
+    groups: Sequence[Sequence[PlannedLaunch]], target: Target, predictor: Predictor, like: Mapping[str, Configuration]
+) -> list[Ranking]:
+    """The target's space ranked for launches that share a configuration, each weighing as much as the time it takes; all groups at once.
 
     Args:
-        group: Launches that share one configuration.
+        groups: The launches.
         target: Their target, with the space.
         predictor: What ranks it.
-        like: The configuration whose values the first launch's `fixed` parameters keep.
+        like: By launch id, the configuration whose values a group's `frozen_parameters` keep: scores are of that part of the space.
 
     Raises:
         NothingMatchedError: No configuration of the space fits the GPU.
     """
+    if not groups:
+        return []
+    space = target.space
+    problems = [[problem_batch([launch.problem]) for launch in group] for group in groups]
+    rankings = predictor.rankings(problems, space, target.gpu)
+    for i, (group, ranking) in enumerate(zip(groups, rankings, strict=True)):
+        if not np.isfinite(ranking.scores).any():
+            raise NothingMatchedError(
+                f"{group[0].id}: no configuration of the space fits {target.gpu.name}", None, None, "describe a smaller space"
+            )
+        restricted = held_to(space, like.get(group[0].id), group[0].frozen_parameters)
+        if restricted is not space:
+            rankings[i] = replace(ranking, scores=predictor.scores(problems[i], restricted, target.gpu))
+    return rankings
+
+
+def choose(
+    group: Sequence[PlannedLaunch], ranking: Ranking, target: Target, predictor: Predictor, like: Configuration | None = None
+) -> Choice:
+    """What is chosen for launches that share one configuration, of their `ranking` (`rank_groups`); `like` is what the first one's
+    `frozen_parameters` keep."""
     space, first = target.space, group[0]
     restricted = held_to(space, like, first.frozen_parameters)
-    problems, first_ranked = [problem_batch([launch.problem]) for launch in group], []
-    for launch, problem in zip(group, problems, strict=True):
-        scores = predictor.scores(problem, space, target.gpu)
-        if not np.isfinite(scores).any():
-            raise NothingMatchedError(
-                f"{launch.id}: no configuration of the space fits {target.gpu.name}", None, None, "describe a smaller space"
-            )
-        first_ranked.append(int(np.argmin(scores)))
-    if restricted is not space or len(group) > 1:  # else that one launch's scores are those of the group
-        scores = predictor.scores(problems, restricted, target.gpu)
-    best = _closest(restricted, scores, first.configuration or first.default_configuration)
+    problems = [problem_batch([launch.problem]) for launch in group]
+    best = _closest(restricted, ranking.scores, first.configuration or first.default_configuration)
     row, chosen, reason = restricted.take(np.array([best])), configuration_at(restricted, best), FIRST
     if (
         first.configuration is None
@@ -88,7 +102,7 @@ def choose(group: list[PlannedLaunch], target: Target, predictor: Predictor, lik
         if not _likely_faster(problems, untuned, row, target.gpu, predictor):
             row, chosen, reason = untuned, first.default_configuration, phrase("choice.default")
     latencies, demands, ceilings = {}, {}, {}
-    for launch, problem, first_of_launch in zip(group, problems, first_ranked, strict=True):
+    for launch, problem, first_of_launch in zip(group, problems, ranking.first, strict=True):
         then = predictor.predict(problem, row, target.gpu)
         latencies[launch.id] = predicted_latency(then, predictor)
         if configuration_at(space, first_of_launch) != chosen:

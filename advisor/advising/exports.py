@@ -116,7 +116,7 @@ def predicted_tables(target: Target, launches: tuple[LaunchReport, ...]) -> tupl
                 winners[tokens] = advice.configuration
             rows.append(_row(report, tokens, won, reason))
         token_counts = tuple(planned[report.id].tokens or 0 for report in reports)
-        before = table or default_table(name, reports[0].problem, target.gpu, token_counts)
+        before = table or default_table(name, reports[0].problem, target.gpu, token_counts, target.stack_version)
         tuned = TunedTable(before=replace(before, name=name), winners=winners, tuned=token_counts, gpu=target.gpu, new=table is None)
         predicted.append(PredictedTable(tuned=tuned, rows=tuple(rows)))
     up = {item.tuned.table.name.down: item.tuned.table.document for item in predicted}

@@ -18,7 +18,7 @@ from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import Predictor
 from advisor.learned.layers import layer_model
 from advisor.learned.layers.layer_model import LayerModel
-from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of, version_number
+from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of
 from advisor.learned.library.layer_reference import library_of_layers
 from advisor.learned.scaled_products import quantisation_us
 from advisor.pipelines import configuration_batch, problem_batch, token_draws
@@ -26,7 +26,7 @@ from advisor.result.schema import Action, Configuration, Latency, LaunchReport, 
 from advisor.steps.latency import Cost, costs_of_layers
 from advisor.system.errors import several
 from advisor.system.phrases import phrase
-from advisor.tables.entries import FIELDS
+from advisor.tables.entries import FIELDS, version_number
 
 WORTH_A_BACKEND = 1.1
 """A change of backend is advised where the library is so much faster than the best configuration: errors of whole layers, on models that

@@ -39,6 +39,7 @@ class Option:
         targets: The kinds of target that it says something of.
         help: What it means.
         spelling: Its option on the command line where that is not the keyword's.
+        aliases: What the serving stacks call it on theirs.
     """
 
     keyword: str
@@ -47,6 +48,7 @@ class Option:
     targets: tuple[TargetKind, ...]
     help: str
     spelling: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -59,7 +61,7 @@ OPTIONS = (
     Option("model", "NAME", "text", KNOWN, "model the table belongs to, e.g. Qwen3-30B-A3B"),
     Option("hidden_size", "H", "integer", KNOWN, "hidden size (the K of w13)"),
     Option("top_k", "K", "integer", KNOWN, "experts per token"),
-    Option("tensor_parallel", "P", "integer", KNOWN, "GPUs each expert is split over"),
+    Option("tensor_parallel", "P", "integer", KNOWN, "GPUs each expert is split over", aliases=("--tp", "-tp", "--tensor-parallel-size")),
     Option("expert_parallel", "P", "integer", KNOWN, "GPUs the experts are spread over"),
     Option("constexprs", "NAME=VALUE", "by name", FILE, "a tl.constexpr argument", "--constexpr"),
     Option("arguments", "NAME=VALUE", "by name", FILE, "value of a number, or of a tuple: 'strides=(4096,1)'", "--arg"),
@@ -278,5 +280,6 @@ def reference() -> str:
     lines = ["| option | keyword | of a | |", "| --- | --- | --- | --- |"]
     for option in OPTIONS:
         targets = "any" if option.targets == EVERY else ", ".join(option.targets)
-        lines.append(f"| `{option.flag} {option.metavar}` | `{option.keyword}` | {targets} | {option.help.replace('|', chr(92) + '|')} |")
+        flags = ", ".join((option.flag, *option.aliases))
+        lines.append(f"| `{flags} {option.metavar}` | `{option.keyword}` | {targets} | {option.help.replace('|', chr(92) + '|')} |")
     return "\n".join(lines) + "\n"

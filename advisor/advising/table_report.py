@@ -20,6 +20,7 @@ from advisor.advising.choice import (
     gain_probability,
     predicted_latency,
     probability,
+    rank_groups,
 )
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
@@ -30,7 +31,7 @@ from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Shar
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline
 from advisor.learned.analytical import LIKELY, NOTICED
-from advisor.learned.base import Prediction, Predictor, tunable_ceiling
+from advisor.learned.base import Prediction, Predictor, Ranking, tunable_ceiling
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
@@ -111,8 +112,9 @@ def launch_reports(
         shares[launch.decision_id].append(launch)
     reports: list[LaunchReport] = []
     pinned = held_configurations(target, predictor, WORTH_CHANGING, {name: item.latency.us for name, item in measured.items()})
-    for group in shares.values():
-        reports += _group(group, target, predictor, measured, pinned.get(group[0].id), diagnosing)
+    groups = list(shares.values())
+    for group, ranking in zip(groups, rank_groups(groups, target, predictor, pinned), strict=True):
+        reports += _group(group, ranking, target, predictor, measured, pinned.get(group[0].id), diagnosing)
         if progress:
             progress(len(reports), len(target.launches))
     order = {launch.id: i for i, launch in enumerate(target.launches)}
@@ -134,6 +136,7 @@ def _table_findings(target: Target) -> tuple[Finding, ...]:
 
 def _group(
     group: list[PlannedLaunch],
+    ranking: Ranking,
     target: Target,
     predictor: Predictor,
     measured: Mapping[str, Measured],
@@ -141,7 +144,7 @@ def _group(
     diagnosing: bool,
 ) -> list[LaunchReport]:
     """Reports of the launches that share one configuration; `held`: what its choice must be like in their `fixed` parameters."""
-    choice = choose(group, target, predictor, held)
+    choice = choose(group, ranking, target, predictor, held)
     drafts = [draft_of(launch, choice, measured.get(launch.id), target, predictor) for launch in group]
     reason = None if measured else _kept(group, drafts, choice, predictor, target)
     # What another launch of the sort needs changed is changed here too.
@@ -348,7 +351,7 @@ def _recommendation(
         p_speedup_10pct=p_speedup,
         reason=reason,
         triton_config=triton_config(configuration),
-        table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.table is not None else None,
+        table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.stack is not None else None,
         demand=choice.demands[launch.id],
         record=predictor.record(problem_batch([launch.problem]), target.gpu) if latency.origin == "predicted" else "",
     )

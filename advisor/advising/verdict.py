@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import changes, microseconds, share_text
+from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
 from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, Origin, PipelineTime, Verdict, nearest_to_peak
 from advisor.system.phrases import phrase
 
@@ -15,22 +15,8 @@ GAIN, LIKELY = 1.02, 0.5
 """A launch counts as gaining where its recommendation is that much faster (the noise floor of a good measurement), and surely so where
 that is at least as likely as not (`p_speedup_10pct`, asked of gains of a tenth)."""
 SURE_FROM = 1.1
-UTILISED = 0.6
-"""Share of a pipeline's peak from which on it is named as what limits: Nsight Compute's rule of thumb for its Speed of Light section
-(utilisation below 60 % of peak "typically indicates latency issues", Kernel Profiling Guide)."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
-
-UNITS = {
-    "tensor": "the tensor cores",
-    "fma": "the vector units",
-    "xu": "special functions",
-    "alu": "integer units",
-    "issue": "instruction issue",
-    "smem": "shared memory",
-    "l2": "L2",
-    "dram": "DRAM",
-}
 
 
 def current_us(report: LaunchReport) -> float | None:
@@ -138,11 +124,9 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
         return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=_us(current), times=times)
     assumed = guessed or any(part.cause == UNCERTAIN for report in able for part in report.gap)
     share = phrase("verdict.about", share=share_text(of_peak)) if assumed else share_text(of_peak)
-    if round(of_peak, 2) >= UTILISED:
-        return phrase(f"verdict.{unit}", share=share)
-    if unit == "dram" and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
+    if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
         return phrase("verdict.in_flight", share=share, bytes=f"{in_flight[0] / 1e3:.2g}", needed=f"{in_flight[1] / 1e3:.2g}")
-    return phrase("verdict.low", share=share, unit=UNITS.get(unit, unit))
+    return limited_by(unit, share, of_peak)
 
 
 def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:
@@ -169,11 +153,13 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         and advice.speedup >= GAIN
     ]
     whole = sum(before.us for report in able if (before := report.before(None)) is not None)
+    decided = {_decision(report) for report, *_ in gains}
     saved = sum(before - before / advice.speedup for _, before, advice in gains)
     if gains and whole > 0 and saved / whole >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
-            return phrase("win.products" if layers else "win.entries", count=len(gains), whole=len(able), chance=chance, share=share)
+            key, every = "win.products" if layers else "win.entries", {_decision(report) for report in able}
+            return phrase(key, count=len(decided), whole=len(every), chance=chance, share=share)
         changed = changes(gains[0][0].configuration, gains[0][2].configuration)
         if gains[0][0].configuration is None or len(changed) > NAMED_CHANGES:
             return phrase("win.configuration", chance=chance, share=share)
@@ -187,6 +173,11 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         return phrase("win.faster")
     left = 1 - percent / 100
     return phrase("win.unsure", share=share_text(left)) if left >= 0.02 else phrase("win.nothing", share="2 %")
+
+
+def _decision(report: LaunchReport) -> str:
+    """What is changed as one, and counted so: an entry that several launches run with."""
+    return report.decision or report.id
 
 
 def _changed(text: str) -> tuple[str, str]:

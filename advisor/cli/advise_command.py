@@ -239,12 +239,15 @@ def _exporting(arguments: argparse.Namespace, values: Mapping[str, Any], output:
     wanted = [resolve_target(arguments.target, request)]
     if wanted[0].table is None and arguments.stack is None:  # a layer's: each stack looks for a table of its own
         wanted.append(resolve_target(arguments.target, replace(request, stack="sglang")))
-    (result, paths), *others = [exported(target, request, predictor, arguments, command) for target in wanted]
+    written = [exported(target, request, predictor, arguments, command) for target in wanted]
+    result = written[0][0]
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
-    for path in dict.fromkeys([*paths, *(path for _, written in others for path in written)]):
+    for path in dict.fromkeys(path for _, paths in written for path in paths):
         options.note(f"written: {path}")
-    if any(path.suffix == ".json" and path.name != "predicted.json" for path in paths):
-        options.note(phrase("export.served", folder=arguments.export))
+    folder = shlex.quote(str(Path(arguments.export).resolve()))
+    for target in wanted:
+        if target.launches[0].problem.family == "fused_moe":  # tables of GEMMs have no folder of their own
+            options.note(phrase(f"export.served_{target.stack}", folder=folder))
     return document, result
 
 

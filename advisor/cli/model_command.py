@@ -42,7 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", type=options.positive_integer, metavar="N", help=f"keys that each of them sees (default: {CONTEXT})")
     parser.add_argument("--contexts", type=options.positive_integers, metavar="LENGTHS", help="those of each sequence, as in 2900,3100")
     parser.add_argument(
-        "--tp", "--tensor-parallel-size", type=options.positive_integer, default=1, metavar="N", help="tensor parallel ranks"
+        "--tp",
+        "-tp",
+        "--tensor-parallel",
+        "--tensor-parallel-size",
+        type=options.positive_integer,
+        default=1,
+        metavar="N",
+        help="tensor parallel ranks",
     )
     parser.add_argument("--pp", "--pipeline-parallel-size", type=options.positive_integer, default=1, metavar="N", help="pipeline stages")
     parser.add_argument("--ep", "--enable-expert-parallel", action="store_true", help="ranks hold whole experts, not slices of each")
@@ -59,12 +66,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--eager", "--enforce-eager", "--disable-cuda-graph", action="store_true", help="no CUDA graphs")
     parser.add_argument(
-        "--dtype", type=options.operand_type, metavar="D", help="of the products' operands (default: as the model is stored)"
+        "--dtype",
+        type=_operand_type,
+        metavar="D",
+        help="of the products' operands, or of the experts alone, nvfp4 or mxfp4 (default: as the model is stored)",
     )
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--measured", metavar="TRACE", help="a torch profiler trace of this step (.json or .json.gz), to stand beside it")
     parser.add_argument("--output", metavar="DIR", help="also write DIR/model.html and DIR/model.json")
     parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def _operand_type(text: str) -> str:
+    from advisor.steps.model_config import FOUR_BITS
+
+    return text.lower() if text.lower() in FOUR_BITS else options.operand_type(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,13 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.learned import load_predictor
     from advisor.rendering.step_text import steps_text
     from advisor.steps.collectives import ENGINES
-    from advisor.steps.model_config import load_architecture
+    from advisor.steps.model_config import FOUR_BITS, load_architecture, with_experts_in
     from advisor.steps.step import StepRequest, predict_step
     from advisor.steps.trace import read_trace, with_measured
     from advisor.steps.workload import Split
 
     loads = _loads(arguments)
     model = load_architecture(arguments.model)
+    if arguments.dtype in FOUR_BITS:
+        model, arguments.dtype = with_experts_in(model, arguments.dtype), None
     split = Split(tensor=arguments.tp, pipeline=arguments.pp, experts=arguments.ep)
     gpus = [load_gpu(name) for name in options.gpu_names(arguments.gpu)]
     halved = model.dtype == "fp32" and (arguments.stack or arguments.engine in ENGINES)  # the engines load such weights in 16 bits

@@ -123,7 +123,7 @@ def add_options(parser: argparse._ActionsContainer, *keywords: str, **more: Any)
         )
         if "choices" in settings:
             settings.pop("metavar")
-        parser.add_argument(option.flag, **settings)
+        parser.add_argument(option.flag, *option.aliases, **settings)
 
 
 def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from advisor.comparison.settings import Settings
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
 from advisor.rendering import comparison_words as words
+from advisor.rendering.comparison_answer import answer
 from advisor.result.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Compared, ComparisonResult, ResourceRow, Subject, evidence
 
 MOST_NAMED = 2
@@ -70,14 +71,16 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
         if subject.kind == "kernel" and (subject.configurations_added or subject.configurations_removed)
     ]:
         first.append(f"Other configurations to tune over: {_several(tuned)}")
-    if launched := [text for subject in subjects if (text := _launched_with(subject))]:
+    told = answer(subjects)
+    if launched := [text for subject in subjects if not told and (text := _launched_with(subject))]:
         first.append(f"Launched with: {_several(launched)}")
-    if not first and (registers := [text for subject in subjects if (text := _registers(subject))]):
+    if not first and not told and (registers := [text for subject in subjects if (text := _registers(subject))]):
         first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
-    untold = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
-    last = [f"no time can be predicted for {_several(untold)}"] if untold else []
-    verdicts = _verdicts(subjects, measured, static)
+    lacking = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
+    last = [f"no time can be predicted for {_several(lacking)}"] if lacking else []
+    verdicts = told or _verdicts(subjects, measured, static)
+    named = "" if told else named
     text = "; ".join(filter(None, [*first, verdicts[:1].lower() + verdicts[1:] if first else verdicts, *last]))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
 
@@ -119,7 +122,7 @@ def _spills(subject: Subject, grown: bool) -> str:
 def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
     """The rows that fail, regressed, or are predicted to, by the word for it; where there is more than one subject, with its name. Of
     predictions, only where nothing worse is there."""
-    found: dict[str, list[str]] = {"failed": [], "cannot launch": [], "regressed": [], "predicted slower": []}
+    rows_by_word: dict[str, list[str]] = {"failed": [], "cannot launch": [], "regressed": [], "predicted slower": []}
     gpus = {row.gpu for subject in subjects for row in subject.measured} | {row.gpu for subject in subjects for row in subject.static}
     for subject in subjects:
         name = f"{subject.title} " if len(subjects) > 1 else ""
@@ -134,11 +137,11 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
             alike.setdefault((entry.verdict, entry.gpu, effect), []).append(entry.label)
         for (word, gpu, why), labels in alike.items():
             on = f" on {gpu}" if len(gpus) > 1 else ""
-            if word in found:
+            if word in rows_by_word:
                 what = _short_name(subject) if of_kernel else f"{name}{words.labels_text(labels)}"
-                found[word].append(f"{what}{on}" + (f" ({_short(why)})" if why else ""))
-    worst = {word: entry for word, entry in found.items() if entry and word != "predicted slower"}
-    return worst or {word: item for word, item in found.items() if item}
+                rows_by_word[word].append(f"{what}{on}" + (f" ({_short(why)})" if why else ""))
+    worst = {word: entry for word, entry in rows_by_word.items() if entry and word != "predicted slower"}
+    return worst or {word: item for word, item in rows_by_word.items() if item}
 
 
 def _several(names: Sequence[str]) -> str:
@@ -188,13 +191,13 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
     if measured:
         origin = evidence(row for subject in subjects for row in subject.measured)
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
-    if told := {word: count for word, count in static.items() if word != "cannot-tell"}:
-        if set(told) == {"within-doubt"}:
+    if told_rows := {word: count for word, count in static.items() if word != "cannot-tell"}:
+        if set(told_rows) == {"within-doubt"}:
             most = max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs)
-            count, change = told["within-doubt"], words.change_text(most)
+            count, change = told_rows["within-doubt"], words.change_text(most)
             which = change if count == 1 else f"{count} rows, {change} at most"
             return f"No difference that predictions can tell ({which}): nothing was measured"
-        listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told.items())
+        listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:
         return _listed([subject for subject in subjects if words.lacking_for_time(subject)])

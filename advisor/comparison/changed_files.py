@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,9 @@ from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.settings import Recorded, Settings
 from advisor.comparison.tables import Fallback, fallback_entry, named_like_table, table_request, table_subject, version_folders
+from advisor.comparison.trees.links import reached_file
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
+from advisor.comparison.unseen import no_longer_a_kernel
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.measurement.measured_rows import read_measured
@@ -24,7 +27,11 @@ from advisor.python_source.source import SourceFile
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
 from advisor.result.comparison_schema import Subject
+from advisor.system.errors import AdvisorError
 from advisor.tables.names import TableName, is_table_name, parse_table_name
+
+MOST_GLANCED_AT = 5_000
+"""Files that are looked at for what is certain to fail, past those that are compared."""
 
 
 def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
@@ -60,10 +67,10 @@ def moved_kernels(changed: Sequence[FileChange], base: Tree, head: Tree) -> Move
     for change in changed:
         if change.path.endswith(".py"):
             before, after = _kernels(base, change.base), _kernels(head, change.head)
-            for names, entry, found in ((before - after, change.base, lost), (after - before, change.head, gained)):
+            for names, entry, paths in ((before - after, change.base, lost), (after - before, change.head, gained)):
                 for name in names:
                     if entry is not None:
-                        found[name].append(entry)
+                        paths[name].append(entry)
     came: dict[str, dict[str, Entry]] = defaultdict(dict)
     left: dict[str, set[str]] = defaultdict(set)
     for name in lost:
@@ -117,24 +124,36 @@ class ChangedFiles:
             return self._kernels(change)
         if suffix == ".csv" or not named_like_table(change.path):
             return self._plain(change)
+        spent = self.compiling.late()
+        found = self._table(change, predict=not spent)
+        return [replace(found, notes=(*found.notes, f"{AUDITED}: {spent}.")) if spent else found]
+
+    def failing(self, changes: Sequence[FileChange]) -> Iterator[Subject]:
+        """Of files that are past the limit of what is compared, those that soon turn out to fail: they cannot be read, or have entries that
+        no launch takes."""
+        for change in changes[:MOST_GLANCED_AT]:
+            found = None
+            with contextlib.suppress(AdvisorError):
+                found = no_longer_readable(self.base, self.head, change)
+                if found is None and change.head is not None and change.head.kind == "file" and named_like_table(change.path):
+                    found = self._table(change, predict=False)
+            if found is not None and found.failures:
+                yield found
+
+    def _table(self, change: FileChange, *, predict: bool) -> Subject:
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
         former = change.base.path if change.base is not None else None
-        request = table_request(self.request, self.settings, change.path, former)
-        spent = self.compiling.late()
-        found = [
-            table_subject(
-                change.path,
-                change.word,
-                base,
-                head,
-                request=request,
-                gpus=self.gpus,
-                predictor=self.predictor,
-                fallback=self._fallback(change),
-                predict=not spent,
-            )
-        ]
-        return [replace(item, notes=(*item.notes, f"{AUDITED}: {spent}.")) for item in found] if spent else found
+        return table_subject(
+            change.path,
+            change.word,
+            base,
+            head,
+            request=table_request(self.request, self.settings, change.path, former),
+            gpus=self.gpus,
+            predictor=self.predictor,
+            fallback=self._fallback(change),
+            predict=predict,
+        )
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
@@ -148,18 +167,21 @@ class ChangedFiles:
     def _fallback(self, change: FileChange) -> Fallback | None:
         """What runs in place of a table on the side that does not have it."""
         sides = zip((self.base, self.head), self._entries, self._versions, (change.base, change.head), strict=True)
-        for tree, entries, versions, own in sides:
-            if own is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
+        for tree, entries, versions, fallback in sides:
+            if fallback is None and (entry := fallback_entry(change.path, entries, versions)) is not None:
                 return Fallback(path=entry.path, data=tree.read(entry))
         return None
 
     def _odd_kind(self, change: FileChange) -> list[Subject] | None:
-        """Symbolic links, submodules and the like: named, never followed."""
+        """Symbolic links, submodules and the like: named, never followed. What a link is replaced by is new."""
         odd = [(word, entry) for word, entry in (("base", change.base), ("head", change.head)) if entry and entry.kind != "file"]
         if not odd:
             return None
         if not (named_like_table(change.path) or change.path.endswith(".py")):
             return []
+        if change.base is not None and change.head is not None and change.head.kind == "file":
+            former = f"It was a {change.base.kind}."
+            return [replace(subject, notes=(former, *subject.notes)) for subject in self.subjects(replace(change, base=None))]
         notes = tuple(f"{word}: a {entry.kind}, which is not followed" for word, entry in odd)
         if (lost := no_longer_readable(self.base, self.head, change)) is not None:
             return [replace(lost, notes=notes)]
@@ -195,7 +217,7 @@ class ChangedFiles:
         if not any(sources):
             return []
         former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
-        found = kernel_subjects(
+        subjects = kernel_subjects(
             change.path,
             change.word,
             sources[0],
@@ -210,9 +232,10 @@ class ChangedFiles:
             launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
             renamed_only=self.renamed,
         )
+        subjects = [no_longer_a_kernel(self.head, change.head, subject) for subject in subjects]
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(item, notes=(*note, *item.notes)) for item in found]
+        return [replace(item, notes=(*note, *item.notes)) for item in subjects]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""
@@ -232,9 +255,16 @@ def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:
-    """The failure of a table or a kernel file in whose place a link stands, that is too large, or no longer Python; None: it is neither."""
+    """The failure of a table or a kernel file in whose place a link stands, that is too large, or no Python; None: it is neither."""
     old, new, code = change.base, change.head, change.path.endswith(".py")
     limit = LARGEST_SOURCE_BYTES if code else LARGEST_FILE_BYTES
+    if new is not None and new.kind != "file" and (old is None or old.kind != "file"):
+        read = reached_file(head, change.path) if code else None
+        hidden = read is not None and read.size_bytes <= limit and not read.path.endswith(".py") and mentions_triton(head.read(read))
+        return unreadable(change, f"a {new.kind}, which is not followed") if hidden or not code else None
+    if old is None and new is not None and code and new.size_bytes <= limit and mentions_triton(data := head.read(new)):
+        reason = refused(data)
+        return unreadable(change, reason) if reason is not None else None
     if old is None or new is None or old.kind != "file" or old.size_bytes > limit:
         return None
     if not (is_kernel_source(base.read(old)) if code else named_like_table(change.path)):

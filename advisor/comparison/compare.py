@@ -11,8 +11,9 @@ from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
+from advisor.comparison.trees.links import changes_behind_links
 from advisor.comparison.trees.trees import Tree, changes, holds
-from advisor.comparison.unseen import changed_by_imports, written_otherwise
+from advisor.comparison.unseen import changed_by_imports, taken_instead, written_otherwise
 from advisor.compiled.compiler.compile import cache_folder
 from advisor.learned.base import Predictor
 from advisor.rendering.comparison_words import AUDITED
@@ -37,7 +38,7 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
 
 
 def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling) -> ComparisonResult:
-    differing = changes(base, head)
+    differing = changes_behind_links(base, head, changes(base, head))
     relevant = [change for change in moved_tables(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     base.fetch([change.base for change in relevant if change.base is not None])
     head.fetch([change.head for change in relevant if change.head is not None])
@@ -61,9 +62,9 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         launched=launched,
         recorded=_recorded(base, head, options, settings, warnings),
     )
-    imported, untold = changed_by_imports(base, head, relevant)
-    warnings += untold
-    subjects: list[Subject] = [*written_otherwise(base, head, differing)]
+    imported, unread = changed_by_imports(base, head, relevant)
+    warnings += unread
+    subjects: list[Subject] = [*written_otherwise(base, head, differing), *taken_instead(head, differing)]
     skipped: list[str] = []
     taken = unjudged = 0
     looked_at = (*relevant, *launched.unchanged(base, head, relevant))
@@ -71,25 +72,30 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         if taken >= LARGEST_CHANGES:
             unjudged = len(looked_at) - number
             warnings.append(f"More than {LARGEST_CHANGES} tables and kernel files to compare: {unjudged} more are not compared.")
+            subjects += files.failing(looked_at[number:])
             break
         try:
-            found = files.subjects(change)
+            found_subjects = files.subjects(change)
         except NotOursError as error:
             skipped.append(str(error))
             continue
         except AdvisorError as error:
             broken = no_longer_readable(base, head, change)
-            found = [broken or Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]
+            found_subjects = [broken or Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(str(error),))]
         except Exception as error:  # one odd file must not hide what there is to say of the others
-            said = f"could not be compared: internal failure ({type(error).__name__}: {error}); please report it"
-            failure = Failure(condition="failed", what="", reason=said)  # what cannot be judged does not pass
-            found = [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,), failures=(failure,))]
+            failure_text = f"could not be compared: internal failure ({type(error).__name__}: {error}); please report it"
+            failure = Failure(condition="failed", what="", reason=failure_text)  # what cannot be judged does not pass
+            found_subjects = [
+                Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(failure_text,), failures=(failure,))
+            ]
         if change.base is not None and change.base.path != change.path:
-            found = [replace(subject, notes=(f"Moved here from {change.base.path}.", *subject.notes)) for subject in found]
-        taken += bool(found)
-        subjects += found
-    told = {subject.path for subject in subjects}
-    subjects += [subject for subject in imported if subject.path not in told]
+            found_subjects = [
+                replace(subject, notes=(f"Moved here from {change.base.path}.", *subject.notes)) for subject in found_subjects
+            ]
+        taken += bool(found_subjects)
+        subjects += found_subjects
+    paths = {subject.path for subject in subjects}
+    subjects += [subject for subject in imported if subject.path not in paths]
     if audited := sum(any(AUDITED in note for note in subject.notes) for subject in subjects):
         warnings.append(f"{audited} tables were audited, and not predicted: {SPENT}.")
     return assemble(
@@ -127,24 +133,24 @@ def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:
     old, new = (tree.entries().get(FILE_NAME) for tree in (base, head))
     if old is not None and old.kind == "file":
         changed = new is not None and new.identity != old.identity
-        told = f"{FILE_NAME} changed: what the base's says counts, and what it says now once that is the base's"
-        return read_settings(base.read(old)), [told] if changed else []
+        warning = f"{FILE_NAME} changed: what the base's says counts, and what it says now once that is the base's"
+        return read_settings(base.read(old)), [warning] if changed else []
     if new is None or new.kind != "file":
         return Settings(), []
-    said = read_settings(head.read(new))
-    more = [word for word in said.fail_on or () if word != "none"]
+    settings = read_settings(head.read(new))
+    more = [word for word in settings.fail_on or () if word != "none"]
     added = Settings(
-        fail_on=tuple(dict.fromkeys((*DEFAULT, *more))) if said.fail_on is not None else None,
-        gpus=tuple(dict.fromkeys((*DEFAULT_GPUS, *said.gpus))),
-        tables=said.tables,
+        fail_on=tuple(dict.fromkeys((*DEFAULT, *more))) if settings.fail_on is not None else None,
+        gpus=tuple(dict.fromkeys((*DEFAULT_GPUS, *settings.gpus))),
+        tables=settings.tables,
     )
-    told = f"{FILE_NAME} is new: until it is the base's it adds GPUs and what gates; what it says of kernels and launches is not taken"
-    return added, [told]
+    warning = f"{FILE_NAME} is new: until it is the base's it adds GPUs and what gates; what it says of kernels and launches is not taken"
+    return added, [warning]
 
 
 def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warnings: list[str]) -> Recorded:
     """The records given, and those that advisor.toml names: of the base, else of the head, read from the tree."""
-    found = options.records
+    records = options.records
     for path in settings.launches:
         tree, entry = next(((side, side.entries()[path]) for side in (base, head) if path in side.entries()), (base, None))
         if entry is None:
@@ -156,5 +162,5 @@ def _recorded(base: Tree, head: Tree, options: Options, settings: Settings, warn
         except AdvisorError as error:  # what a change brings along must not end the comparison
             warnings.append(f"{FILE_NAME}: launches: {error}")
             continue
-        found.append((path, content))
-    return read_recorded(found)
+        records.append((path, content))
+    return read_recorded(records)

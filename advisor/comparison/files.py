@@ -69,12 +69,12 @@ def result_subject(title: str, base: Result, head: Result) -> Subject:
 
 def _by_problem(result: Result) -> dict[str, LaunchReport]:
     """Reports by GPU, kernel and problem; a problem that occurs again gets a number."""
-    found: dict[str, LaunchReport] = {}
+    by_problem: dict[str, LaunchReport] = {}
     for report in result.launches:
         key = f"{result.gpu}\x1f{report.kernel}\x1f{report.problem!r}"
-        number = next(n for n in itertools.count() if f"{key}\x1f{n}" not in found)
-        found[f"{key}\x1f{number}"] = report
-    return found
+        number = next(n for n in itertools.count() if f"{key}\x1f{n}" not in by_problem)
+        by_problem[f"{key}\x1f{number}"] = report
+    return by_problem
 
 
 def rows_subject(title: str, base: Sequence[Row], head: Sequence[Row], predictor: Predictor) -> Subject:
@@ -272,9 +272,9 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
     assert shown is not None
     context = context or Context()
     floors = [side.noise_floor for side in (base, head) if side is not None and side.noise_floor is not None]
-    found = verdict(_side(base), _side(head), floor=max(floors) if floors else None)
-    reason = found.reason
-    if found.verdict == "inconclusive" and found.effect is None and not _has_rounds(base, head):
+    judgement = verdict(_side(base), _side(head), floor=max(floors) if floors else None)
+    reason = judgement.reason
+    if judgement.verdict == "inconclusive" and judgement.effect is None and not _has_rounds(base, head):
         reason = "a latency without rounds says nothing of its noise: measure both sides with `advisor measure`"
     sides = [_latency(side) for side in (base, head)]
     return MeasuredRow(
@@ -287,16 +287,18 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
         head=sides[1],
         base_configuration=base.configuration if base else None,
         head_configuration=head.configuration if head else None,
-        effect=MeasuredEffect(relative=found.effect.relative, low=found.effect.low, high=found.effect.high, rounds=found.effect.rounds)
-        if found.effect is not None
+        effect=MeasuredEffect(
+            relative=judgement.effect.relative, low=judgement.effect.low, high=judgement.effect.high, rounds=judgement.effect.rounds
+        )
+        if judgement.effect is not None
         else None,
-        tau=found.tau,
-        verdict=found.verdict,
+        tau=judgement.tau,
+        verdict=judgement.verdict,
         reason=reason,
         bound=context.bound,
         ceiling=context.ceiling,
         faults=_faults(sides, context.bound),
-        likely_cause=context.cause if found.verdict == "regressed" else (),
+        likely_cause=context.cause if judgement.verdict == "regressed" else (),
         advice=context.advice,
     )
 
@@ -315,12 +317,17 @@ def _latency(ran: Ran | None) -> Latency | None:
     """The median over rounds with its 99 % interval; the plain latency where there are no rounds; none where it failed."""
     if ran is None or ran.failure is not None:
         return None
-    found = median_interval(ran.rounds)
-    if found is None:
+    interval = median_interval(ran.rounds)
+    if interval is None:
         return ran.latency if ran.latency is None or not ran.simulated else replace(ran.latency, origin="simulated")
     source = ran.source or "measured rounds"
     return Latency(
-        us=found[0], origin="simulated" if ran.simulated else "measured", source=source, low_us=found[1], high_us=found[2], coverage=0.99
+        us=interval[0],
+        origin="simulated" if ran.simulated else "measured",
+        source=source,
+        low_us=interval[1],
+        high_us=interval[2],
+        coverage=0.99,
     )
 
 

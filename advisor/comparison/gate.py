@@ -9,6 +9,7 @@ from advisor.rendering.comparison_words import labels_text
 from advisor.rendering.figures import share_text
 from advisor.result.comparison_schema import Gate, MeasuredRow, StaticRow, Subject
 from advisor.system.errors import UsageError
+from advisor.system.phrases import phrase
 
 CONDITIONS: dict[str, str] = {
     "regressed": "a measured regression",
@@ -52,6 +53,10 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
         sentence = "Nothing could be compared: no row has two sides that can be."
     elif not triggered:
         sentence = f"Passed: nothing that gates ({listed})." if wanted else "Nothing gates (--fail-on none)."
+        slower = [_with_change(subject, row) for subject in subjects for row in subject.static if row.verdict == "predicted-regressed"]
+        if slower:
+            which = ", ".join(slower[:SHOWN]) + (f" and {len(slower) - SHOWN} more" if len(slower) > SHOWN else "")
+            sentence += " " + phrase("answer.slower", count=len(slower), which=which)
     else:
         shown = "; ".join(triggered[:SHOWN]) + (f"; and {len(triggered) - SHOWN} more" if len(triggered) > SHOWN else "")
         sentence = f"Not passed: {shown}."
@@ -83,7 +88,7 @@ def _triggers(subjects: Sequence[Subject], condition: str) -> Iterator[str]:
             if limit:
                 yield from _below(subject, static, float(limit[1]))
             elif static.verdict == condition and static.change is not None:
-                yield f"{condition}: {_name(subject, static)} ({100 * static.change:+.1f} %)"
+                yield f"{condition}: {_with_change(subject, static)}"
             elif static.verdict == condition:
                 alike.setdefault((static.gpu, static.reason), []).append(static.label)
         for (gpu, reason), labels in alike.items():  # a file that cannot be read is one reason for every row
@@ -97,6 +102,11 @@ def _triggers(subjects: Sequence[Subject], condition: str) -> Iterator[str]:
             for compiled in subject.resources:
                 if compiled.base and compiled.head and compiled.base.resident_ctas_per_sm and compiled.head.resident_ctas_per_sm == 0:
                     yield f"cannot-launch: {compiled.kernel} {compiled.label} on {compiled.gpu} (as compiled, no CTA fits an SM)"
+
+
+def _with_change(subject: Subject, row: StaticRow) -> str:
+    change = f" ({100 * row.change:+.1f} %)" if row.change is not None else ""
+    return f"{_name(subject, row)}{change}"
 
 
 def _spills(subject: Subject) -> Iterator[str]:

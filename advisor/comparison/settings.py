@@ -99,7 +99,7 @@ class Settings:
 
     def table(self, path: str) -> Mapping[str, Any]:
         """What is said of a table."""
-        return next((said for pattern, said in self.tables.items() if matches(path, pattern)), {})
+        return next((settings for pattern, settings in self.tables.items() if matches(path, pattern)), {})
 
 
 def matches(path: str, pattern: str) -> bool:
@@ -283,10 +283,10 @@ class Recorded:
         A record names files as they lay on its machine: the kernel's is the one whose path ends like `path`; where none does (an
         installed package, a copy), one of the same file name.
         """
-        found = [(launch, file) for launch, file in self.launches if launch.kernel == name and not launch.tuning]
+        recorded = [(launch, file) for launch, file in self.launches if launch.kernel == name and not launch.tuning]
         wanted = PurePosixPath(path).parts
-        same = [launch for launch, file in found if PurePosixPath(file).parts[-len(wanted) :] == wanted]
-        chosen = same or [launch for launch, file in found if PurePosixPath(file).name == PurePosixPath(path).name]
+        same = [launch for launch, file in recorded if PurePosixPath(file).parts[-len(wanted) :] == wanted]
+        chosen = same or [launch for launch, file in recorded if PurePosixPath(file).name == PurePosixPath(path).name]
         return sorted(chosen, key=lambda launch: (-launch.cost_us, -launch.count, launch.id))
 
 
@@ -314,16 +314,16 @@ def read_recorded(files: Iterable[tuple[str, Path | bytes]]) -> Recorded:
 
 
 def recorded_problems(
-    recorded: Recorded, paths: Sequence[str], names: Sequence[str], entry: Mapping[str, Any], said: KernelSettings
+    recorded: Recorded, paths: Sequence[str], names: Sequence[str], entry: Mapping[str, Any], settings: KernelSettings
 ) -> tuple[list[Problem], list[str]]:
     """The problems that a kernel was launched on, each once, the most costly first; and what is to be said of them.
 
     Of the paths of its file, and of its names, the first that launches were recorded of counts.
     """
-    launches = next((found for path in paths for name in names if (found := recorded.of(path, name))), [])
+    launches = next((launches_of_name for path in paths for name in names if (launches_of_name := recorded.of(path, name))), [])
     if not launches:
         return [], []
-    described = _described(entry, said, launches[0])
+    described = _described(entry, settings, launches[0])
     if described is None:
         return [], [
             f"{len(launches)} recorded launches were not used: neither a KERNELS literal nor `family` and `sizes` in advisor.toml "
@@ -350,12 +350,16 @@ def recorded_problems(
     return list(problems.values()), notes
 
 
-def _described(entry: Mapping[str, Any], said: KernelSettings, launch: RecordedLaunch) -> Mapping[str, Any] | None:
+def _described(entry: Mapping[str, Any], settings: KernelSettings, launch: RecordedLaunch) -> Mapping[str, Any] | None:
     """An entry as of a KERNELS literal: the file's own, unless advisor.toml describes the kernel."""
-    if said.family is not None and said.sizes:
+    if settings.family is not None and settings.sizes:
         tensors = sorted(launch.tensors, key=lambda tensor: -len(launch.tensors[tensor].get("shape", ())))
-        op = said.op or said.family
-        return {"family": said.family, "ops": {op: {"sizes": dict(said.sizes)}}, "dtype": said.dtype or (tensors[0] if tensors else "")}
+        op = settings.op or settings.family
+        return {
+            "family": settings.family,
+            "ops": {op: {"sizes": dict(settings.sizes)}},
+            "dtype": settings.dtype or (tensors[0] if tensors else ""),
+        }
     return entry if isinstance(entry.get("ops"), dict) and "family" in entry else None
 
 

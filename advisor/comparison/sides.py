@@ -143,10 +143,10 @@ def _other_name(base: Path, head: Path) -> tuple[str, ...]:
             f"{base.name} ({names[0].kind}) and {head.name} ({names[1].kind})",
             "two tables of fused MoE, or two of GEMMs",
         )
-    said = [(name.E, name.N, name.K, name.dtype, name.block_shape, name.down, name.device_name) for name in names]
+    launches = [(name.E, name.N, name.K, name.dtype, name.block_shape, name.down, name.device_name) for name in names]
     return (
         ()
-        if said[0] == said[1]
+        if launches[0] == launches[1]
         else (f"{base.name} and {head.name} are for different launches: both are compared on those of {head.name}",)
     )
 
@@ -306,8 +306,8 @@ def in_a_room(
     if required:
         raise NoSandboxError("--require-sandbox: a layer of the sandbox does not work on this machine", lacks, None, "see `advisor doctor`")
     compiling = trusted or (merge_base is None and len(sides) == 2 and all(Path(side).exists() for side in sides))
-    said = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
-    room = f"none on the machine that compared ({lacks}): kernels are {said}"
+    treatment = "compiled all the same" if compiling else "not compiled; --trust-source compiles them"
+    room = f"none on the machine that compared ({lacks}): kernels are {treatment}"
     return replace(options, compiling=compiling, room=room), f"no sandbox for untrusted kernels on this machine: {lacks}"
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from advisor.advising.exports import triton_config
 from advisor.result.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
-from advisor.result.schema import Finding, Latency, LaunchReport, Recommendation
+from advisor.result.schema import UNCERTAIN, Finding, Latency, LaunchReport, Recommendation
 from advisor.tables.launchability import refused_warps
 from advisor.tables.tables import entry_of
 
@@ -53,21 +53,23 @@ def side_of(group: Group) -> StaticSide:
         source=first.configuration_source,
         predicted=latency_sum([report.predicted for report in group]),
         resources=estimated_resources(first),
+        peak_pipeline=first.peak_pipeline if len(group) == 1 else None,
+        share_of_peak=first.share_of_peak if len(group) == 1 else None,
     )
 
 
 def estimated_resources(report: LaunchReport) -> Resources | None:
     """What the model says one CTA holds."""
-    found = report.occupancy
-    if found is None:
+    occupancy = report.occupancy
+    if occupancy is None:
         return None
     return Resources(
-        origin=found.registers_origin,
-        registers_per_thread=found.registers_per_thread,
-        spill_bytes=found.spill_bytes,
-        shared_memory_bytes=found.shared_memory_bytes,
-        resident_ctas_per_sm=found.resident_ctas_per_sm,
-        limiter=found.limiter,
+        origin=occupancy.registers_origin,
+        registers_per_thread=occupancy.registers_per_thread,
+        spill_bytes=occupancy.spill_bytes,
+        shared_memory_bytes=occupancy.shared_memory_bytes,
+        resident_ctas_per_sm=occupancy.resident_ctas_per_sm,
+        limiter=occupancy.limiter,
     )
 
 
@@ -125,6 +127,7 @@ def static_row(
         new_findings=tuple(new[key] for key in new if key not in old) if before and before.predicted else (),
         cured_findings=tuple(old[key] for key in old if key not in new) if head and after and after.predicted else (),
         advice=_advice(head, base) if head else None,
+        bound_of_certain=any(part.cause == UNCERTAIN for report in shown for part in report.gap),
     )
 
 
@@ -195,15 +198,15 @@ def _why_not(side: StaticSide) -> str:
 
 def _findings(group: Group | None) -> dict[str, Finding]:
     """Findings by rule, the one that would save most of each rule; of several launches with the one it is about, whose times it gives."""
-    found: dict[str, Finding] = {}
+    by_rule: dict[str, Finding] = {}
     for report in group or ():
         for finding in report.findings:
             if len(group or ()) > 1:
                 finding = replace(finding, evidence=f"{report.problem.op}: {finding.evidence}")
-            known = found.get(finding.rule)
+            known = by_rule.get(finding.rule)
             if known is None or (finding.saving_us or 0.0) > (known.saving_us or 0.0):
-                found[finding.rule] = finding
-    return found
+                by_rule[finding.rule] = finding
+    return by_rule
 
 
 def _advice(group: Group, base: Group | None) -> Recommendation | None:

@@ -27,11 +27,12 @@ from advisor.system.errors import AdvisorError, InputError, NotOursError
 from advisor.tables import entries as defaults
 from advisor.tables.audit import AuditIssue, audit_table
 from advisor.tables.names import TableName, parse_table_name
-from advisor.tables.tables import Table, clamp, is_token_count, nearest_key, takes_triton_version
+from advisor.tables.tables import Table, clamp, is_number, is_token_count, nearest_key, takes_triton_version
 
 CERTAIN: dict[str, FailureCondition] = {
     "unreadable": "failed",
     "bad-entry": "failed",
+    "odd-key": "failed",
     "wrong-scales": "failed",
     "does-not-fit": "cannot-launch",
     "num-warps": "cannot-launch",
@@ -51,34 +52,25 @@ def is_certain(issue: AuditIssue) -> bool:
         return False
     if issue.key == "triton_version":
         return not takes_triton_version(parse_table_name(issue.path))
-    return issue.check != "bad-entry" or issue.key is None or is_token_count(issue.key) or not _is_integer(issue.key)
+    return issue.check != "bad-entry" or issue.key is None or is_token_count(issue.key) or not is_number(issue.key)
 
 
-def _is_integer(key: str) -> bool:
-    """Whether the stacks, which ask no more of a key, can read it: "0" and "-1" too, though no launch has so many tokens."""
-    try:
-        int(key)
-    except ValueError:
-        return False
-    return True
-
-
-def table_failures(new: Iterable[AuditIssue], old: Iterable[AuditIssue], told: Iterable[str]) -> tuple[Failure, ...]:
+def table_failures(new: Iterable[AuditIssue], old: Iterable[AuditIssue], labels: Iterable[str]) -> tuple[Failure, ...]:
     """What fails in the new version of a table, and did not in the old one.
 
     Args:
         new: What the audit finds in the new version.
         old: The same of the old one: an entry that failed there does not begin to.
-        told: The keys of entries of which a row says it. Where the file as a whole cannot be read, every row does.
+        labels: The keys of entries of which a row says it. Where the file as a whole cannot be read, every row does.
     """
-    told = set(told)
+    labels = set(labels)
     before = [issue for issue in old if is_certain(issue)]
-    known = {issue.key for issue in before if issue.key is not None} | told
+    known = {issue.key for issue in before if issue.key is not None} | labels
     whole = {issue.message for issue in before if issue.key is None}
     return tuple(
         Failure(condition=CERTAIN[issue.check], what=f"entry {issue.key}" if issue.key is not None else "", reason=issue.message)
         for issue in new
-        if is_certain(issue) and (not told and issue.message not in whole if issue.key is None else issue.key not in known)
+        if is_certain(issue) and (not labels and issue.message not in whole if issue.key is None else issue.key not in known)
     )
 
 
@@ -87,10 +79,10 @@ def why_it_fails(table: Table | None, issues: Iterable[AuditIssue], tokens: int)
     its own figures (`does-not-fit`)."""
     certain = [issue for issue in issues if is_certain(issue) and issue.check != "does-not-fit"]
     key = str(nearest_key(table.keys, tokens)) if table is not None else None
-    found = next((issue for issue in certain if key is None or issue.key in (None, key)), None)
-    if found is None:
+    matching = next((issue for issue in certain if key is None or issue.key in (None, key)), None)
+    if matching is None:
         return ""
-    return found.message if found.key is not None else found.message.partition("; ")[0]  # in short, for every row says it
+    return matching.message if matching.key is not None else matching.message.partition("; ")[0]  # in short, for every row says it
 
 
 LARGEST_TOKEN_COUNTS = 64
@@ -120,11 +112,15 @@ def named_like_table(path: str) -> bool:
 def table_request(given: Request, settings: Settings, path: str, former: str | None = None) -> Request:
     """What is known of a table: of its model the command line's word first, then advisor.toml's; the token counts are advisor.toml's.
     Where advisor.toml says nothing of its path, what it says of the `former` one counts."""
-    said = settings.table(path) or settings.table(former or path)
-    given = replace(given, tokens=said.get("tokens"))
+    settings_of_table = settings.table(path) or settings.table(former or path)
+    given = replace(given, tokens=settings_of_table.get("tokens"))
     if given.model or given.hidden_size:
         return given
-    known = {name: said[name] for name in ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel") if name in said}
+    known = {
+        name: settings_of_table[name]
+        for name in ("model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
+        if name in settings_of_table
+    }
     return replace(given, **known)
 
 
@@ -192,12 +188,12 @@ def table_subject(
         new = read_version(head, path, Path(folder, "head"))
         before, after = old, new  # what runs on either side
         name = parse_table_name(path)
-        own = match_device_name(name.device_name)
+        gpu_of_name = match_device_name(name.device_name)
         notes = []
         unasked = change != "compared" and _is_unasked(new or old)
         if unasked:
             notes.append("No launch asks for a table of this name: it changes nothing that runs.")
-        elif own is None and not anywhere:
+        elif gpu_of_name is None and not anywhere:
             notes.append(f"The GPU in its name is not described in ceilings/ ({name.device_name}): nothing is predicted.")
         if fallback is not None:
             runs = _read_fallback(fallback, path, Path(folder, "fallback"))
@@ -206,13 +202,13 @@ def table_subject(
             side = "base" if base is None else "head"
             notes.append(f"The {side} does not have this table: SGLang falls back to {fallback.label} there{unreadable}.")
         rows: list[StaticRow] = []
-        for gpu in () if unasked or not predict else tuple(gpus) if anywhere else (own,) if own is not None else ():
+        for gpu in () if unasked or not predict else tuple(gpus) if anywhere else (gpu_of_name,) if gpu_of_name is not None else ():
             try:
-                found, said = _rows(before, after, replace(request, gpu=gpu.name), gpu, predictor)
+                compared_rows, remarks = _rows(before, after, replace(request, gpu=gpu.name), gpu, predictor)
             except AdvisorError as error:
-                found, said = [], [f"No prediction on {gpu.name}: {error}"]
-            rows += found
-            notes += [item for item in said if item not in notes]
+                compared_rows, remarks = [], [f"No prediction on {gpu.name}: {error}"]
+            rows += compared_rows
+            notes += [item for item in remarks if item not in notes]
         lines = _entry_lines(head or b"")
         rows = [replace(row, line=lines.get(row.id.removeprefix("M"))) for row in rows]
         return Subject(
@@ -229,14 +225,14 @@ def table_subject(
             else table_failures(
                 new.issues,
                 old.issues if old is not None else (),
-                told=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches")),
+                labels=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches")),
             ),
         )
 
 
 def _entry_lines(data: bytes) -> dict[str, int]:
     """The line of each entry of a table, by its key."""
-    return {found[1].decode(): data.count(b"\n", 0, found.start()) + 1 for found in _KEY.finditer(data)}
+    return {lines[1].decode(): data.count(b"\n", 0, lines.start()) + 1 for lines in _KEY.finditer(data)}
 
 
 def _is_unasked(version: _Version | None) -> bool:
@@ -246,8 +242,8 @@ def _is_unasked(version: _Version | None) -> bool:
 
 def _read_fallback(fallback: Fallback, path: str, folder: Path) -> _Version | None:
     """A fallback, read under the name that it stands in for: which GEMMs run with a table depends on that."""
-    found = read_version(fallback.data, str(PurePosixPath(fallback.path).with_name(PurePosixPath(path).name)), folder)
-    return replace(found, fallback=fallback.label) if found is not None else None
+    version = read_version(fallback.data, str(PurePosixPath(fallback.path).with_name(PurePosixPath(path).name)), folder)
+    return replace(version, fallback=fallback.label) if version is not None else None
 
 
 def _difference(one: _Version | None, other: _Version | None) -> tuple[Finding, ...]:
@@ -255,8 +251,8 @@ def _difference(one: _Version | None, other: _Version | None) -> tuple[Finding, 
     if one is None:
         return ()
     known = {(issue.key, issue.check, issue.message) for issue in other.issues} if other is not None else set()
-    found = table_findings(issue for issue in one.issues if (issue.key, issue.check, issue.message) not in known)
-    return tuple(map(_with_its_entry, found))
+    findings = table_findings(issue for issue in one.issues if (issue.key, issue.check, issue.message) not in known)
+    return tuple(map(_with_its_entry, findings))
 
 
 def _with_its_entry(finding: Finding) -> Finding:
@@ -277,8 +273,8 @@ def _rows(
     shown = next(target for target in reversed(targets) if target is not None)
     if shown.assumption:
         notes.append(shown.assumption + ".")
-    told = tuple(f"M = {count}: " for count in tokens if new is not None and why_it_fails(new.table, new.issues, count))
-    notes += [warning for target in targets if target is not None for warning in target.warnings if not warning.startswith(told)]
+    remarks = tuple(f"M = {count}: " for count in tokens if new is not None and why_it_fails(new.table, new.issues, count))
+    notes += [warning for target in targets if target is not None for warning in target.warnings if not warning.startswith(remarks)]
     sides = _sides(targets[0], targets[1], predictor)
     rows = []
     for count in tokens:
@@ -345,10 +341,10 @@ def _alike(old: Target, new: Target) -> bool:
 
 
 def _by_tokens(target: Target) -> dict[int, list[PlannedLaunch]]:
-    found: dict[int, list[PlannedLaunch]] = {}
+    by_tokens: dict[int, list[PlannedLaunch]] = {}
     for launch in target.launches:
-        found.setdefault(launch.tokens or 0, []).append(launch)
-    return found
+        by_tokens.setdefault(launch.tokens or 0, []).append(launch)
+    return by_tokens
 
 
 def _of(target: Target, counts: Collection[int]) -> Target:
@@ -360,10 +356,10 @@ def _groups(target: Target | None, predictor: Predictor, *, diagnosing: bool = T
     if target is None:
         return {}
     counts = {launch.id: launch.tokens for launch in target.launches}
-    found: dict[int, list[LaunchReport]] = {}
+    groups: dict[int, list[LaunchReport]] = {}
     for report in launch_reports(target, predictor, diagnosing=diagnosing):
-        found.setdefault(counts[report.id] or 0, []).append(report)
-    return found
+        groups.setdefault(counts[report.id] or 0, []).append(report)
+    return groups
 
 
 def _default(name: TableName, problems: Sequence[Problem], gpu: GpuSpec, predictor: Predictor) -> StaticSide | None:
@@ -375,17 +371,17 @@ def _default(name: TableName, problems: Sequence[Problem], gpu: GpuSpec, predict
     launched = clamp(configuration, name)
     latencies = []
     for problem in problems:
-        found = predictor.predict(problem_batch([problem]), configuration_batch([launched]), gpu)
-        if not np.isfinite(found.us[0]):
+        predicted = predictor.predict(problem_batch([problem]), configuration_batch([launched]), gpu)
+        if not np.isfinite(predicted.us[0]):
             return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=None)
         latencies.append(
             Latency(
-                us=float(found.us[0]),
+                us=float(predicted.us[0]),
                 origin="predicted",
-                source=found.source(0, predictor.name),
-                low_us=float(found.low_us[0]),
-                high_us=float(found.high_us[0]),
-                coverage=found.coverage,
+                source=predicted.source(0, predictor.name),
+                low_us=float(predicted.low_us[0]),
+                high_us=float(predicted.high_us[0]),
+                coverage=predicted.coverage,
             )
         )
     return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=latency_sum(latencies))
@@ -424,13 +420,13 @@ class Fallback:
 
 def version_folders(paths: Iterable[str]) -> dict[PurePosixPath, list[PurePosixPath]]:
     """The folders of Triton versions in a tree, by the folder they lie in, the newest version first."""
-    found: dict[PurePosixPath, list[PurePosixPath]] = {}
+    folders: dict[PurePosixPath, list[PurePosixPath]] = {}
     for place in {PurePosixPath(path).parent for path in paths}:
         if _VERSION.fullmatch(place.name):
-            found.setdefault(place.parent, []).append(place)
-    for places in found.values():
+            folders.setdefault(place.parent, []).append(place)
+    for places in folders.values():
         places.sort(key=lambda place: [int(part) for part in place.name.removeprefix("triton_").split("_")], reverse=True)
-    return found
+    return folders
 
 
 def fallback_entry(path: str, entries: Mapping[str, Entry], versions: Mapping[PurePosixPath, Sequence[PurePosixPath]]) -> Entry | None:

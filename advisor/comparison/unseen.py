@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import TypeGuard
 
 from advisor.comparison.kernels.importers import Reading
 from advisor.comparison.kernels.kernel_digest import meaning
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton
-from advisor.comparison.trees.trees import Entry, FileChange, Tree
+from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton, parsed
+from advisor.comparison.trees import git
+from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, RevisionTree, Tree
 from advisor.python_source.bindings import names_in
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.source import SourceFile
@@ -23,9 +27,12 @@ MOST_READ = 300
 """Files of kernels that are read for what they import: each takes some 20 ms."""
 NOT_COMPARED = "The file did not change, but what its kernels or launches import did: they are not compared."
 WORD = re.compile(r"\w+")
-REWRITING = re.compile(rb"^[ \t\r]*+(?!#)[^\n]*[ \t\r\"][-!]?(?:working-tree-encoding|ident)(?![^\s=\0])[^\n]*", re.MULTILINE)
-"""Lines of attributes by which git writes out another text than it holds, whatever is configured. Blanks of git's are carriage returns too;
-after a quoted pattern it needs none, and a null byte ends a line."""
+COMPARED = (".py", ".json", ".jsonl", ".toml")
+"""What the names of files end in that are read of a revision."""
+AS_IT_IS = {"ident": ("unspecified", "unset"), "working-tree-encoding": ("unspecified", "utf-8", "utf8")}
+"""Attributes by which git writes out another text than it holds, whatever is configured -> values by which it does not, in lower case."""
+SHOWN = 8
+"""Files that are named; of others it is said how many there are."""
 
 
 def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) -> tuple[list[Subject], list[str]]:
@@ -36,7 +43,7 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     kept = [entry for path, entry in after.items() if path not in paths and before.get(path) == entry and _is_source(entry)]
     candidates = _that_import(head, kept[:MOST_SEARCHED], paths) if paths else []
     left_out = max(0, len(kept) - MOST_SEARCHED) if paths else 0
-    found: list[Subject] = []
+    subjects: list[Subject] = []
     sides = Reading(base), Reading(head)
     for entry in candidates[:MOST_READ]:
         try:
@@ -44,10 +51,10 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
         except (AdvisorError, *ODD):  # which is so on both sides
             continue
         if one != other:
-            found.append(Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(NOT_COMPARED,)))
+            subjects.append(Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(NOT_COMPARED,)))
     left_out += max(0, len(candidates) - MOST_READ)
-    told = f"{left_out} Python files were not looked through for what their kernels import of those that changed."
-    return found, [told] if left_out else []
+    warning = f"{left_out} Python files were not looked through for what their kernels import of those that changed."
+    return subjects, [warning] if left_out else []
 
 
 def _is_source(entry: Entry) -> bool:
@@ -84,13 +91,13 @@ def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> 
 
 def _imported_words(data: bytes) -> set[str]:
     """The words of the lines of a file that import something, and of those that go on from such a line."""
-    found: set[str] = set()
+    words: set[str] = set()
     is_open = False
     for line in data.splitlines():
         if is_open or b"import" in line or b"from" in line:
-            found.update(WORD.findall(unicodedata.normalize("NFKC", line.decode("utf-8", "replace"))))
+            words.update(WORD.findall(unicodedata.normalize("NFKC", line.decode("utf-8", "replace"))))
             is_open = (is_open or b"(" in line or line.rstrip().endswith(b"\\")) and b")" not in line
-    return found
+    return words
 
 
 def _module(path: str) -> str:
@@ -100,18 +107,82 @@ def _module(path: str) -> str:
 
 
 def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject]:
-    """The `.gitattributes` of a change by which files are checked out with another text than git holds, and is compared: a failure, as of
-    what cannot be read."""
+    """A failure, as of what cannot be read, where files of the head are checked out with another text than git holds, and is compared."""
+    if not isinstance(base, RevisionTree) or not isinstance(head, RevisionTree):
+        return
+    attribute_files = [
+        entry for tree in (base, head) for path, entry in tree.entries().items() if PurePosixPath(path).name == ".gitattributes"
+    ]
+    differing = {change.path for change in changed}
+    large = [entry.path for entry in attribute_files if entry.path in differing and entry.size_bytes > LARGEST_FILE_BYTES]
+    reason = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it hangs on its version" if large else ""
+    if attribute_files and not reason and (written := _rewritten(base, head, differing)):
+        listed = ", ".join(written[:SHOWN]) + (f" and {len(written) - SHOWN} more" if len(written) > SHOWN else "")
+        reason = f"by it, git writes {listed} out with another text than is compared (working-tree-encoding or ident)"
+    if reason:
+        failure, title = Failure(condition="failed", what="", reason=reason), ".gitattributes"
+        yield Subject(kind="file", title=title, path=title, change="modified", notes=(reason,), failures=(failure,))
+
+
+def _rewritten(base: RevisionTree, head: RevisionTree, differing: Container[str]) -> list[str]:
+    """The files that git writes out with another text, and that changed, or were not written out so in the base. Git says what applies to
+    which: attributes have macros, an order and places."""
+    entries = {path: entry for path, entry in head.entries().items() if entry.kind == "file" and path.endswith(COMPARED)}
+    old, new = (git.attributes(tree.folder, tree.revision or "", list(AS_IT_IS), list(entries)) for tree in (base, head))
+    rewritten = []
+    for path, values in new.items():
+        rewriting = [name for name, value in values.items() if value.lower() not in AS_IT_IS[name]]
+        changes = path in differing and (rewriting != ["ident"] or b"$Id" in head.read(entries[path]))
+        if rewriting and (values != old[path] or changes):
+            rewritten.append(path)
+    return rewritten
+
+
+INSTEAD = (
+    re.compile(r"(?P<folder>(?:.+/)?)(?P<name>(?!__init__\.)[^/.]+)(?:/__init__\.(?:[\w-]+\.)*(?:py|so|pyd)|\.(?:[\w-]+\.)*(?:so|pyd))"),
+    re.compile(r"(?P<folder>(?:.+/)?)__pycache__/(?P<name>[^/.]+)\.[^/]*pyc"),
+)
+"""Paths that Python imports, or may, in the place of `folder/name.py`: a package, a library, and what it compiled before."""
+
+
+def taken_instead(head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject]:
+    """A failure for each file of kernels beside which a change puts what Python may import in its place, uncompared."""
     for change in changed:
-        if PurePosixPath(change.path).name == ".gitattributes":
-            sides = ((base, change.base), (head, change.head))
-            said = ""
-            try:
-                old, new = (REWRITING.findall(tree.read(side)) if side is not None and side.kind == "file" else [] for tree, side in sides)
-                if old != new:
-                    said = "by it, git writes files out with another text than is compared (working-tree-encoding or ident)"
-            except AdvisorError as error:
-                said = str(error)
-            if said:
-                failure = Failure(condition="failed", what="", reason=said)
-                yield Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=(said,), failures=(failure,))
+        if change.head is None or (change.base is not None and change.path.endswith(".py")):
+            continue
+        matched = next((match for pattern in INSTEAD if (match := pattern.fullmatch(change.path))), None)
+        stands = f"{matched['folder']}{matched['name']}" if matched else change.path if change.head.kind != "file" else ""
+        entry = head.entries().get(f"{stands}.py")
+        if entry is not None and entry.kind == "file" and _is_kernels(head, entry):
+            reason = f"Python may take {change.path} in its place, which is not compared"
+            failure = Failure(condition="failed", what="", reason=reason)
+            yield Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(reason,), failures=(failure,))
+
+
+def _is_kernels(tree: Tree, entry: Entry) -> bool:
+    return entry.size_bytes <= LARGEST_SOURCE_BYTES and mentions_triton(tree.read(entry))
+
+
+def no_longer_a_kernel(head: Tree, entry: Entry | None, subject: Subject) -> Subject:
+    """The subject of a kernel that was removed; it fails where its file still gives something to its name, or launches it: what runs in its
+    place is not compared. Plain functions and imports may take its place where nothing launches them as a kernel."""
+    source = parsed(head, entry) if entry is not None else None
+    if source is None or subject.kind != "kernel" or subject.change != "removed":
+        return subject
+    name = subject.title.rpartition("::")[2]
+    lines = [node.lineno for node in ast.walk(source.tree) if _stands_for(node, name)]
+    if not lines:
+        return subject
+    reason = f"{name} is no kernel that can be read any more, but its file has it still (line {min(lines)}): what runs is not compared"
+    return replace(subject, failures=(*subject.failures, Failure(condition="failed", what="", reason=reason)))
+
+
+def _stands_for(node: ast.AST, name: str) -> TypeGuard[ast.expr | ast.stmt]:
+    """Whether a node gives something to a name that may be a kernel, or launches what has the name."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return node.name == name and (bool(node.decorator_list) or isinstance(node, ast.AsyncFunctionDef))
+    if isinstance(node, ast.Call):
+        called = node.func.value if isinstance(node.func, (ast.Subscript, ast.Attribute)) else None
+        is_run = isinstance(node.func, ast.Subscript) or (isinstance(node.func, ast.Attribute) and node.func.attr in ("run", "warmup"))
+        return is_run and isinstance(called, ast.Name) and called.id == name
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)

@@ -116,7 +116,7 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
     if broken:
         proposed.append(_repair(broken))
     if gains:
-        proposed.append(_change(gains))
+        proposed.append(_change(gains, launches))
     by_rule: dict[str, list[_Cure]] = {}
     for cure in cures:
         by_rule.setdefault(cure.finding.rule, []).append(cure)
@@ -148,12 +148,15 @@ def _gain(launch: LaunchReport) -> _Gain | None:
     return _Gain(launch=launch, us=current.us - current.us / recommendation.speedup)
 
 
-def _change(gains: list[_Gain]) -> Action:
+def _change(gains: list[_Gain], launches: Sequence[LaunchReport]) -> Action:
     """Take the recommended configurations: entries of a table, or `triton.Config`s."""
     origins = {origin for gain in gains for origin in _origins(gain.launch)}
     entries, snippet = _entries(gains), _snippet(gains)
+    untabled = bool(entries) and all(_key(gain.launch) is None for gain in gains)
     best = max(gains, key=lambda gain: gain.us)
-    if entries:
+    if untabled:
+        title = phrase("action.new_table", entries=_plural(sorted({tokens for table in entries.values() for tokens in table})))
+    elif entries:
         parts = []
         for table in sorted(entries):
             tokens = sorted(entries[table])
@@ -172,7 +175,11 @@ def _change(gains: list[_Gain]) -> Action:
         detail = as_sentences(best.launch.recommendation.reason if best.launch.recommendation else "")
     return Action(
         title=title[:1].upper() + title[1:],
-        detail=" ".join(filter(None, (detail, _losers(gains), _measured_against_predicted(gains)))),
+        detail=" ".join(
+            filter(
+                None, (detail, _losers(gains), _measured_against_predicted(gains), _shared_error(gains, launches), _whole_table(untabled))
+            )
+        ),
         saving_us=sum(gain.us for gain in gains),
         origin="measured" if origins == {"measured"} else "simulated" if origins <= {"measured", "simulated"} else "predicted",
         launches=tuple(gain.launch.id for gain in gains),
@@ -232,6 +239,18 @@ def _measured_against_predicted(gains: list[_Gain]) -> str:
         least, most = (rest + sum(now - ends[side] for now, *ends in known) for side in (1, 0))
         text += " " + phrase("action.between", least=_signed(least), most=_signed(most))
     return text
+
+
+def _shared_error(gains: list[_Gain], launches: Sequence[LaunchReport]) -> str:
+    """Why a predicted saving may be less than half of how wide the interval of the latency is that stands beside it."""
+    predicted = [launch.predicted for launch in launches if launch.measured is None and launch.predicted is not None]
+    doubt = sum(now.high_us - now.low_us for now in predicted if now.low_us is not None and now.high_us is not None) / 2
+    return phrase("action.shared_error") if sum(gain.us for gain in gains if gain.launch.measured is None) < doubt else ""
+
+
+def _whole_table(untabled: bool) -> str:
+    """What to heed of entries where there is no table to add them to."""
+    return phrase("action.whole_table") if untabled else ""
 
 
 def _signed(us: float) -> str:
@@ -295,14 +314,14 @@ def _key(launch: LaunchReport) -> int | None:
 
 def _table(launch: LaunchReport) -> str:
     """Which table the launch's entry stands in: empty, or `_down` for one of w2 alone beside the target's."""
-    return "_down" if launch.configuration_source.startswith("_down ") else ""
+    return "_down" if (launch.decision or "").startswith("w2-") else ""
 
 
 def _plural(tokens: list[int]) -> str:
     return f"{'entry' if len(tokens) == 1 else 'entries'} M={_listed(tokens)}"
 
 
-def _listed(tokens: Sequence[int]) -> str:
+def _listed(tokens: Sequence[int | str]) -> str:
     """`64, 128`; of many the first, and how many more."""
     return ", ".join(map(str, tokens[:_SHOWN])) + (f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else "")
 
@@ -335,10 +354,12 @@ def _cure(rule: str, group: list[_Cure]) -> Action:
     launch, finding = most.launch, most.finding
     title = ADVICE.get(rule, finding.title)
     why = as_sentences(finding.title) if title != finding.title else ""
-    count = phrase("action.launches", count=len(group)) if len(group) > 1 else ""
+    others = [cure.launch.id for cure in group if cure is not most]
+    likewise = phrase("action.likewise", which=_listed(others)) if others else ""
+    kept = phrase("action.unsure") if launch.kept is not None and finding.net_saving_us is not None else ""
     return Action(
         title=title,
-        detail=" ".join(filter(None, (f"{launch.id}:", why, as_sentences(finding.remedy), count))),
+        detail=" ".join(filter(None, (f"{launch.id}:", why, as_sentences(finding.remedy), likewise, kept))),
         saving_us=sum(cure.us for cure in group),
         origin="predicted",
         launches=tuple(cure.launch.id for cure in group),

@@ -13,6 +13,7 @@ from advisor.pipelines.schedule import CAUSES
 from advisor.result.schema import UNCERTAIN, Finding, GapPart, Severity
 from advisor.system.errors import shorten
 from advisor.tables.audit import CHECKS, AuditIssue
+from advisor.tables.tables import is_token_count
 
 NOTES: dict[str, str] = {
     UNCERTAIN: "Likely work that depends on data which were not specified.",
@@ -139,6 +140,7 @@ def _bounded(finding: Finding, context: LaunchContext, *, changes_type: bool) ->
 REMEDIES: dict[str, str] = {
     "unreadable": "restore the file or tune it again",
     "bad-entry": "correct the entry or tune it again",
+    "odd-key": "correct the entry or remove it",
     "not-ours": "nothing: the advisor has no model of that kernel",
     "unreachable-name": "rename the file to the name that the serving stack loads, or remove it",
     "device-alias": "ship a copy under every name that drivers report",
@@ -180,7 +182,7 @@ def table_findings(issues: Iterable[AuditIssue], diagnosed: Collection[int] = ()
     """
     by_check: dict[str, list[AuditIssue]] = {}
     for issue in issues:
-        covered = issue.key is not None and issue.key.isdigit() and int(issue.key) in diagnosed
+        covered = issue.key is not None and is_token_count(issue.key) and int(issue.key) in diagnosed
         if not (issue.check in SAID_BY_RULES and covered):
             by_check.setdefault(issue.check, []).append(issue)
     return tuple(sorted((_finding(check, group) for check, group in by_check.items()), key=order))
@@ -194,7 +196,7 @@ def _finding(check: str, group: list[AuditIssue]) -> Finding:
     evidence = "; ".join(messages[:2]) + (f"; and {len(messages) - 2} more" if len(messages) > 2 else "")
     scope = "table"
     if len(keys) == 1:
-        scope = f"entry M={keys[0]}" if keys[0].isdigit() else f"entry {keys[0]}"
+        scope = f"entry M={keys[0]}" if keys[0].isdecimal() else f"entry {keys[0]}"
     elif keys:
         scope = "entries " + ", ".join(keys[:_SHOWN]) + (f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else "")
         evidence = f"{scope}: {evidence}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.base import ANALYTICAL, Prediction
+from advisor.learned.base import ANALYTICAL, Prediction, Ranking, ranking_of
 from advisor.learned.calibration import CERTAIN
 from advisor.learned.served import stack_configuration
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
@@ -79,6 +79,10 @@ class AnalyticalPredictor:
         """The log of the predicted latency, in all."""
         each = [problems] if isinstance(problems, ProblemBatch) else problems
         return np.log(sum(self._latency_us(problem, configuration, gpu) for problem in each))
+
+    def rankings(self, groups: Sequence[Sequence[ProblemBatch]], configuration: ConfigurationBatch, gpu: GpuSpec) -> list[Ranking]:
+        """The `scores` of several groups."""
+        return [ranking_of(lambda some: self.scores(some, configuration, gpu), group) for group in groups]
 
     def _latency_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The latencies of a problem's configurations; remembered for the next few: whoever ranks for each of several problems ranks for

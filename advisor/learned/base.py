@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -51,6 +51,21 @@ class Prediction:
         return f"{name}, {EXTRAPOLATED}" if self.share is not None and self.share[i] > 0 else ANALYTICAL
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """The order of configurations for problems that share one: their scores, [c], and the first configuration of each problem alone."""
+
+    scores: Array
+    first: tuple[int, ...]
+
+
+def ranking_of(scores: Callable[[Sequence[ProblemBatch]], Array], problems: Sequence[ProblemBatch]) -> Ranking:
+    """The ranking of a group by scores that are asked for the group, and for each of its problems."""
+    together = scores(problems)
+    alone = [together] if len(problems) == 1 else [scores([problem]) for problem in problems]
+    return Ranking(scores=together, first=tuple(int(np.argmin(own)) for own in alone))
+
+
 class Predictor(Protocol):
     """Predicts the latency of launches. Pure: no I/O, no clock; vectorised over configurations and problems."""
 
@@ -75,6 +90,10 @@ class Predictor(Protocol):
         """For ranking configurations of one problem, or of several (a batch of one each) that share whichever is chosen and weigh as
         much as the time they take: smaller is better; inf where it cannot launch. Only their order means something: what resembles the
         first ones may come later than it would alone, for whoever tries several."""
+        ...
+
+    def rankings(self, groups: Sequence[Sequence[ProblemBatch]], configuration: ConfigurationBatch, gpu: GpuSpec) -> list[Ranking]:
+        """The `scores` of several groups of problems at once, what they share computed once."""
         ...
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:

@@ -48,12 +48,16 @@ def launch_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     return replace(analysis, predicted=learned, gap_parts=_split(analysis, learned.us), doubt_us=doubt)
 
 
-def analysed_alike(inspections: Sequence[Inspection], gpu: GpuSpec, cache: str = "warm") -> list[KernelAnalysis]:
-    """The analyses of launches that are to be compared: where the learned model does not know one of them, it is asked of none."""
+def analysed_alike(
+    inspections: Sequence[Inspection], gpu: GpuSpec, cache: str = "warm"
+) -> tuple[list[KernelAnalysis], list[Latency | None]]:
+    """The analyses of launches that are to be compared: where the learned model does not know one of them, it is asked of none. Then,
+    beside them, what it says of those that it knows; else nothing is beside them."""
     found = [launch_analysis(each, gpu, cache) for each in inspections]
-    if len({each.predicted is not None and each.predicted.source == SOURCE for each in found}) > 1:
-        return [kernel_analysis(each, gpu, cache) for each in inspections]
-    return found
+    learned = [each.predicted if each.predicted is not None and each.predicted.source == SOURCE else None for each in found]
+    if len({each is None for each in learned}) > 1:
+        return [kernel_analysis(each, gpu, cache) for each in inspections], learned
+    return found, [None] * len(found)
 
 
 def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import calibration
 from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
-from advisor.learned.base import Prediction, Predictor
+from advisor.learned.base import Prediction, Predictor, Ranking, ranking_of
 from advisor.learned.calibration import WIDEST
 from advisor.learned.configured.model import DIGITS, ConfiguredModel
 from advisor.learned.layers.products import LayerProducts
@@ -51,7 +52,7 @@ class LearnedPredictor:
         self.weights = weights
         self.name = f"learned model (weights {weights.digest()})"
         self._analytical = AnalyticalPredictor()
-        self._ranked: dict[bytes, Array] = {}
+        self._ranked: dict[bytes, Any] = {}
         self._recent: deque[tuple[ProblemBatch, Machine, Launch, Estimate]] = deque(maxlen=4)
         self._least: deque[tuple[ProblemBatch, GpuSpec, Prediction]] = deque(maxlen=4)
 
@@ -175,23 +176,37 @@ class LearnedPredictor:
         return launch, estimate
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
-        """The order of configurations; a cold cache is ranked as a warm one: only that was measured.
+        """The order of configurations; a cold cache is ranked as a warm one: only that was measured."""
+        return self.rankings([[problems] if isinstance(problems, ProblemBatch) else problems], configuration, gpu)[0].scores
+
+    def rankings(self, groups: Sequence[Sequence[ProblemBatch]], configuration: ConfigurationBatch, gpu: GpuSpec) -> list[Ranking]:
+        """The `scores` of several groups.
 
         Also where the analytical model gives the latencies: of 361 entries of vLLM's bf16 tables for AMD the learned order has 18 %
         among its first eight, the analytical one 4 %.
         """
-        each = [as_expert(problem) for problem in ([problems] if isinstance(problems, ProblemBatch) else problems)]
-        known = [self._configured(replace(problem, cache="warm"), gpu) for problem in each]
-        if all(model is not None for model in known):
-            return self._order(each, configuration, gpu)
-        moe = self.weights.moe if all(covers(replace(problem, cache="warm")) for problem in each) else None
-        if moe is None and all(self._products(replace(problem, cache="warm"), gpu) is not None for problem in each):
-            warm = [self.predict(replace(problem, cache="warm"), configuration, gpu) for problem in each]
-            return np.asarray(np.log(sum(found.us for found in warm)), dtype=np.float64)
-        if moe is None or moe.ranker is None:
-            return self._analytical.scores(each, configuration, gpu)
-        ranker, core = moe.ranker, moe.core
-        return self._remembered((each, configuration, machine(gpu, each[0].dtype)), lambda *asked: ranker.scores(core, *asked))
+        if not groups:
+            return []
+        experts = {id(problem): as_expert(problem) for group in groups for problem in group}
+        groups = [[experts[id(problem)] for problem in group] for group in groups]
+        moe = self.weights.moe
+        if moe is not None and moe.ranker is not None and all(self._ranked_as_swept(group, gpu) for group in groups):
+            core, ranker = moe.core, moe.ranker
+            return self._remembered((groups, configuration, machine(gpu, groups[0][0].dtype)), lambda *asked: ranker.rankings(core, *asked))
+        return [ranking_of(lambda some: self._scores_by_latency(some, configuration, gpu), group) for group in groups]
+
+    def _ranked_as_swept(self, problems: Sequence[ProblemBatch], gpu: GpuSpec) -> bool:
+        """Whether the order that was learned from sweeps is that of such problems."""
+        warm = [replace(problem, cache="warm") for problem in problems]
+        return all(covers(problem) for problem in warm) and any(self._configured(problem, gpu) is None for problem in warm)
+
+    def _scores_by_latency(self, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        warm = [replace(problem, cache="warm") for problem in problems]
+        if all(self._configured(problem, gpu) is not None for problem in warm):
+            return self._order(problems, configuration, gpu)
+        if all(self._products(problem, gpu) is not None for problem in warm):
+            return np.asarray(np.log(sum(self.predict(problem, configuration, gpu).us for problem in warm)), dtype=np.float64)
+        return self._analytical.scores(problems, configuration, gpu)
 
     def p_speedup(
         self,
@@ -298,14 +313,14 @@ class LearnedPredictor:
         least = pipelines.config_bound(pipelines.work(warm, gpu), asked, gpu, "warm").us
         return np.maximum(np.exp(model.order(warm, configuration, gpu, asked, launches)), least)
 
-    def _remembered(self, asked: tuple[Any, ...], order: Callable[..., Array]) -> Array:
+    def _remembered(self, asked: tuple[Any, ...], order: Callable[..., Any]) -> Any:
         """What `order` says of `asked`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
         key = blake2b(pickle.dumps(asked)).digest()
         if key not in self._ranked:
             if len(self._ranked) >= MOST_RANKED:
                 self._ranked.clear()
             self._ranked[key] = order(*asked)
-        return self._ranked[key].copy()
+        return deepcopy(self._ranked[key])
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""

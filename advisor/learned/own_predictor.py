@@ -10,7 +10,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.analytical import least_of, within_bound
-from advisor.learned.base import Prediction, Predictor
+from advisor.learned.base import Prediction, Predictor, Ranking, ranking_of
 from advisor.learned.configured import features as configured
 from advisor.learned.configured.model import BEHIND, DIGITS
 from advisor.learned.estimator import LearnedPredictor, at_least_us, p_of_intervals
@@ -120,8 +120,8 @@ class OwnPredictor:
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations; the first of them as they are corrected, where launches of the kind were measured."""
-        order = self.base.scores(problems, configuration, gpu)
         each = [problems] if isinstance(problems, ProblemBatch) else problems
+        order = self.base.scores(each, configuration, gpu)
         if any(self._own(problem, True, gpu) is None for problem in each):
             return order
         first = np.argsort(order, kind="stable")[: min(LOOKED_AT, int(np.isfinite(order).sum()))]
@@ -131,6 +131,12 @@ class OwnPredictor:
         order = order.copy()
         order[first] = behind + np.minimum(looked - looked.max(initial=-np.inf, where=np.isfinite(looked)) - BEHIND, 0.0)
         return order
+
+    def rankings(self, groups: Sequence[Sequence[ProblemBatch]], configuration: ConfigurationBatch, gpu: GpuSpec) -> list[Ranking]:
+        """The `scores` of several groups."""
+        if all(self._own(problem, True, gpu) is None for group in groups for problem in group):
+            return self.base.rankings(groups, configuration, gpu)
+        return [ranking_of(lambda some: self.scores(some, configuration, gpu), group) for group in groups]
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """As the model that is corrected says of both: a correction that they share changes no order."""

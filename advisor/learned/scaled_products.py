@@ -15,13 +15,14 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Prediction
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
-STEP_US = 0.1
-"""What a step of the stacks' kernel takes beyond that of the measured loop: its scales are loaded and multiplied before the next can begin.
-Fitted, with `QUANTISATION_US`, to 13 posted latencies of product and quantisation together (H100, N = 2112, K = 7168, one CUDA graph;
-vLLM's pull requests 23280 and 23939, shipped table and default)."""
+STEP_US, SCALED_US = 0.1, 0.0028
+"""What a step of the stacks' kernel takes beyond that of the measured loop, and per accumulator of a thread: its scales are loaded, and
+every accumulator is multiplied by both before the next step can begin. Fitted to 13 posted latencies of product and quantisation together
+(H100, N = 2112, K = 7168, one CUDA graph; vLLM's pull requests 23280 and 23939, shipped table and default): 7.9 %; fitted to one of the two
+alone, 13 and 14 % on the other."""
 
 QUANTISATION_US = 2.5
-"""A launch of the quantisation kernel within a graph, its gap included."""
+"""A launch of the quantisation kernel within a graph, its gap included (same source)."""
 
 L2_SHARE, DRAM_SHARE = 0.4, 0.45
 """Of their rates, what the quantisation of 1 x 128 groups gets: one read of 16 bits, one write of 8, and the scales (same source; torchao's
@@ -48,7 +49,9 @@ def as_expert(problem: ProblemBatch) -> ProblemBatch:
 def with_steps(found: Prediction, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
     """What is predicted `as_expert`, with the dependent steps of its scales."""
     asked = pipelines.demand(problem, configuration, gpu)
-    more = STEP_US * asked.k_iterations * np.maximum(pipelines.schedule(asked, gpu).waves, 1.0)
+    accumulators = configuration.get("BLOCK_SIZE_M", 64) * configuration.get("BLOCK_SIZE_N", 64) / (gpu.warp_size * configuration.num_warps)
+    step_us = STEP_US + SCALED_US * accumulators
+    more = step_us * asked.k_iterations * np.maximum(pipelines.schedule(asked, gpu).waves, 1.0)
     more = np.where(np.isfinite(found.us), more, 0.0)
     return replace(found, us=found.us + more, low_us=found.low_us + more / 2, high_us=found.high_us + 2 * more)
 

@@ -29,8 +29,9 @@ ELEMENT_BYTES: dict[str, float] = {
     "int8": 1,
     "int4": 0.5,
     "mxfp4": 0.53125,
+    "nvfp4": 0.5625,
 }
-"""Bytes per element as stored. tf32 is stored as fp32; 32 elements of mxfp4 share a scale of one byte."""
+"""Bytes per element as stored. tf32 is stored as fp32; 32 elements of mxfp4, and 16 of nvfp4, share a scale of one byte."""
 
 SIZES: dict[tuple[str, str], tuple[str, ...]] = {
     ("fused_moe", "w13"): ("M", "E", "topk", "H", "N"),

@@ -9,30 +9,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from advisor.python_source.bindings import (
-    Scope,
-    argument_defaults,
-    changed_names,
-    innermost_function,
-    is_none,
-    other_values,
-    own_names,
-    required,
-    shared_names,
-)
-from advisor.python_source.callers import as_left_out, given_by_callers
-from advisor.python_source.functions import Evaluation
-from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.bindings import is_none
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.launch_walk import Hangs, LaunchWalk
+from advisor.python_source.launch_walk import AroundLaunch, Hangs, LaunchWalk
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import NotLiteralError, Unknown
-from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import possible_unit_strides
 from advisor.python_source.tensors import Extent, Number, Stride, Tensor, Whole
-
-_NO_FUNCTION = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[], decorator_list=[])
-"""Stands for the function around a launch at the top of a file."""
 
 
 class Known(NamedTuple):
@@ -42,48 +25,11 @@ class Known(NamedTuple):
     hangs: Hangs
 
 
-class LaunchSite:
-    """One launch: what it passes, and what expressions around it are worked out with.
+class LaunchSite(AroundLaunch):
+    """One launch: what it passes, and what expressions around it are worked out with."""
 
-    Args:
-        source: The file of the launch.
-        kernel: What is launched.
-        scopes: The functions and the like around it, the outermost first.
-        call: The launch.
-        num_sms: SMs of the GPU; None: not known.
-        element_bytes: Size of the elements of its tensors; None: not known.
-        by_callers: What arguments of the function around are given by whoever calls it; None: what all calls agree on.
-    """
-
-    def __init__(
-        self,
-        source: SourceFile,
-        kernel: JitFunction,
-        scopes: Sequence[Scope],
-        call: ast.Call,
-        num_sms: int | None,
-        element_bytes: int | None,
-        by_callers: Mapping[str, ast.Constant | None] | None = None,
-    ) -> None:
-        function = innermost_function(scopes) or _NO_FUNCTION
-        self.source, self.kernel, self.scopes, self.call, self.function = source, kernel, scopes, call, function
-        self.above = frozenset([*source.module_names.above(call), call])
-        within = scopes[scopes.index(function) + 1 :] if function in scopes else ()
-        self.nested, self.inner = bool(within), own_names(within)  # lambda BLOCK: ...
-        by_callers = given_by_callers(source, scopes) if by_callers is None else by_callers
-        kept = {name for name, value in by_callers.items() if value is None}  # all calls give it something
-        constants = {name: value for name, value in by_callers.items() if value is not None}
-        defaults = {name: as_left_out(default) for name, default in argument_defaults(function).items() if name not in kept}
-        self.before = {**defaults, **constants}
-        self.defaults = self.before.keys() - self.inner - other_values(function)
-        self.required = (required(function) | (kept - other_values(function))) - self.inner - constants.keys()
-        self.own = own_names(scopes, source.alternatives)
-        self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
-        self.changed = changed_names(scopes[0]) if scopes else set()
-        self.shared = shared_names(function)
-        self.evaluation = Evaluation(unset=source.unset, num_sms=num_sms, element_bytes=element_bytes)  # for all that is asked of it
-        self.passed: dict[str, ast.expr] = {}
-        self.asked: dict[str, Extent | Stride] = {}
+    def follow(self) -> None:
+        """Follow the function around it, and note what is passed."""
         self.innermost: set[str] = set()
         self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self._walks: dict[str, LaunchWalk] = {}

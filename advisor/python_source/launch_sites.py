@@ -261,15 +261,20 @@ def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
 def passed_elements(site: LaunchSite) -> set[str]:
     """The parameters for which a launch passes how many elements a tensor has, `x.numel()`; none where it works out a constant, which may
     be a block as long as that."""
-    graph, values = site.source.module_names, dict[str, ast.AST]()
-    for name, node in site.passed.items():
-        given = graph.given(site.scopes, node.id) if isinstance(node, ast.Name) else []
-        values[name] = given[0] if len(given) == 1 else node
+    values = {name: _assigned(site, node) for name, node in site.passed.items()}
     constants = {parameter.name for parameter in site.kernel.parameters if parameter.is_constexpr}
-    if any(isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name, value in values.items() if name in constants):
+    if any(isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name in values.keys() & constants for value in values[name]):
         return set()
-    calls = {name: value.func for name, value in values.items() if isinstance(value, ast.Call) and not value.args}
+    calls = {name: value.func for name, (value, *_) in values.items() if isinstance(value, ast.Call) and not value.args}
     return {name for name, function in calls.items() if isinstance(function, ast.Attribute) and function.attr == "numel"}
+
+
+def _assigned(site: LaunchSite, node: ast.expr) -> list[ast.expr]:
+    """The values of the statements by which the function around a launch gives a name something; of anything else itself."""
+    graph = site.source.module_names
+    binders = graph.binders(site.function).get(node.id, []) if isinstance(node, ast.Name) else []
+    around = [outer for binder in binders for outer in (graph.parent(binder), *graph.above(graph.parent(binder))[-1:])]
+    return [outer.value for outer in around if isinstance(outer, ast.Assign)] or [node]
 
 
 def handed_on(site: LaunchSite) -> set[str]:

@@ -6,13 +6,31 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from advisor.python_source.bindings import BLOCKS, arguments, is_fixed, is_none, names_stored, pairs, stores
-from advisor.python_source.callers import is_open
-from advisor.python_source.functions import FunctionReader
+from advisor.python_source.bindings import (
+    BLOCKS,
+    Scope,
+    argument_defaults,
+    arguments,
+    changed_names,
+    innermost_function,
+    is_fixed,
+    is_none,
+    names_stored,
+    other_values,
+    own_names,
+    pairs,
+    required,
+    shared_names,
+    stores,
+)
+from advisor.python_source.callers import as_left_out, given_by_callers, is_open
+from advisor.python_source.functions import Evaluation, FunctionReader
+from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literals import NotLiteralError, Unknown
+from advisor.python_source.source import SourceFile
 from advisor.python_source.tensors import (
     LIKE,
     MADE,
@@ -22,14 +40,12 @@ from advisor.python_source.tensors import (
     SAME_TYPE,
     Extent,
     Number,
+    Stride,
     Tensor,
     Whole,
     asks_for_gradient,
     type_said,
 )
-
-if TYPE_CHECKING:
-    from advisor.python_source.launch_site import LaunchSite
 
 DEFAULT = "default"
 """Among what a value hangs on: the default of an argument, or what its callers give it, which another call may give something else."""
@@ -39,6 +55,62 @@ _GOES_ON, _LEAVES, _LAUNCHES = "goes on", "leaves", "launches"
 """How a block of statements ends."""
 _LITERALS = ast.Constant | ast.UnaryOp | ast.BinOp | ast.Tuple | ast.List | ast.Starred
 Hangs = frozenset[str]
+
+
+_NO_FUNCTION = ast.FunctionDef(name="", args=ast.arguments([], [], None, [], [], None, []), body=[], decorator_list=[])
+"""Stands for the function around a launch at the top of a file."""
+
+
+class AroundLaunch:
+    """A launch and the function around it, before that is followed.
+
+    Args:
+        source: The file of the launch.
+        kernel: What is launched.
+        scopes: The functions and the like around it, the outermost first.
+        call: The launch.
+        num_sms: SMs of the GPU; None: not known.
+        element_bytes: Size of the elements of its tensors; None: not known.
+        by_callers: What arguments of the function around are given by whoever calls it; None: what all calls agree on.
+    """
+
+    def __init__(
+        self,
+        source: SourceFile,
+        kernel: JitFunction,
+        scopes: Sequence[Scope],
+        call: ast.Call,
+        num_sms: int | None,
+        element_bytes: int | None,
+        by_callers: Mapping[str, ast.Constant | None] | None = None,
+    ) -> None:
+        function = innermost_function(scopes) or _NO_FUNCTION
+        self.source, self.kernel, self.scopes, self.call, self.function = source, kernel, scopes, call, function
+        self.above = frozenset([*source.module_names.above(call), call])
+        within = scopes[scopes.index(function) + 1 :] if function in scopes else ()
+        self.nested, self.inner = bool(within), own_names(within)  # lambda BLOCK: ...
+        by_callers = given_by_callers(source, scopes) if by_callers is None else by_callers
+        kept = {name for name, value in by_callers.items() if value is None}  # all calls give it something
+        constants = {name: value for name, value in by_callers.items() if value is not None}
+        defaults = {name: as_left_out(default) for name, default in argument_defaults(function).items() if name not in kept}
+        self.before = {**defaults, **constants}
+        self.defaults = self.before.keys() - self.inner - other_values(function)
+        self.required = (required(function) | (kept - other_values(function))) - self.inner - constants.keys()
+        self.own = own_names(scopes, source.alternatives)
+        self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
+        self.changed = changed_names(scopes[0]) if scopes else set()
+        self.shared = shared_names(function)
+        self.evaluation = Evaluation(unset=source.unset, num_sms=num_sms, element_bytes=element_bytes)  # for all that is asked of it
+        self.passed: dict[str, ast.expr] = {}  # for each parameter, as far as that is known
+        self.asked: dict[str, Extent | Stride] = {}  # which of a tensor that is
+        self.follow()
+
+    def follow(self) -> None:
+        """Follow the function; called once all of this is known."""
+
+    def place(self, extent: Extent) -> Extent:
+        """The same extent with an index that counts from the front, where it is known how many dimensions the tensor has."""
+        return extent
 
 
 class LaunchWalk(FunctionReader):
@@ -51,7 +123,7 @@ class LaunchWalk(FunctionReader):
             as wanted.
     """
 
-    def __init__(self, site: LaunchSite, values: Mapping[str, Any], presumes: bool = False) -> None:
+    def __init__(self, site: AroundLaunch, values: Mapping[str, Any], presumes: bool = False) -> None:
         super().__init__(site.source, site.evaluation, values)
         self.site, self.presumes = site, presumes
         named = {node.id: values[name] for name, node in site.passed.items() if isinstance(node, ast.Name) and name in values}
@@ -130,8 +202,8 @@ class LaunchWalk(FunctionReader):
         elif isinstance(statement, ast.FunctionDef):
             self._set(statement.name, statement)
         elif isinstance(statement, ast.Assert):  # of how many dimensions tensors are
-            for node in ast.walk(statement.test):
-                self.evaluated(node) if isinstance(node, ast.Subscript | ast.Call) else None
+            for node in (inner for inner in ast.walk(statement.test) if isinstance(inner, ast.Subscript | ast.Call)):
+                self.evaluated(node)
         elif not isinstance(statement, ast.Expr):
             imported = isinstance(statement, ast.Import | ast.ImportFrom)
             self._forget((name for name in names_stored(statement) if not imported or name in self.site.own), statement)
@@ -147,15 +219,12 @@ class LaunchWalk(FunctionReader):
             self.lines[target.id] = 1 if isinstance(value, Number) else -target.lineno
         elif items and isinstance(value, Whole) and not starred:
             self.ranks.setdefault(value.tensor.name, set()).add(len(items))
-            for index, entry in enumerate(items):
+            for index, item in enumerate(items):
                 number = value.at(index)
-                if (
-                    isinstance(entry, ast.Name)
-                    and type(self.fixed.get(entry.id)) is int
-                    and isinstance(getattr(number, "of", None), Extent)
-                ):
-                    self.extents.setdefault(self.site.place(number.of), self.fixed[entry.id])
-                self._give(entry, number, hangs)
+                size = self.fixed.get(item.id) if isinstance(item, ast.Name) else None
+                if type(size) is int and isinstance(number, Number) and isinstance(number.of, Extent):
+                    self.extents.setdefault(self.site.place(number.of), size)
+                self._give(item, number, hangs)
         elif isinstance(value, tuple | list) and len(items) == len(value) and not starred:
             for item, part in zip(items, value, strict=True):
                 self._give(item, part, hangs)
@@ -363,13 +432,11 @@ def _called(node: ast.expr, name: str = "") -> str:
 
 
 def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """The blocks of a compound statement, in order."""
-    for part in ("body", "handlers", "cases", "orelse", "finalbody"):
-        for item in (inner := getattr(statement, part, [])):
-            if isinstance(item, ast.ExceptHandler | ast.match_case):
-                yield item.body
-        if inner and isinstance(inner[0], ast.stmt):
-            yield inner
+    """The blocks of a compound statement."""
+    for part in ("body", "orelse", "finalbody"):
+        if block := getattr(statement, part, []):
+            yield block
+    yield from (inner.body for part in ("handlers", "cases") for inner in getattr(statement, part, ()))
 
 
 def _walruses(node: ast.AST) -> list[str]:
@@ -393,10 +460,8 @@ def _joined(values: Sequence[Any], name: str) -> Any:
     shapes = [tensor.extents for tensor in tensors if tensor.extents is not None]
     if len(shapes) < len(tensors) or len({*map(len, shapes)}) > 1:
         return replace(known, name=name, extents=None)
-    columns = zip(*shapes, strict=True)
-    return replace(
-        known, name=name, extents=tuple(column[0] if all(_same(column[0], other) for other in column) else None for column in columns)
-    )
+    extents = (column[0] if all(_same(column[0], size) for size in column) else None for column in zip(*shapes, strict=True))
+    return replace(known, name=name, extents=tuple(extents))
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -425,8 +425,14 @@ class SourceFile:
         return Decorators(imported=imported, functions=self.plain_functions)
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
-        targets = (decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in node.decorator_list)
-        return any(means_jit(dotted(target), self.module_names.imports, self.module_names.last_given) for target in targets)
+        names = (dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) for decorator in node.decorator_list)
+        imports, given = self.module_names.imports, self.module_names.last_given
+        return any(means_jit(name, imports, given) for name in names if name.partition(".")[0] not in self._own - imports.keys())
+
+    @cached_property
+    def _own(self) -> set[str]:
+        """The functions and classes of the file, by name: none of them is Triton's, whatever it is called."""
+        return {node.name for node in module_level(self.tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from advisor.gpus.hardware import list_gpus
 from advisor.python_source.bindings import bound_by, own_nodes
-from advisor.python_source.literals import MATH, NotLiteralError
+from advisor.python_source.literals import MATH, MAX_ITEMS, NotLiteralError
 from advisor.system import triton_install
 
 BACKENDS = {"nvidia": "cuda", "amd": "hip"}
@@ -216,7 +217,11 @@ METHODS = frozenset({"bit_length"})
 """Methods of numbers that may be called."""
 UNANSWERED = object()
 _TEXT_METHODS = frozenset({"startswith", "endswith", "lower", "upper"})
-_METHODS = _TEXT_METHODS | METHODS | {"get", "pop", "element_size"}
+_MAKING_TEXTS = frozenset({"format", "join", "split"})
+"""By which files put the assembly together that their kernels have."""
+_FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
+"""Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
+_METHODS = _TEXT_METHODS | _MAKING_TEXTS | METHODS | {"get", "pop", "element_size"}
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 
@@ -264,9 +269,11 @@ def _of_method(reader: Any, node: ast.Call, function: ast.Attribute) -> Any:
     method, size = function.attr, reader.evaluation.element_bytes
     if method == "element_size":
         return size if size is not None and not node.args and not node.keywords else UNANSWERED
-    if node.keywords:
+    if node.keywords and (method != "format" or not all(item.arg for item in node.keywords)):
         return UNANSWERED
     owner, arguments = reader.visit(function.value), reader.elements(node.args)
+    if isinstance(owner, str) and method in _MAKING_TEXTS:
+        return _text_made(owner, method, arguments, {str(item.arg): reader.visit(item.value) for item in node.keywords}, node.lineno)
     if isinstance(owner, int) and method in METHODS and not arguments:
         return getattr(owner, method)()
     if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
@@ -274,3 +281,20 @@ def _of_method(reader: Any, node: ast.Call, function: ast.Attribute) -> Any:
     if isinstance(owner, str) and method in _TEXT_METHODS and len(arguments) <= 1:
         return getattr(owner, method)(*map(str, arguments))
     return UNANSWERED
+
+
+def _text_made(owner: str, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any], line: int) -> Any:
+    """What a method of `_MAKING_TEXTS` gives.
+
+    Raises:
+        NotLiteralError: It is given other things than texts and numbers, or does more with them than to put them in; or it is too long.
+    """
+    flat = [part for item in (*arguments, *keywords.values()) for part in (item if isinstance(item, list | tuple) else [item])]
+    if not all(isinstance(part, str | int) for part in flat) or (method == "format" and _FORMATS.search(owner)):
+        raise NotLiteralError(f"a call of {method} in line {line} is not a literal")
+    try:
+        if (len(owner) + 1) * (sum(len(str(part)) for part in flat) + len(flat) + 1) > MAX_ITEMS * 10:
+            raise NotLiteralError("a text too long")
+        return getattr(owner, method)(*arguments, **keywords)
+    except (TypeError, ValueError, LookupError) as error:
+        raise NotLiteralError(f"a call of {method} in line {line} fails: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -12,12 +13,16 @@ from markupsafe import Markup
 
 from advisor.rendering import comparison_words as words
 from advisor.rendering import figures
+from advisor.rendering.comparison_answer import why
 from advisor.rendering.markdown import LIMIT, environment, filled_markdown
 from advisor.rendering.markdown import environment as fingerprint_rows
 from advisor.rendering.page import filled
 from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, StaticRow, Subject, comparison_to_json, evidence
 from advisor.result.schema import Finding
+from advisor.system.phrases import phrase
 
+NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Characters that stand for no byte of any path."""
 MARKER = "<!-- triton-advisor: compare -->"
 """Hidden first line: whoever posts the comment looks for it, and edits the comment that begins with it."""
 
@@ -68,6 +73,7 @@ def _fitted(comparison: ComparisonResult, limit: int) -> str:
             environment=environment,
             evidence=evidence,
             w=words,
+            why=why,
         )
         if len(text) <= limit:
             break
@@ -144,7 +150,8 @@ def to_sarif(comparison: ComparisonResult) -> str:
 
 def _uri(path: str) -> str:
     """A relative URI; nothing in a path can make it absolute or lead out of the tree."""
-    parts = [part for part in path.encode("utf-8", "surrogateescape").split(b"/") if part not in (b"", b".", b"..")]
+    spelled = NO_BYTES.sub("\ufffd", path).encode("utf-8", "surrogateescape")
+    parts = [part for part in spelled.split(b"/") if part not in (b"", b".", b"..")]
     return "/".join(quote(part) for part in parts) or "unnamed"
 
 
@@ -248,6 +255,8 @@ def to_page(comparison: ComparisonResult) -> str:
         ],
         "download": Markup(f"data:application/json;base64,{packed}"),
         "w": words,
+        "why": why(comparison.subjects),
+        "certain_only": phrase("note.uncertain"),
         "scale": _scale,
         "config_lines": lambda configuration: list(figures.fields_of(configuration).items()) if configuration is not None else [],
     }

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from itertools import groupby
 
 from advisor.rendering import figures
+from advisor.rendering.comparison_answer import why
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
     STATIC_WORDS,
@@ -21,6 +22,7 @@ from advisor.result.comparison_schema import (
     evidence,
 )
 from advisor.result.schema import Latency, Recommendation
+from advisor.system.phrases import phrase
 
 MARKS = {
     "regressed": "🔴",
@@ -61,9 +63,12 @@ LONGEST_REASON = 120
 
 def lacking_for_time(subject: Subject) -> str:
     """Without what the time of a subject cannot be told, in words; empty: it can, or nothing was asked."""
-    several = gpu_count(subject) > 1
-    rows = [row for row in subject.static if row.verdict == "cannot-tell"]
-    reasons = [f"on {row.gpu} {row.reason}" if several else row.reason for row in rows]
+    gpus: dict[str, dict[str, None]] = {}
+    for row in subject.static:
+        if row.verdict == "cannot-tell":
+            gpus.setdefault(row.reason, {})[row.gpu] = None
+    everywhere = gpu_count(subject)
+    reasons = [reason if len(names) == everywhere else f"on {', '.join(names)} {reason}" for reason, names in gpus.items()]
     alone = [row for row in subject.resources if (row.base is None) != (row.head is None)]
     shown = [(row, row.reason if len(row.reason) <= LONGEST_REASON else row.reason[: LONGEST_REASON - 1] + "…") for row in alone]
     reasons += [f"as {reason}" for row, reason in shown if row.unfinished and reason]
@@ -151,6 +156,27 @@ def interval_text(latency: Latency | None) -> str:
     if latency is None or latency.low_us is None or latency.high_us is None:
         return ""
     return f"{figures.microseconds(latency.low_us)}–{figures.microseconds(latency.high_us)}"
+
+
+def gate_mark(comparison: ComparisonResult) -> str:
+    """A sign beside the gate: passed for certain only where nothing is predicted slower, and no measurement is open."""
+    verdicts: set[str] = {row.verdict for subject in comparison.subjects for row in subject.static}
+    verdicts |= {row.verdict for subject in comparison.subjects for row in subject.measured}
+    return "❌" if comparison.gate.failed else MARKS["predicted-regressed"] if verdicts & {"predicted-regressed", "inconclusive"} else "✅"
+
+
+def assumed_sizes(rows: Iterable[StaticRow]) -> str:
+    """Where the sizes in labels come from that no one said; empty: none is there."""
+    return phrase("answer.typical") if any("typical " in row.label for row in rows) else ""
+
+
+INSTRUCTIONS = " instructions"
+
+
+def compiled_cells(row: ResourceRow) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
+    """What differs of the compiled sides: resources, and counts of instructions in the code, which loops run any number of times."""
+    cells = differing_cells(row)
+    return [cell for cell in cells if INSTRUCTIONS not in cell[0]], [cell for cell in cells if INSTRUCTIONS in cell[0]]
 
 
 def share_text(ceiling: Latency | None, latency: Latency | None) -> str:
@@ -352,14 +378,15 @@ def to_text(comparison: ComparisonResult) -> str:
     lines = [
         f"{compared_text(comparison.base)} -> {compared_text(comparison.head)}",
         comparison.headline,
+        *filter(None, (why(comparison.subjects),)),
     ]
     for subject in comparison.subjects:
         lines += ["", *_subject(subject)]
     if lacking := untimed_line(comparison):
         lines += ["", lacking]
-        asked = hints(comparison, lacking=True)
-        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if asked else []
-        lines += [f"  {hint}" for hint in asked]
+        lines_to_paste = hints(comparison, lacking=True)
+        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if lines_to_paste else []
+        lines += [f"  {line}" for line in lines_to_paste]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]

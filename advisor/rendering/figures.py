@@ -155,9 +155,26 @@ def _named(result: Result, origin: str) -> str:
 
 
 def counted(result: Result) -> str:
-    """The launches that the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
+    """The launches that the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults.
+
+    Of a layer at several token counts it is said that no step runs them all.
+    """
     count, whole = len(_summed(result)), len(result.launches)
-    return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
+    sizes = len({launch.problem.sizes.get("M") for launch in result.launches}) if result.layers else 1
+    apart = f" ({phrase('screen.apart', count=sizes)})" if sizes > 1 else ""
+    return (f"all {whole} launches" if count == whole else f"{count} of {whole} launches") + apart
+
+
+def products_apart(result: Result) -> tuple[float, int] | None:
+    """How far the products of layers are from the predictions of the same launches alone: the largest share, and its token count; None
+    where no layer is split into the products it launches."""
+    alone = {launch.id: (launch.problem.op, launch.predicted.us) for launch in result.launches if launch.predicted is not None}
+    shares = []
+    for layer in result.layers:
+        ops = [alone[name] for name in layer.launches if name in alone]
+        if ops and len(ops) == len(layer.launches) and all(op in layer.parts for op, _ in ops):
+            shares.append((abs(sum(layer.parts[op] for op, _ in ops) / sum(us for _, us in ops) - 1), layer.tokens))
+    return max(shares, default=None)
 
 
 def sum_interval(result: Result) -> Latency | None:
@@ -234,6 +251,36 @@ def saved_share(action: Action, result: Result) -> str:
     whole = action.layers_us or result.verdict.current_us
     share = share_text(action.saving_us / whole) if whole > 0 else ""
     return phrase("action.of_layers" if result.layers[0].routing else "action.of_linears", share=share) if action.layers_us else share
+
+
+UTILISED = 0.6
+"""Share of a pipeline's peak from which on it is named as what limits: Nsight Compute's rule of thumb for its Speed of Light section
+(utilisation below 60 % of peak "typically indicates latency issues", Kernel Profiling Guide)."""
+UNITS = {
+    "tensor": "the tensor cores",
+    "fma": "the vector units",
+    "xu": "special functions",
+    "alu": "integer units",
+    "issue": "instruction issue",
+    "smem": "shared memory",
+    "l2": "L2",
+    "dram": "DRAM",
+}
+
+
+def limited_by(unit: str | None, shown: str, share: float) -> str:
+    """What limits a launch, a sentence: the unit nearest to its peak, or that none is near; empty where none is known.
+
+    Args:
+        unit: The unit, as in `PIPELINES`.
+        shown: The share of its peak in words.
+        share: The same, as a number.
+    """
+    if unit is None or not 0 < share < 1.005:
+        return ""
+    if round(share, 2) < UTILISED:
+        return phrase("verdict.low", share=shown, unit=UNITS.get(unit, unit))
+    return phrase(f"verdict.{unit}", share=shown)
 
 
 def unit_peak(pipeline: str | None) -> str:

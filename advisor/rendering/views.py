@@ -209,8 +209,6 @@ def _row(timing: TunedTiming, problem: TunedProblem) -> TimingRow:
     )
 
 
-BINDS = 0.6
-"""Share of the latency from which on the pipeline that takes longest is said to bind: `UTILISED` of the verdict."""
 _CAUSES = {
     UNCERTAIN: "Uncertain work",
     "padding": "Padding",
@@ -420,7 +418,7 @@ def _pipeline_rows(launch: LaunchReport, now: Latency) -> tuple[PipelineRow, ...
                 width=100 * part.time_us / longest,
                 least=100 * part.problem_time_us / longest,
                 share=share,
-                binding=_binding(binds_now, binds_bound, share is None or share >= BINDS),
+                binding=_binding(binds_now, binds_bound, share is None or share >= figures.UTILISED),
             )
         )
     return tuple(rows)

@@ -14,8 +14,9 @@ from advisor.result.result_json import check_version, converted, document_text, 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 from advisor.system.errors import InputError
 
-COMPARISON_SCHEMA_VERSION = "1.5"
-"""1.4: the verdict cannot-tell. 1.5: what of a compiled configuration is another on the head."""
+COMPARISON_SCHEMA_VERSION = "1.6"
+"""1.4: the verdict cannot-tell. 1.5: what of a compiled configuration is another on the head. 1.6: the share of a
+pipeline's peak on either side, and whether the bound covers certain work only."""
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
@@ -87,6 +88,8 @@ class StaticSide:
     source: str  # "table entry 64", "vLLM's default", "best of 24 configurations"
     predicted: Latency | None
     resources: Resources | None = None
+    peak_pipeline: str | None = None  # that of a single launch's which is nearest to its peak
+    share_of_peak: float | None = None  # of that peak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,7 @@ class StaticRow:
     cured_findings: tuple[Finding, ...] = ()
     advice: Recommendation | None = None  # what to try in place of the head's configuration
     line: int | None = None  # of the head's file, where its entry stands
+    bound_of_certain: bool = False  # whether the bound covers certain work only: the rest depends on data that were not specified
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.layers import tuned_tables
 from advisor.learned.layers.layer_model import LayerModel
-from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, layers_of, version_number, without_gate
+from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, layers_of, without_gate
 from advisor.learned.library import moe_layers
 from advisor.learned.library.moe_kernels import LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, SPELLED, MoeLayers
@@ -25,7 +25,7 @@ from advisor.pipelines.token_draws import Loads
 from advisor.rows.rows import PUBLISHED, Rows
 from advisor.rows.silicon import GPUS as FOLDERS_OF_GPUS
 from advisor.system.errors import InputError
-from advisor.tables.entries import FIELDS
+from advisor.tables.entries import FIELDS, version_number
 from advisor.tables.routing import Routing
 
 

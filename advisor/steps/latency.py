@@ -15,9 +15,9 @@ from advisor.learned.analytical import written_by_hand
 from advisor.learned.base import Predictor, tunable_ceiling
 from advisor.learned.layers import layer_model, tuned_tables
 from advisor.learned.layers.layer_time import layer_time
-from advisor.learned.layers.moe_layer import KINDS, WEIGHT_BYTES, Launched, layers_of, version_number
+from advisor.learned.layers.moe_layer import KINDS, WEIGHT_BYTES, Launched, layers_of
 from advisor.learned.library.chip import chip
-from advisor.learned.library.layer_reference import library_of_layers
+from advisor.learned.library.layer_reference import bound_of_layers, library_of_layers
 from advisor.learned.operators import model as operator_model
 from advisor.learned.operators.work import KIND_OF, columns_of, further_words
 from advisor.pipelines import routing, token_draws
@@ -28,8 +28,10 @@ from advisor.pipelines.power import least_sustained_us
 from advisor.pipelines.token_draws import LOW_SIGMAS
 from advisor.result.schema import PIPELINES, Latency
 from advisor.steps.collectives import ENGINES
+from advisor.steps.model_config import FOUR_BITS
 from advisor.steps.operators import Operator
 from advisor.system.errors import UsageError
+from advisor.tables.entries import version_number
 
 CONSTANTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
     "decode": ((22.6, 0.67, 0.12, 0.147), (11.0, 0.85, 0.60, 0.51), (11.6, 0.65, 0.74, 0.14)),
@@ -176,7 +178,7 @@ def _problem(operators: list[Operator], engine: str, gpu: GpuSpec, version: str 
     if first.family == "attention" and engine == "sglang" and gpu.compute_capability == "8.0":
         engine = "vllm"
     block = None if first.family == "gemm" and chip(gpu, "bf16").tensor_memory else first.block_shape
-    stored = first.dtype == "mxfp4"  # weights alone
+    stored = first.dtype in FOUR_BITS  # weights alone
     rows = count = least = None
     if first.family == "fused_moe":
         sizes = [tuple(float(operator.sizes[name]) for name in ("M", "E", "topk")) for operator in operators]
@@ -286,10 +288,17 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         priced = [replace(_kernels_of(operator, gpu, predictor, engine), tunable=False) for operator in operators]
     else:
         priced = costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model, cold=True)
-    if (layers.ranks > 1).any() or not (other or operators[0].dtype == "mxfp4"):
+    four_bits = operators[0].dtype in FOUR_BITS
+    if not other and not four_bits:
         return priced
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
-    libraries = library_of_layers(layers, loads, gpu, "sglang" if engine == "sglang" else "vllm", cold=True)
+    form = "nvfp4" if operators[0].dtype == "nvfp4" and gpu.supports("fp4") else ""
+    if form:  # what is priced above has activations of 16 bits
+        least = zip(*(column.tolist() for column in bound_of_layers(layers, loads, form, gpu)), strict=True)
+        priced = [replace(cost, bound_us=us, binding=binding) for cost, (us, binding) in zip(priced, least, strict=True)]
+    # Libraries were measured on one rank: what a rank holds is a layer of its experts, with as many of each token's choices.
+    rank = replace(layers, experts=layers.experts / layers.ranks, topk=layers.topk / layers.ranks, ranks=np.ones(len(layers)))
+    libraries = library_of_layers(rank, loads, gpu, "sglang" if engine == "sglang" else "vllm", cold=True, form=form)
     return [_of_library(cost, library, other) for cost, library in zip(priced, libraries, strict=True)]
 
 
@@ -343,12 +352,12 @@ def takes_other_kernels(operator: Operator, gpu: GpuSpec) -> bool:
     Of 16 served points of MiniMax-M2.5 and Qwen3.5-397B in fp8 on B200 and B300, the time per output token is 13.5 % off with layers of
     libraries, 25 with the sum of kernels near their bounds that stood for them before.
     """
-    return operator.op == "layer" and operator.dtype in ("fp8", "mxfp4") and chip(gpu, "fp8").tensor_memory
+    return operator.op == "layer" and operator.dtype in ("fp8", *FOUR_BITS) and chip(gpu, "fp8").tensor_memory
 
 
 def _kind(operator: Operator) -> str:
     """How a layer's operands are stored, of `KINDS`."""
-    if operator.dtype == "mxfp4":
+    if operator.dtype in FOUR_BITS:
         return "w4a16_mxfp4"
     if operator.dtype == "fp8":
         return "fp8_block" if operator.block_shape else "fp8"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,15 @@ LEFT_OUT = {"gemma3_text": {"vocab_size": 262_208, "num_attention_heads": 8, "nu
 """Sizes that published configurations of a model type leave to the defaults of `transformers`."""
 
 
+FOUR_BITS = ("mxfp4", "nvfp4")
+"""Formats of four bits: mxfp4 with activations of 16, nvfp4 with activations of four, where the GPU multiplies such."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """A mixture of experts: of `layers` layers, each with a router and experts of `intermediate`; `shared` is the intermediate size of
-    the experts that see every token, together; `mxfp4`: weights of four bits, and activations of 16; `hidden`: what the routed experts take
-    and give, where it is not the model's: two more projections lie around them."""
+    the experts that see every token, together; `stored`: of `FOUR_BITS`, where their weights have four bits and the other products have
+    not; `hidden`: what the routed experts take and give, where it is not the model's: two more projections lie around them."""
 
     count: int
     top_k: int
@@ -92,7 +96,7 @@ class Experts:
     layers: int
     shared: int = 0
     gated: bool = True
-    mxfp4: bool = False
+    stored: str = ""
     hidden: int = 0
 
 
@@ -192,7 +196,7 @@ def load_architecture(name: str) -> Architecture:
         values.setdefault("quantization_config", quantisation.get("quantization"))
         return architecture(values, path.parent.name if path.stem == "config" and path.parent.name else path.stem)
     source = _find(name)
-    return architecture(bundled()[source], source)
+    return _stored_as_named(architecture(bundled()[source], source), name)
 
 
 @cache
@@ -222,6 +226,29 @@ def _find(name: str) -> str:
     if model not in bundled():
         raise UsageError(f"{model}: only the sizes of its experts are known", None, "its config.json", "download it and name the file")
     return model
+
+
+STORED = re.compile(r"(?<![a-z0-9])(fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|w4a16|gguf)(?![a-z0-9])")
+"""How weights are stored, in names of published models: `Qwen3-30B-A3B-FP8`."""
+BLOCK = (128, 128)
+"""Weights that share a scale in the fp8 models that DeepSeek and Qwen publish; NVIDIA's (ModelOpt) have one scale."""
+
+
+def _stored_as_named(model: Architecture, name: str) -> Architecture:
+    """A bundled model with its weights stored as the name says.
+
+    Raises:
+        UsageError: Such weights are not predicted.
+    """
+    named = STORED.search(name.lower())
+    form = {"fp4": "nvfp4"}.get(named[1], named[1]) if named else ""
+    if form in FOUR_BITS:
+        return with_experts_in(model, form)
+    if form and form != "fp8":
+        raise UsageError(f"{name}: weights in {form} are not predicted", form, f"fp8, {', '.join(FOUR_BITS)} or none of them", None)
+    if not form or model.dtype == "fp8":
+        return model
+    return replace(model, dtype="fp8", block_shape=None if name.lower().startswith("nvidia/") else BLOCK)
 
 
 def architecture(values: Mapping[str, Any], name: str) -> Architecture:
@@ -256,6 +283,12 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
     windows = flat.get("sliding_window") if flat.get("use_sliding_window", True) else None
     windowed = _windowed(flat, layers) if windows else 0
     dtype, block = _types(flat, name)
+    experts = _experts(flat, size, layers, intermediate, gated)
+    if experts is None and (four_bits := _four_bits(flat.get("quantization_config") or {})):
+        limit = "bf16, fp16, fp32 or fp8, or experts of four bits"
+        raise InputError(
+            f"{name}: products in {four_bits} are not predicted", four_bits, limit, "give the config.json of the model that was quantised"
+        )
     pattern = str(flat.get("hybrid_override_pattern") or "") if kind == "nemotron_h" else ""
     return Architecture(
         name=name,
@@ -276,7 +309,7 @@ def architecture(values: Mapping[str, Any], name: str) -> Architecture:
         tied=bool(flat.get("tie_word_embeddings", False)),
         window=int(windows) if windows and windowed else None,
         windowed=windowed,
-        experts=_experts(flat, size, layers, intermediate, gated),
+        experts=experts,
         latent=_latent(flat),
         recurrence=recurrence(flat, layers),
         sparse=sparse_attention(flat, layers),
@@ -328,12 +361,10 @@ def _types(values: Mapping[str, Any], name: str) -> tuple[str, tuple[int, int] |
     """Type of the products' operands, and the block of weights that share a scale."""
     stored = values.get("quantization_config") or {}
     method = str(stored.get("quant_algo") or stored.get("quant_method", "")).lower()
-    if _four_bits(stored):
-        method = "mxfp4"
     if method in ("fp8", "fbgemm_fp8") or (method == "compressed-tensors" and '"float"' in json.dumps(stored)):
         block = stored.get("weight_block_size")
         return "fp8", tuple(block) if block else None
-    if method not in ("", "mxfp4"):
+    if method and not _four_bits(stored):
         raise InputError(
             f"{name}: quantization {method} is not predicted",
             method,
@@ -344,9 +375,23 @@ def _types(values: Mapping[str, Any], name: str) -> tuple[str, tuple[int, int] |
     return {"float16": "fp16", "float32": "fp32"}.get(kind, "bf16"), None
 
 
-def _four_bits(stored: Mapping[str, Any]) -> bool:
-    """Whether weights are stored as mxfp4, by gpt-oss's method or packed by compressed-tensors."""
-    return stored.get("quant_method") == "mxfp4" or str(stored.get("format", "")).startswith("mxfp4")
+def _four_bits(stored: Mapping[str, Any]) -> str:
+    """As which of `FOUR_BITS` weights are stored: by gpt-oss's method, by ModelOpt's, or packed by compressed-tensors; empty where not."""
+    written = [str(stored.get(key, "")).lower() for key in ("quant_method", "quant_algo", "format")]
+    return next((form for form in FOUR_BITS if any(text.startswith(form) for text in written)), "")
+
+
+def with_experts_in(model: Architecture, stored: str) -> Architecture:
+    """The model with the weights of its experts stored as one of `FOUR_BITS`, and its other products in 16 bits.
+
+    Raises:
+        UsageError: It has no experts.
+    """
+    if model.experts is None:
+        raise UsageError(
+            f"{model.name} in {stored}", "a model without experts", "products of four bits were measured of experts alone", None
+        )
+    return replace(model, experts=replace(model.experts, stored=stored), dtype="bf16", block_shape=None)
 
 
 def _activation(values: Mapping[str, Any]) -> str:
@@ -385,7 +430,7 @@ def _experts(values: Mapping[str, Any], size: Any, layers: int, intermediate: in
         layers=routed,
         shared=shared,
         gated=gated,
-        mxfp4=stored,
+        stored=stored,
         hidden=hidden,
     )
 

@@ -322,8 +322,8 @@ class _Rows:
                 family="fused_moe",
                 op="layer",
                 sizes=sizes,
-                dtype="mxfp4" if moe.mxfp4 else self.dtype,
-                block_shape=self.block_shape,
+                dtype=moe.stored or self.dtype,
+                block_shape=None if moe.stored else self.block_shape,
                 cache="cold",
             )
         )

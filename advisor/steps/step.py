@@ -193,13 +193,15 @@ def predict_step(
     rows = [_row(operator, cost, step.us) for (operator, _), cost in zip(priced.kernels, priced.on_gpu(fitted), strict=True)]
     rows.append(_gap_row(step.us - sum(row.total_us for row in rows), step.us, request.without_graph))
     at_once = request.replicas * (1 if request.training else request.split.pipeline)  # stages that serve work on other batches meanwhile
+    experts = request.model.experts
+    stored = f", experts {experts.stored}" if experts is not None and experts.stored else ""
     result = StepResult(
         model=request.model.name,
         gpu=gpu.name,
         load=describe(request.load, request.training),
         split=_split(request),
         engine=request.engine,
-        dtype=request.dtype or request.model.dtype,
+        dtype=f"{request.dtype or request.model.dtype}{stored}",
         step=step,
         tokens_per_s=request.load.tokens * at_once / step.us * 1e6,
         memory=memory(request.model, request.load, request.split, gpu, request.dtype, training=request.training),

@@ -68,10 +68,6 @@ class Split:
             raise UsageError(f"--pp is more than the layers of {model.name}", self.pipeline, f"at most {model.layers}", "another --pp")
 
 
-MXFP4_BYTES = 0.53125
-"""Half a byte, and a byte of scale per 32."""
-
-
 def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: str | None = None, *, training: bool = False) -> Memory:
     """Bytes on the fullest rank: weights, KV cache and the states of layers that have one; `training`: weights, their gradients and the
     activations that backward needs, without those of unfused operators. Workspaces, CUDA graphs and an optimiser are not counted."""
@@ -79,7 +75,7 @@ def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: s
     width = ELEMENT_BYTES[dtype or model.dtype]
     plain = ELEMENT_BYTES["fp32"] if (dtype or model.dtype) == "fp32" else 2
     experts = expert_parameters(model)
-    weight_bytes = MXFP4_BYTES if model.experts and model.experts.mxfp4 else width
+    weight_bytes = ELEMENT_BYTES[model.experts.stored] if model.experts and model.experts.stored else width
     layers = ((parameters(model) - experts) * width + experts * weight_bytes) / split.tensor * stages
     embeddings = model.vocabulary * model.hidden * plain / split.tensor * (1 if model.tied or split.pipeline > 1 else 2)
     heads = max(model.kv_heads // split.tensor, 1) / model.kv_heads if model.latent is None else 1.0

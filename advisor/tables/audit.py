@@ -34,6 +34,7 @@ from advisor.tables.tables import Table, clamp, inspect_table, is_of_another_ker
 CHECKS: dict[str, str] = {
     "unreadable": "the file cannot be read as a table",
     "bad-entry": "a key or value that no launcher can use",
+    "odd-key": "an entry that no launcher can use, under a key that is a number and no token count",
     "not-ours": "the table of another kernel, skipped",
     "unreachable-name": "a file name that no launch asks for",
     "device-alias": "a device name that only some drivers report",
@@ -178,8 +179,8 @@ def audit_table(path: str | os.PathLike[str]) -> tuple[Table | None, tuple[Audit
         gpu = match_device_name(name.device_name)
         issues.extend(_name(where, name, gpu))
         issues.extend(_keys(where, table))
-        for tokens, configuration in table.entries:
-            issues.extend(_entry(where, str(tokens), configuration, name, gpu))
+        for key, configuration in (*table.entries, *table.others):
+            issues.extend(_entry(where, str(key), configuration, name, gpu))
     rank = {check: order for order, check in enumerate(CHECKS)}
     return table, tuple(sorted(issues, key=lambda issue: rank[issue.check]))
 

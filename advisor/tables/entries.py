@@ -1,9 +1,9 @@
 """One entry of a tuned table (its fields, their limits, what a launch gets for those left out), and the stacks' own where no table exists.
 
 The defaults are pure functions, vectorised over the token count. Sources: vLLM 0.33 `fused_moe.get_default_config` (the heuristic of vLLM
-pull request 34846) and `fp8_utils.w8a8_triton_block_scaled_mm`; SGLang 0.5.23 `fused_moe_triton_config.get_default_config` and
-`fp8_kernel.w8a8_block_fp8_matmul_triton`. "sglang-early" is SGLang's bf16 heuristic before 0.4.4, with which the
-published sweeps took their default latency (`default_*` of `fused_moe_sweep_summary`).
+pull request 34846; before it: `VLLM_BY_TOKENS`) and `fp8_utils.w8a8_triton_block_scaled_mm`; SGLang 0.5.23
+`fused_moe_triton_config.get_default_config` and `fp8_kernel.w8a8_block_fp8_matmul_triton`. "sglang-early" is SGLang's bf16 heuristic before
+0.4.4, with which the published sweeps took their default latency (`default_*` of `fused_moe_sweep_summary`).
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ def _shown(raw: Any) -> str:
         return type(raw).__name__
 
 
+NEWEST_STACKS = {"vllm": "0.33", "sglang": "0.5.23"}
+"""The versions whose defaults are taken where none is named."""
 DEFAULT_STACKS: tuple[str, ...] = ("vllm", "sglang", "sglang-early")
 FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
 
@@ -124,6 +126,7 @@ def default_fields(
     M: Any,
     E: Any,
     *,
+    version: int = 0,
     dtype: str | None = None,
     block_shape: tuple[int, int] | None = None,
     amd: bool = False,
@@ -135,6 +138,7 @@ def default_fields(
         stack: "vllm", "sglang" or "sglang-early".
         M: Token counts (before top-k), a number or an array.
         E: Experts, broadcast with M.
+        version: Of the stack, as `version_number` counts them; 0: the newest.
         dtype: The `dtype` field of a table name ("fp8_w8a8", …), or one of bf16, fp16, fp8, int8; None: bf16.
         block_shape: Quantization block (n, k); None: tensor-wise or channel-wise.
         amd: ROCm, where both stacks keep to two stages.
@@ -149,38 +153,32 @@ def default_fields(
     fp8 = dtype in ("fp8_w8a8", "fp8")
     weight_only = dtype in ("int4_w4a16", "int8_w8a16") and block_shape is not None
     if stack == "vllm":
-        columns = _vllm(m, e, fp8, weight_only, block_shape, amd)
+        columns = _vllm(m, e, version or VLLM_NARROW_BLOCKS, fp8, weight_only, block_shape, amd)
     else:
         columns = _sglang(stack, m, e, fp8, block_shape, amd, shared_memory_bytes_per_cta)
     return {name: np.broadcast_to(np.asarray(column, dtype=np.int64), m.shape).copy() for name, column in zip(FIELDS, columns, strict=True)}
 
 
-VLLM_NEW_HEURISTIC = 1800
-VLLM_FEW_ROWS_OF_BLOCKS = 1900
+VLLM_BY_TOKENS = 1700
 VLLM_NARROW_BLOCKS = 3300
-"""Versions of vLLM, 0.18 as 1800: from the first on `get_default_config` is that of pull request 34846, before it SGLang's; from the second
-on block-scaled fp8 has 16 rows for at most 64 tokens, before it always 64; the narrow tile for at most 8 tokens is known of the third.
-By the measured layers of `ai-dynamo/aiconfigurator`, whose steps lie there."""
+"""Versions of vLLM, 0.17 as 1700. From the first on `get_default_config` is that of pull request 34846 (by the sources of 0.16.0, and of
+0.17.0, 0.18.0, 0.19.0 and 0.24.0); the second has a narrow tile for at most 8 tokens, which 0.24.0 has not."""
 
 
-def released_defaults(stack: str, version: int, M: Any, E: Any, **options: Any) -> dict[str, np.ndarray]:
-    """`default_fields` of an older version of a stack, as `moe_layer.version_number` counts them; 0: of the newest."""
-    if stack != "vllm" or not version or version >= VLLM_NARROW_BLOCKS:
-        return default_fields(stack, M, E, **options)
-    if options.get("block_shape") is None:
-        old = version < VLLM_NEW_HEURISTIC
-        return default_fields("sglang" if old else "vllm", M, E, **(options | {"dtype": None} if old else options))
-    defaults = default_fields("sglang", M, E, **options)
-    if version >= VLLM_FEW_ROWS_OF_BLOCKS:
-        tokens = np.broadcast_to(np.asarray(M), defaults["BLOCK_SIZE_M"].shape)
-        defaults["BLOCK_SIZE_M"] = np.where(tokens <= 64, 16, 64)
-        defaults["GROUP_SIZE_M"] = np.where(tokens <= 16, 1, 32)
-    return defaults
+def version_number(text: str) -> int:
+    """`0.5.14` as 514, `0.24.0` as 2400; what follows three numbers (`post2`, `.dev1`) does not count. 0: no version."""
+    parts = [int("".join(c for c in piece if c.isdigit()) or 0) for piece in text.strip().lstrip("v").split("+")[0].split(".")[:3]]
+    return sum(part * scale for part, scale in zip(parts, (10000, 100, 1), strict=False))
 
 
-def _vllm(m: np.ndarray, e: np.ndarray, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool) -> tuple[Any, ...]:
+def _vllm(
+    m: np.ndarray, e: np.ndarray, version: int, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool
+) -> tuple[Any, ...]:
+    if version < VLLM_BY_TOKENS and not weight_only:  # SGLang still has what both had then; one scale per tensor was no case of its own
+        return _sglang("sglang", m, e, fp8 and block_shape is not None, block_shape, amd, None)
     if fp8 and block_shape is not None:
-        narrow = (m <= 8) & (not amd) & (block_shape[0] % 64 == 0)  # twice the CTAs, where 128 columns leave most SMs idle
+        # twice the CTAs, where 128 columns leave most SMs idle
+        narrow = (m <= 8) & (version >= VLLM_NARROW_BLOCKS) & (not amd) & (block_shape[0] % 64 == 0)
         return (
             np.where(m <= 64, 16, 64),
             np.where(narrow, 64, block_shape[0]),

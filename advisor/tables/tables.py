@@ -36,6 +36,7 @@ class Table:
 
     `entries` keep the file's order, because ties are decided by it.
     `unreadable_keys` are the token counts whose entry no launcher can use; what needs fewer or more tokens may still be nearest to it.
+    `others` are sound entries under keys that are spelled as no token count ("064", "-1"), which the stacks read as numbers all the same.
     `document` is the parsed file, key by key, from which the table is written back without loss, less what cannot be read.
     """
 
@@ -45,6 +46,7 @@ class Table:
     triton_version: str | None = None
     duplicate_keys: tuple[str, ...] = ()
     unreadable_keys: tuple[int, ...] = ()
+    others: tuple[tuple[str, Configuration], ...] = ()
     document: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -66,7 +68,7 @@ class TableProblem:
     """A value of a table that cannot be read, and the key it stands under (None: the file as a whole)."""
 
     key: str | None
-    check: Literal["unreadable", "bad-entry", "duplicate-key"]
+    check: Literal["unreadable", "bad-entry", "odd-key", "duplicate-key"]
     """The check of `advisor.tables.audit.CHECKS` that it fails."""
     error: InputError
 
@@ -150,6 +152,7 @@ def _interpret(
     values: dict[int, Configuration] = {}
     fields: dict[str, Any] = {}
     triton_version: str | None = None
+    others: dict[str, Configuration] = {}
     for key, value in document:
         try:
             if key == "triton_version":
@@ -168,9 +171,14 @@ def _interpret(
             values[tokens] = read_entry(label, key, value, name)
         except InputError as error:
             problems.append(TableProblem(key=key, check="bad-entry", error=error))
+            if key not in fields and is_number(key):
+                try:
+                    others[key] = read_entry(label, key, value, name)
+                except InputError as worse:
+                    problems.append(TableProblem(key=key, check="odd-key", error=worse))
     order = [int(key) for key in fields if key != "triton_version"]
     entries = tuple((tokens, values[tokens]) for tokens in order if tokens in values)
-    if not entries and not problems:
+    if not entries and len(problems) == len(others):
         empty = InputError(f"{label}: the table has no entries", None, "at least one token count", _RETUNE)
         problems.append(TableProblem(key=None, check="unreadable", error=empty))
     if not entries:
@@ -182,6 +190,7 @@ def _interpret(
         triton_version=triton_version or name.triton_version,
         duplicate_keys=duplicates,
         unreadable_keys=tuple(tokens for tokens in order if tokens not in values),
+        others=tuple(others.items()),
         document=tuple(fields.items()),
     )
     return table, tuple(problems)
@@ -245,6 +254,15 @@ def _load(path: str | os.PathLike[str], label: str) -> tuple[list[tuple[str, Any
 def is_token_count(key: str) -> bool:
     """Whether a key is a number of tokens that there can be, spelled as one."""
     return _KEY.fullmatch(key) is not None and 0 < int(key) < SIZE_LIMIT
+
+
+def is_number(key: str) -> bool:
+    """Whether the stacks, which ask no more of a key, can read it: "0" and "-1" too, though no launch has so many tokens."""
+    try:
+        int(key)
+    except ValueError:
+        return False
+    return True
 
 
 def _token_count(label: str, key: str) -> int:

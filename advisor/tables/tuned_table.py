@@ -18,7 +18,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import AdvisorError
 from advisor.tables.audit import entry_errors
-from advisor.tables.entries import default_configuration, default_fields
+from advisor.tables.entries import default_configuration, default_fields, version_number
 from advisor.tables.launchability import lacks_split_k, refused_ctas, refused_parameters
 from advisor.tables.names import SIZE_LIMIT, TableName
 from advisor.tables.tables import Table, inspect_table, merge, nearest_key, new_table, select
@@ -146,7 +146,7 @@ class TunedTable:
         return merge(now, {**restated(now, merged, self.gpu, self.tuned), **merged}), tuple(left)
 
 
-def default_table(name: TableName, problem: Problem, gpu: GpuSpec, tokens: Collection[int]) -> Table:
+def default_table(name: TableName, problem: Problem, gpu: GpuSpec, tokens: Collection[int], version: str | None = None) -> Table:
     """What the stack launches with where it finds no table, as one: without it, the nearest of the tuned token counts would run.
 
     The default is constant between the token counts at which it changes. With a key on either side of each of those, the nearest key is
@@ -158,22 +158,35 @@ def default_table(name: TableName, problem: Problem, gpu: GpuSpec, tokens: Colle
         problem: A launch of the layer, of any number of tokens.
         gpu: What it runs on.
         tokens: Those that are tuned.
+        version: Of the stack; None: the newest.
     """
-    experts, kind = problem.sizes["E"], default_options(problem, gpu)
-    fields = np.stack([*default_fields(name.stack, np.arange(1, MOST_TOKENS + 1), experts, **kind).values()])
-    last = 1 + np.flatnonzero((fields[:, 1:] != fields[:, :-1]).any(axis=0))
-    changes = [int(item) for end in last for item in (end, end + 1)]
-    keys = {*STANDARD_TOKENS, *tokens, *changes}
-    between = STANDARD_TOKENS[-1]
-    while (between := 2 * between) < max(changes, default=0):  # no hole, as audit calls it, before the last of them
-        keys.add(between)
+    experts, kind = problem.sizes["E"], default_options(problem, gpu, version)
+    changes = [item for end in _changes(name.stack, experts, kind) for item in (end, end + 1)]
+    keys = {*usual_tokens(name.stack, experts, kind), *tokens, *changes}
     entries = {key: default_configuration(name.stack, key, experts, **kind) for key in keys}
     return new_table(name, {item: entry for item, entry in entries.items() if not entry_errors(entry, name, gpu)}, name.triton_version)
 
 
-def default_options(problem: Problem, gpu: GpuSpec) -> dict[str, Any]:
-    """What the default of a layer hangs on besides tokens and experts, as `default_configuration` takes it."""
+def usual_tokens(stack: str, experts: int, options: Mapping[str, Any]) -> tuple[int, ...]:
+    """The token counts that a table of a stack is made for where none are named: those of its tuner, and their doubles up to the last token
+    count at which its default changes, which have to be in the table. `options` are those of `default_options`."""
+    doubles, last = [2 * STANDARD_TOKENS[-1]], max(_changes(stack, experts, options), default=0)
+    while doubles[-1] <= last:
+        doubles.append(2 * doubles[-1])
+    return (*STANDARD_TOKENS, *doubles[:-1])
+
+
+def _changes(stack: str, experts: int, options: Mapping[str, Any]) -> list[int]:
+    """The token counts after which a stack's default is another."""
+    fields = np.stack([*default_fields(stack, np.arange(1, MOST_TOKENS + 1), experts, **options).values()])
+    return [int(item) for item in 1 + np.flatnonzero((fields[:, 1:] != fields[:, :-1]).any(axis=0))]
+
+
+def default_options(problem: Problem, gpu: GpuSpec, version: str | None = None) -> dict[str, Any]:
+    """What the default of a layer hangs on besides tokens and experts, as `default_configuration` takes it; `version` of the stack, None:
+    the newest."""
     return {
+        "version": version_number(version or ""),
         "dtype": problem.dtype,
         "block_shape": problem.block_shape,
         "amd": gpu.vendor == "amd",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from advisor.measurement.plan import campaign_space
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.result.schema import Configuration
 from advisor.system.errors import MissingDependencyError
+from advisor.system.processes import end_with_parent
 from advisor.system.resources import folder
 from advisor.training import data, dejavu
 from advisor.training.correction_network import fit_correction
@@ -48,13 +52,15 @@ OPTIONS: dict[str, Any] = {
 }
 """On one thread sums come out the same to the bit."""
 
-TREES, TREES_LEFT_OUT = 480, 360
-NETWORKS, STEPS, STEPS_LEFT_OUT, BATCH = 2, 7_500, 6_000, 768
+TREES = 480
+WIDTHS, DEPTH = (128, 256), 4
+"""Of the networks."""
+
+STEPS, BATCH = 12_000, 768
 """Of each network, and how many rows a step sees."""
 
-FOLDS = 5
-OF_MANY = 2
-"""Of the rows of the large sweeps, every second is learned where problems or GPUs are left out."""
+FOLDS, PROCESSES = 5, 2
+"""Of problems; and how many fits run at once."""
 
 OWN_WEIGHT, OWN_SHARE = 30.0, 0.45
 """Rows that were measured with today's Triton are few: how much each counts for the trees, and their share of what networks see."""
@@ -113,19 +119,13 @@ def fit(
     errors: dict[tuple[str, str], Array] = {}
     margins: dict[tuple[str, str], Array] = {}
     record: dict[str, Any] = {}
-    predicted = np.full((2, rows.base.size), np.nan)
-    for fold in range(FOLDS):
-        progress(f"configured launches: a fifth of the problems left out ({fold + 1} of {FOLDS})")
-        out = rows.fold % FOLDS == fold
-        predicted[:, out] = _predicted(rows, ~out, out)
-    _judge(rows, predicted, SEEN, errors, margins, record)
+    folds = [rows.fold % FOLDS == fold for fold in range(FOLDS)]
     swept = [name for name in np.unique(rows.gpu[~rows.own]).tolist() if (rows.gpu == name).mean() < 1]
-    if len(swept) > 1:
-        predicted = np.full((2, rows.base.size), np.nan)
-        for name in swept:
-            progress(f"configured launches: {name} left out")
-            out = (rows.gpu == name) & ~rows.own
-            predicted[:, out] = _predicted(rows, rows.gpu != name, out)
+    gpus = [rows.gpu == name for name in swept] if len(swept) > 1 else []
+    parts = _left_out(rows, [(~out, out) for out in folds] + [(~out, out & ~rows.own) for out in gpus], progress)
+    _judge(rows, np.fmax.reduce(parts[:FOLDS]), SEEN, errors, margins, record)
+    if gpus:
+        predicted = np.fmax.reduce(parts[FOLDS:])
         some = np.flatnonzero(np.isfinite(predicted[0]))
         _judge(rows.take(some), predicted[:, some], UNSEEN, errors, margins, record)
     else:
@@ -133,7 +133,7 @@ def fit(
     progress(f"configured launches: {rows.base.size} rows")
     return ConfiguredModel(
         forest=_forest(rows, TREES),
-        networks=_networks(rows, STEPS),
+        networks=_networks(rows),
         errors=errors,
         margins=margins,
         gpus={family: sorted(np.unique(rows.gpu[rows.family == family]).tolist()) for family in np.unique(rows.family).tolist()},
@@ -218,12 +218,13 @@ def row_weights(rows: Launches) -> Array:
     return 0.2 + rows.over_best() ** -1.5
 
 
-def _networks(rows: Launches, steps: int) -> list[Network]:
+def _networks(rows: Launches) -> list[Network]:
     odds = row_weights(rows)
     if rows.own.any() and not rows.own.all():
         odds = odds * np.where(rows.own, OWN_SHARE / odds[rows.own].sum(), (1 - OWN_SHARE) / odds[~rows.own].sum())
     target = rows.log_us - rows.base
-    return [fit_correction(rows.told, target, LABELS, steps, batch=BATCH, odds=odds, nothing=NONE, seed=seed) for seed in range(NETWORKS)]
+    fixed: dict[str, Any] = {"batch": BATCH, "odds": odds, "nothing": NONE, "depth": DEPTH}
+    return [fit_correction(rows.told, target, LABELS, STEPS, width=width, seed=seed, **fixed) for seed, width in enumerate(WIDTHS)]
 
 
 def _forest(rows: Launches, trees: int) -> BushyForest:
@@ -239,13 +240,37 @@ def _forest(rows: Launches, trees: int) -> BushyForest:
     return bushy_forest.flatten(grown, rows.told.shape[1])
 
 
-def _predicted(rows: Launches, known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
-    """Log latencies of some rows by what is learned of others, as the forest and as the networks have them, [2, asked]."""
-    some = rows.take(np.flatnonzero(known & (rows.own | (np.arange(known.size) % OF_MANY == 0))))
-    learned = ConfiguredModel(
-        forest=_forest(some, TREES_LEFT_OUT), networks=_networks(some, STEPS_LEFT_OUT), errors={}, margins={}, gpus={}
-    )
-    return rows.base[asked] + np.stack(learned.opinions(rows.told[asked]))
+def _left_out(rows: Launches, splits: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]], progress: Progress) -> list[Array]:
+    """For each split, which rows are learned and which are left out [n] each: log latencies of those left out, by the forest and by the
+    networks, [2, n]; nan for the others. Fits run in processes of their own."""
+    done: dict[int, Array] = {}
+    processes = min(PROCESSES, os.cpu_count() or 1)
+    with ProcessPoolExecutor(processes, get_context("spawn"), _take_rows, (rows,)) as pool:
+        jobs = {pool.submit(_predicted, known, asked): number for number, (known, asked) in enumerate(splits)}
+        for job in as_completed(jobs):
+            done[jobs[job]] = job.result()
+            progress(f"configured launches: {len(done)} of {len(splits)} parts left out and predicted")
+    return [done[number] for number in range(len(splits))]
+
+
+def _take_rows(rows: Launches) -> None:
+    """Begin a process that fits to some of these rows at a time."""
+    global _rows
+    end_with_parent()
+    _rows = rows
+
+
+_rows: Launches | None = None
+
+
+def _predicted(known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
+    """One split of `_left_out`, [2, n]."""
+    assert _rows is not None
+    some = _rows.take(np.flatnonzero(known))
+    learned = ConfiguredModel(forest=_forest(some, TREES), networks=_networks(some), errors={}, margins={}, gpus={})
+    out = np.full((2, asked.size), np.nan)
+    out[:, asked] = _rows.base[asked] + np.stack(learned.opinions(_rows.told[asked]))
+    return out
 
 
 LEAST_PROBLEMS = 12
@@ -268,7 +293,8 @@ def _judge(
 ) -> None:
     """Fill in the errors of rows left out, what first picks won, and the distributions of both; `predicted` [2, rows] by both parts of the
     model."""
-    doubt, predicted = unsure(*predicted), together(*predicted)
+    forest, networks = predicted
+    doubt, predicted = unsure(forest, networks), together(forest, networks, seen)
     error = rows.log_us - predicted
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
         mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())

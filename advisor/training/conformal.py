@@ -16,93 +16,81 @@ from numpy.typing import NDArray
 from advisor.learned import calibration
 from advisor.pipelines import Array
 
-FIRMNESS = 10.0
-"""Models whose errors count as much as those of all rows: a group of so many is half its own. With 2, groups of four models held 1 to 3
-of a hundred rows fewer than all rows' quantiles."""
-
-STRETCHED = (0.75, 3.0)
-"""Factors of quantiles, the least and the largest."""
+FIRMNESS = 2.0
+"""Models whose errors count as much as those of all rows: a group of so many is half its own."""
 
 LEAST_APART, OF_FEW = 3, 1.2
 """Models from which a stretch is fitted, and the stretch where there are fewer, of which nothing says how far apart they are: quantiles of
 one or two models held 70 to 78 of a hundred rows of another, where they were told apart (`ceilings/ATTEMPTS.md`)."""
 
+STRETCHED = (0.75, 3.0)
+"""Factors of quantiles, the least and the largest."""
+
 ENDS = (0.1, 0.9)
+ALL = ""
+"""The group of all rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Errors over their expected sizes, [n], the number of the model (or pair) each row belongs to, and the names of its group, of the
-    widest to the narrowest, [n] each."""
+    """Errors over their expected sizes, the number of the model (or pair of sizes) that each row belongs to, and the name of its group, [n]
+    each."""
 
     scaled: Array
-    apart: NDArray[np.int64]
-    groups: tuple[NDArray[np.str_], ...]
+    model: NDArray[np.int64]
+    group: NDArray[np.str_]
 
     def take(self, rows: NDArray[np.bool_]) -> Judged:
         """Some of them."""
-        return Judged(scaled=self.scaled[rows], apart=self.apart[rows], groups=tuple(each[rows] for each in self.groups))
+        return Judged(scaled=self.scaled[rows], model=self.model[rows], group=self.group[rows])
+
+    def of(self, name: str) -> NDArray[np.bool_]:
+        """Where rows are of a group, [n]."""
+        return np.full(self.scaled.size, True) if name == ALL else self.group == name
 
 
-def table(judged: Judged, names: Sequence[str] = ()) -> Array:
-    """Quantiles at `calibration.LEVELS` of the group of these names, of the widest to the narrowest; of all rows without names."""
-    return _pooled(judged, names, calibration.LEVELS) * _stretch(judged, names[:1])
-
-
-def tables(judged: Judged) -> Mapping[tuple[str, ...], Array]:
-    """`table` of all rows, (), and of every group that there is."""
-    found: dict[tuple[str, ...], Array] = {(): table(judged)}
-    for depth in range(1, len(judged.groups) + 1):
-        for names in sorted(set(zip(*(each.tolist() for each in judged.groups[:depth]), strict=True))):
-            found[names] = table(judged, names)
-    return found
+def tables(judged: Judged) -> Mapping[str, Array]:
+    """Quantiles at `calibration.LEVELS`, of `ALL` rows and of every group of `calibration.LEAST_ROWS` and more."""
+    names, rows = np.unique(judged.group, return_counts=True)
+    large = names[rows >= calibration.LEAST_ROWS].tolist()
+    return {name: _pooled(judged, name, calibration.LEVELS) * _stretch(judged, name) for name in (ALL, *large)}
 
 
 def held(judged: Judged, split: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether 80 % intervals hold each row, [n], by the errors of the other splits; of a single split each half of its models by the
     other's."""
-    parts = split if np.unique(split).size > 1 else np.unique(judged.apart, return_inverse=True)[1] % 2
-    out = np.zeros(judged.scaled.size, dtype=bool)
+    parts = split if np.unique(split).size > 1 else np.unique(judged.model, return_inverse=True)[1] % 2
+    inside = np.zeros(judged.scaled.size, dtype=bool)
     for part in np.unique(parts):
         mine = parts == part
-        if not (~mine).any():
+        if mine.all():
             continue
         others = tables(judged.take(~mine))
-        asked = judged.take(mine)
-        ends = {names: np.interp(ENDS, calibration.LEVELS, each) for names, each in others.items()}
-        names = list(zip(*(each.tolist() for each in asked.groups), strict=True)) if asked.groups else [()] * int(mine.sum())
-        low, high = np.array([next(ends[each[:depth]] for depth in range(len(each), -1, -1) if each[:depth] in ends) for each in names]).T
-        out[mine] = (np.minimum(low, 0) <= asked.scaled) & (asked.scaled <= np.maximum(high, 0))
-    return out
+        for name in np.unique(judged.group[mine]).tolist():
+            rows = mine & judged.of(name)
+            low, high = np.interp(ENDS, calibration.LEVELS, others.get(name, others[ALL]))
+            inside[rows] = (min(low, 0.0) <= judged.scaled[rows]) & (judged.scaled[rows] <= max(high, 0.0))
+    return inside
 
 
-def _pooled(judged: Judged, names: Sequence[str], levels: Sequence[float] | Array) -> Array:
-    """Quantiles of a group, drawn toward those of the wider ones, and of all rows, by how few models it has."""
-    found = np.asarray(np.quantile(judged.scaled, levels))
-    mine = np.ones(judged.scaled.size, dtype=bool)
-    for name, group in zip(names, judged.groups, strict=False):
-        mine = mine & (group == name)
-        if not mine.any():
-            break
-        count = np.unique(judged.apart[mine]).size
-        own = np.quantile(judged.scaled[mine], levels)
-        found = (count * own + FIRMNESS * found) / (count + FIRMNESS)
-    return found
+def _pooled(judged: Judged, name: str, levels: Sequence[float] | Array) -> Array:
+    """Quantiles of a group, drawn toward those of all rows by how few models it has."""
+    every, mine = np.asarray(np.quantile(judged.scaled, levels)), judged.of(name)
+    if name == ALL or not mine.any():
+        return every
+    count = np.unique(judged.model[mine]).size
+    return np.asarray((count * np.quantile(judged.scaled[mine], levels) + FIRMNESS * every) / (count + FIRMNESS))
 
 
-def _stretch(judged: Judged, names: Sequence[str]) -> float:
-    """The factor with which intervals by the other models' quantiles hold four of five rows of a group; of all rows where it has too few
-    models."""
-    of = np.ones(judged.scaled.size, dtype=bool)
-    for name, group in zip(names, judged.groups, strict=False):
-        of &= group == name
-    models = np.unique(judged.apart[of])
-    if models.size < LEAST_APART:
-        return _stretch(judged, ()) if names else OF_FEW
-    reached = []
-    for model in models.tolist():
-        mine = of & (judged.apart == model)
-        low, high = _pooled(judged.take(judged.apart != model), names, ENDS)
-        errors = judged.scaled[mine]
-        reached.append(np.where(errors < 0, errors / min(low, -1e-9), errors / max(high, 1e-9)))
-    return float(np.clip(np.quantile(np.concatenate(reached), ENDS[1] - ENDS[0]), *STRETCHED))
+def _stretch(judged: Judged, name: str) -> float:
+    """The factor with which intervals by the other models' quantiles hold four of five rows of a group."""
+    mine = judged.of(name)
+    models = np.unique(judged.model[mine]).tolist()
+    if len(models) < LEAST_APART:
+        return OF_FEW
+    needed = []
+    for model in models:
+        low, high = _pooled(judged.take(judged.model != model), name, ENDS)
+        errors = judged.scaled[mine & (judged.model == model)]
+        needed.append(np.where(errors < 0, errors / min(low, -1e-9), errors / max(high, 1e-9)))
+    return float(np.clip(np.quantile(np.concatenate(needed), ENDS[1] - ENDS[0]), *STRETCHED))

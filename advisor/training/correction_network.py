@@ -38,8 +38,10 @@ def fit_correction(
     odds: Array | None = None,
     nothing: float | None = None,
     seed: int = 0,
+    width: int = WIDTH,
+    depth: int = DEPTH,
 ) -> Network:
-    """A network of `WIDTH` units in `DEPTH` layers, to the bit the same on one machine.
+    """A network of `width` units in each of `depth` layers, to the bit the same on one machine.
 
     Args:
         features: [n, f].
@@ -51,6 +53,8 @@ def fit_correction(
         odds: How often each row is drawn, relative to the others, [n]; None: all of them in turn.
         nothing: What stands for a feature that a row does not have: it counts for neither its mean nor its spread.
         seed: Of the first weights and of what is drawn.
+        width: Units of a layer.
+        depth: Layers before the last, which has one value.
 
     Raises:
         MissingDependencyError: torch is not installed.
@@ -75,7 +79,9 @@ def fit_correction(
     with torch_on_one_thread("a network beside a forest") as torch:
         torch.manual_seed(seed)
         draws = _draws(len(target), min(batch, len(target)), steps, odds, torch.Generator().manual_seed(seed), torch)
-        layers = _layers(network.inputs(features), (target - middle) / scale, draws, steps, rate, torch)
+        inputs = network.inputs(features)
+        widths = (inputs.shape[1], *[width] * depth, 1)
+        layers = _layers(inputs, (target - middle) / scale, widths, draws, steps, rate, torch)
     weights, offsets = layers.pop()
     layers.append((weights * scale, offsets * scale + middle))
     return replace(network, layers=tuple((_as_stored(weights), _as_stored(offsets)) for weights, offsets in layers))
@@ -101,9 +107,8 @@ def _draws(rows: int, batch: int, steps: int, odds: Array | None, draw: Any, tor
 
 
 def _layers(
-    inputs: NDArray[np.float32], target: Array, draws: Iterator[Any], steps: int, rate: float, torch: Any
+    inputs: NDArray[np.float32], target: Array, widths: tuple[int, ...], draws: Iterator[Any], steps: int, rate: float, torch: Any
 ) -> list[tuple[Array, Array]]:
-    widths = (inputs.shape[1], *[WIDTH] * DEPTH, 1)
     linear = [torch.nn.Linear(a, b) for a, b in pairwise(widths)]
     between = [each for layer in linear[:-1] for each in (layer, torch.nn.SiLU())]
     network = torch.nn.Sequential(*between, linear[-1])

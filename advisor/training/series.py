@@ -261,13 +261,9 @@ def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable) -> dict[s
             inside[judged] = held_by_relatives(scaled, gpu)
         else:
             task = calibration.of_others(rows.task) if name == "models" != near else rows.task
-            errors = Judged(scaled=scaled, apart=rows.apart[name][judged], groups=(rows.alike[judged], gpu))
-            for names, table in conformal.tables(errors).items():
-                group = calibration.of_group(task, names[0]) if names else task
-                if names[1:]:
-                    of_gpu[(group, names[1])] = table
-                else:
-                    quantiles[(group, True)] = table
+            errors = Judged(scaled=scaled, model=rows.apart[name][judged], group=rows.alike[judged])
+            for group, table in conformal.tables(errors).items():
+                quantiles[(task if group == conformal.ALL else calibration.of_group(task, group), True)] = table
             inside[judged] = conformal.held(errors, each.split[judged])
         held_out[name] = figures(each.error, each.baseline, rows.groups, inside)
     return {"spread": spread, "calibration": Calibration(quantiles=quantiles, of_gpu=of_gpu), "held_out": held_out}

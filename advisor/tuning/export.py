@@ -138,7 +138,7 @@ def tuned_table(plan: Plan, winners: Mapping[str, Winner]) -> tuple[TunedTable |
         if not updates:
             return None, tuple(warnings)
         target = plan.target
-        before = default_table(name, target.launches[0].problem, target.gpu, plan.tokens.values())
+        before = default_table(name, target.launches[0].problem, target.gpu, plan.tokens.values(), target.stack_version)
         return TunedTable(before=before, winners=updates, tuned=tuned, gpu=plan.target.gpu, new=True), tuple(warnings)
     for tokens, entry in plan.base_table.entries:
         wrong = () if tokens in updates else entry_errors(entry, name, plan.target.gpu)

@@ -29,6 +29,22 @@ def test_command_and_function_take_every_option():
     assert all(f"{keyword}:" in str(advisor.advise.__doc__) for keyword in named - {"hidden_size", "top_k"})
 
 
+@pytest.mark.parametrize("spelling", ["--tp", "-tp", "--tensor-parallel", "--tensor-parallel-size"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["advise", "fused_moe"],
+        ["compare", "a", "b"],
+        ["tune", "fused_moe"],
+        ["measure", "x", "-o", "rows.csv"],
+        ["model", "M", "--gpu", "H200"],
+    ],
+)
+def test_tensor_parallelism_is_spelled_as_the_stacks_spell_it(words: list[str], spelling: str) -> None:
+    arguments = build_parser(words[0]).parse_args([*words, spelling, "2"])
+    assert getattr(arguments, "tp" if words[0] == "model" else "tensor_parallel") == 2
+
+
 EXAMPLES = dict.fromkeys(ARGUMENTS, "1") | {
     "text": "x",
     "sizes": "M=1",

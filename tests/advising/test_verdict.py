@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.advising.verdict import UTILISED, verdict
+from advisor.advising.verdict import verdict
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering import markdown, page, terminal
-from advisor.rendering.figures import share_text
+from advisor.rendering.figures import UTILISED, share_text
 from advisor.result.schema import UNCERTAIN, GapPart, LaunchReport
 from tests.rendering import factory
 

@@ -31,8 +31,7 @@ def predictors(folder: Path | None = None) -> tuple[Any, ...]:
     fold = np.array([fold_of(each) for each in sizes])
     found = []
     for left_out in range(FOLDS):
-        known = rows.take(np.flatnonzero((fold != left_out) & (rows.own | (np.arange(fold.size) % training.OF_MANY == 0))))
-        forest = training._forest(known, training.TREES_LEFT_OUT)
-        networks = training._networks(known, training.STEPS_LEFT_OUT)  # those shipped have seen every problem
+        known = rows.take(np.flatnonzero(fold != left_out))
+        forest, networks = training._forest(known, training.TREES), training._networks(known)  # those shipped have seen every problem
         found.append(LearnedPredictor(replace(weights, configured=replace(weights.configured, forest=forest, networks=networks))))
     return tuple(found)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
+import triton
 
-from advisor.autotuning import internals
+from advisor.autotuning import internals, ranking, triton_configs
+from advisor.autotuning.recognise import Recognised
+from advisor.result.schema import Problem
 from advisor.system.errors import UsageError
 
 from . import kernels
@@ -125,6 +129,16 @@ def test_one_launch_is_not_measured_twice_where_few_are_measured():
     seen.clear()
     call_gemm(everything, M=128)
     assert len(seen) == 12
+
+
+@pytest.mark.parametrize("groups", [(1, 4), (4, 1)])
+def test_rank_of_one_row_of_tiles_groups_before_it_does_not(groups):
+    listed = [{"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": group} for group in groups]
+    problem = Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 4096})
+    identities = [triton_configs.identity(triton.Config(each, num_warps=4, num_stages=3)) for each in listed]
+    ranked = ranking.rank(identities, Recognised(problem=problem, how="hint"), "", "NVIDIA H100 80GB HBM3")
+    assert ranked.modelled and [groups[place] for place in ranked.order] == [4, 1]
+    assert ranked.scores[groups.index(1)] == math.inf > ranked.scores[groups.index(4)]
 
 
 def test_the_next_are_measured_where_none_of_the_first_works():

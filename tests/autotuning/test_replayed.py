@@ -94,8 +94,7 @@ def test_products_of_an_h100_take_four_measurements(data_dir, monkeypatch):
     tables = {(dtype, (m, n, k, 1)): rows for (dtype, (*_, m, n, k, _, _)), rows in published(data_dir, "gemm_kernel").items()}
     regrets, counts = judged(monkeypatch, product, SIDES, tables, lambda dtype, m, n, k, _: of_product(m, n, k, kinds[dtype]))
     print(f"{regrets.size} products: within 2 % {np.mean(regrets <= 1.02):.3f}, worst {regrets.max():.3f}, measured {counts.max()}")
-    # One of 56 misses the goal of 1.1, by forests and networks that saw neither its sizes nor its type.
-    assert regrets.size > 50 and counts.max() <= 4 and np.mean(regrets <= 1.02) >= 0.9 and regrets.max() <= 1.12
+    assert regrets.size > 50 and counts.max() <= 4 and np.mean(regrets <= 1.02) >= 0.9 and regrets.max() <= 1.1
 
 
 def test_attention_of_an_h100_takes_four_measurements(data_dir, monkeypatch):

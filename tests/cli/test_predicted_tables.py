@@ -68,6 +68,46 @@ def test_every_entry_is_marked_and_what_is_not_recommended_runs_as_before(folder
     assert all(sum(row["after_us"] for row in mark["launches"]) < sum(row["before_us"] for row in mark["launches"]) for mark in predicted)
 
 
+def test_every_entry_of_the_usual_token_counts_was_examined(folder):
+    """The exported table has entries beyond the tuner's token counts: pinned unseen, a prefill loses what it could win."""
+    own = json.loads((folder / "predicted.json").read_text(encoding="utf-8"))["tables"][NAME]["entries"]
+    assert {"8192", "16384"} <= own.keys() and all(own[key]["launches"] for key in ("1", "4096", "8192", "16384"))
+
+
+def test_the_default_is_that_of_the_version_named_on_the_first_screen(tmp_path, capsys):
+    now = {}
+    for version in ("0.16", "0.17"):
+        assert advise(tmp_path, "--stack", f"vllm:{version}", "--tokens", "1024", "--format", "json", folder=version) == 0
+        result = json.loads(capsys.readouterr().out)
+        now[version] = {launch["configuration"]["parameters"]["BLOCK_SIZE_K"] for launch in result["launches"]}
+        assert advise(tmp_path, "--stack", f"vllm:{version}", "--tokens", "1024", folder=f"{version}-shown") == 0
+        assert f"vLLM {version}'s default, as without a table" in capsys.readouterr().out
+    assert now == {"0.16": {32}, "0.17": {64}}
+    table = read_table(tmp_path / "0.16" / NAME)
+    assert entry_of(select(table, 2048).configuration) == entry_of(default_configuration("vllm", 2048, 128, version=1600))
+
+
+def test_a_stack_is_told_where_its_table_lies_if_one_was_written_for_it(tmp_path, capsys):
+    for more, stacks in (((), {"VLLM_TUNED_CONFIG_FOLDER", "SGLANG_MOE_CONFIG_DIR"}), (("--stack", "vllm"), {"VLLM_TUNED_CONFIG_FOLDER"})):
+        assert advise(tmp_path, "--tokens", "64", *more) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if "export " in line]
+        assert {line.rpartition("export ")[2].partition("=")[0] for line in lines} == stacks
+        assert all(line.endswith(f"={(tmp_path / 'tables').resolve()}") for line in lines)
+
+
+def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
+    """vLLM's user pastes no `triton.Config`, and an entry of vLLM serves both products."""
+    assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192", "--format", "json") == 0
+    result = json.loads(capsys.readouterr().out)
+    first = result["actions"][0]
+    assert first["title"] == "Write a table with entries M=4096, 8192" and first["snippet"].startswith('"4096": {')
+    assert len(first["launches"]) == 4 and "Changing 2 of 2 table entries " in result["verdict"]["sentence"]
+    assert result["verdict"]["sentence"].endswith(" of the matrix products' time.")
+    assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192") == 0
+    shown = capsys.readouterr().out
+    assert "all 4 launches (of 2 token counts, and a step runs one): " in shown and "triton.Config" not in shown
+
+
 def test_several_models_and_gpus_go_into_one_folder(tmp_path, capsys):
     command = [*GLM, "--tokens", "64", "--export", str(tmp_path / "tables"), "--output", str(tmp_path / "out"), "--stack", "vllm"]
     command[command.index("GLM-4.5-Air")] = "GLM-4.5-Air,Qwen3-235B-A22B"

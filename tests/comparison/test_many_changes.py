@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.comparison import compare
-from advisor.rendering.comparison_files import to_comment
+from advisor.rendering.comparison_files import to_comment, to_sarif
 
 from .conftest import KERNEL, TABLE, entry, table
 from .repository import compared
@@ -28,3 +30,17 @@ def test_what_is_said_of_many_kernels_is_said_once(repository, predictor, count)
     once = count > 2
     assert comment.count("neither advisor.toml nor a KERNELS literal says which family it is") == (1 if once else count)
     assert ("Of 3 kernels: No prediction: KERNEL: neither" in comment) is once and comment.count("Added configurations") == count
+
+
+def test_an_entry_more_changes_nothing_of_the_others(repository, predictor):
+    base = repository.commit({TABLE: table(M1=entry(), M64=entry())})
+    found = compared(repository, base, repository.commit({TABLE: table(M1=entry(), M64=entry(), M256=entry())}), predictor)
+    assert not found.gate.failed and {row.label: row.verdict for row in found.subjects[0].static}["M=64"] == "predicted-unchanged"
+
+
+@pytest.mark.parametrize("path", ["\ud800/k.py", "\udfff.py", "\udcff.py"])
+def test_a_path_that_is_no_text_is_shown(repository, predictor, path):
+    base = repository.commit({"k.py": KERNEL.format(m=16)})
+    found = compared(repository, base, repository.commit({"k.py": KERNEL.format(m=32) + "def (\n"}), predictor)
+    named = replace(found, subjects=tuple(replace(subject, path=path, title=path) for subject in found.subjects))
+    assert to_sarif(named).encode() and to_comment(named)

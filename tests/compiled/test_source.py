@@ -269,6 +269,7 @@ VALUES = (
     HEAD
     + """
 import torch
+from triton.language.core import _unwrap_if_constexpr
 
 LARGEST = tl.constexpr(65504.0)
 
@@ -282,7 +283,7 @@ def int_type(bits: tl.constexpr, signed: tl.constexpr) -> tl.dtype:
 
 @tl.constexpr
 def sign(bits: tl.constexpr) -> int:
-    return 1 << (plain(bits) - 1)
+    return 1 << (_unwrap_if_constexpr(bits) - 1)
 
 @triton.jit
 def k(x, y, B: tl.constexpr):

@@ -53,7 +53,7 @@ def test_the_last_stride_of_a_tensor_is_one(text: str, unit: set[str]) -> None:
     """By the names of the arguments, and rather by what the launch passes for them; the only stride of a tensor is of its rows."""
     guess = first(text)
     assert {name for name in NAMES if guess.constexprs.get(name) == 1 and guess.signature[name] == "constexpr"} == unit
-    assert guess.divisible == set(NAMES) - unit and guess.strides >= guess.divisible and guess.untold == ("K",)
+    assert guess.divisible == set(NAMES) - unit and guess.strides >= guess.divisible and guess.not_specialized == ("K",)
     said = [each for each in (*make_launch(parse_source(text, "k.py"), "gemm").assumed, *guess.assumed) if "multiples" in each]
     end = "as of contiguous tensors (how accesses lie in memory is not judged)"
     if text is GEMM:
@@ -112,13 +112,13 @@ def test_a_stride_of_heads_that_a_launch_passes_last_is_not_the_last_one() -> No
     guess = first(LEFT_OUT)
     strides = {name for name in guess.signature if name.startswith("stride")}
     assert {name for name in strides if guess.constexprs.get(name) == 1} == {"stride_od"}
-    assert guess.divisible == guess.strides == strides - {"stride_od"} and not guess.untold
+    assert guess.divisible == guess.strides == strides - {"stride_od"} and not guess.not_specialized
 
 
 def test_a_stride_of_another_name_is_known_as_one_where_it_is_launched() -> None:
     text = LEFT_OUT.replace("stride_", "s_")
     guess = first(text)
-    assert guess.constexprs["s_od"] == 1 and guess.signature["s_od"] == "constexpr" and not guess.untold
+    assert guess.constexprs["s_od"] == 1 and guess.signature["s_od"] == "constexpr" and not guess.not_specialized
     assert guess.divisible == guess.strides == {"s_qm", "s_qh", "s_km", "s_kh", "s_om", "s_oh"}
 
 
@@ -198,7 +198,7 @@ def test_what_is_not_specialized_is_not_told(option: str, kinds: list[str], divi
     guess = next(guesses(launch.source, launch.source.kernel("k"), launch.given))
     assert [guess.signature[name] for name in ("n", "one", "stride_m", "stride_n")] == kinds
     assert request_for(launch, guess, SM_90).divisible == divisible
-    assert not guess.untold
+    assert not guess.not_specialized
 
 
 def test_strides_of_a_launch_that_are_not_specialized_are_not_told() -> None:

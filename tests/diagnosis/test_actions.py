@@ -87,6 +87,24 @@ def test_without_a_table_the_snippet_is_triton_configs() -> None:
     assert first.snippet is not None and first.snippet.startswith("triton.Config")
 
 
+def test_a_saving_below_the_interval_says_that_errors_are_shared() -> None:
+    certain = report(moe(256), BAD, key=256, better=GOOD)
+    assert certain.predicted is not None
+    us = certain.predicted.us
+    doubtful = replace(certain, predicted=replace(certain.predicted, low_us=0.2 * us, high_us=1.8 * us))
+    told = "share most of their error"
+    assert told in actions([doubtful])[0].detail and told not in actions([certain])[0].detail
+
+
+def test_a_cure_that_is_not_recommended_says_so_and_names_every_launch() -> None:
+    first, second = (report(moe(tokens), BAD, key=tokens) for tokens in (256, 512))
+    (plain, *_) = actions([first, second])
+    assert len(plain.launches) == 2 and all(name in plain.detail for name in plain.launches), "those linked are those named"
+    (kept, *_) = actions([replace(launch, kept="no better one is sure enough") for launch in (first, second)])
+    assert kept.rule == plain.rule and "in no recommended or exported configuration" in kept.detail
+    assert "exported" not in plain.detail
+
+
 def test_a_recommendation_that_is_no_faster_or_no_change_is_none() -> None:
     same = report(moe(64), GOOD, better=GOOD)
     slower = report(moe(64), tile(16, 64, 128), better=GOOD, speedup=0.9)

@@ -120,9 +120,9 @@ def test_no_more_stages_come_first_than_sweeps_of_such_gpus_tried(gpu, most):
 def test_ranking_keeps_its_first_place_with_and_without(predictor, monkeypatch):
     moe = predictor.weights.moe
     space, gpu, problem = family_space("fused_moe"), machine(load_gpu("H800"), "bf16"), samples.problems(tokens=(64,))
-    scores = moe.ranker.scores(moe.core, [problem], space, gpu)
+    scores = moe.ranker.rankings(moe.core, [[problem]], space, gpu)[0].scores
     monkeypatch.setattr(diversity, "STRENGTH", 0.0)
-    plain = moe.ranker.scores(moe.core, [problem], space, gpu)
+    plain = moe.ranker.rankings(moe.core, [[problem]], space, gpu)[0].scores
     assert scores.argmin() == plain.argmin()
     assert np.isinf(scores).tolist() == np.isinf(plain).tolist()
 

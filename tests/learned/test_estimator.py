@@ -97,8 +97,8 @@ def test_scores_put_what_cannot_launch_last(predictor):
 def test_a_space_is_ranked_once_for_a_problem_whoever_asks(weights, monkeypatch):
     """Both sides of a comparison ask, each with arrays of its own."""
     predictor, ranked = LearnedPredictor(weights), []
-    scores = Ranker.scores
-    monkeypatch.setattr(Ranker, "scores", lambda self, *asked: ranked.append(asked) or scores(self, *asked))
+    rankings = Ranker.rankings
+    monkeypatch.setattr(Ranker, "rankings", lambda self, *asked: ranked.append(asked) or rankings(self, *asked))
     found = [predictor.scores(samples.problems(tokens=(64,)), family_space("fused_moe"), load_gpu(gpu)) for gpu in ("H800", "H800", "L40")]
     assert len(ranked) == 2 and np.array_equal(found[0], found[1]) and not np.array_equal(found[0], found[2])
     found[0][:] = 0

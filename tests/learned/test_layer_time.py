@@ -5,9 +5,10 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.layers import layer_time
-from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, Layers, launched, version_number
+from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, Layers, launched
 from advisor.pipelines.token_draws import RANDOM
 from advisor.steps.latency import layer_bound
+from advisor.tables.entries import version_number
 
 
 def layers(tokens, gpu="H100", kind=BF16, sglang=True, version=514, inner=768.0, ranks=1.0, routing=RANDOM):

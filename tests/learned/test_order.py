@@ -9,9 +9,8 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
-from advisor.learned.moe import moe_physics, order, ranker
+from advisor.learned.moe import order, ranker
 from advisor.learned.moe.launch import as_configuration, as_rows, fits, moe_launch
-from advisor.learned.moe.ranking_features import rivals
 from advisor.pipelines.space import family_space
 from advisor.training import order_training
 from tests.learned import samples
@@ -93,9 +92,9 @@ def test_configurations_that_do_not_fit_are_not_fitted_to(some):
 def test_the_physics_counts_on_gpus_without_sweeps_alone(predictor, monkeypatch):
     moe, space = predictor.weights.moe, family_space("fused_moe")
     swept, other = machine(load_gpu(samples.GPUS[0]), "bf16"), machine(load_gpu("A40"), "bf16")
-    before = {gpu: moe.ranker.scores(moe.core, [samples.problems(tokens=(64,))], space, gpu) for gpu in (swept, other)}
+    before = {gpu: moe.ranker.rankings(moe.core, [[samples.problems(tokens=(64,))]], space, gpu)[0].scores for gpu in (swept, other)}
     monkeypatch.setattr(ranker, "SHARE_OF_PHYSICS", 0.0)
-    after = {gpu: moe.ranker.scores(moe.core, [samples.problems(tokens=(64,))], space, gpu) for gpu in (swept, other)}
+    after = {gpu: moe.ranker.rankings(moe.core, [[samples.problems(tokens=(64,))]], space, gpu)[0].scores for gpu in (swept, other)}
     assert (before[swept] == after[swept]).all()
     assert np.argsort(before[other]).tolist() != np.argsort(after[other]).tolist()
 
@@ -105,16 +104,19 @@ def test_what_is_hard_to_tell_is_learned_for_swept_gpus_alone(predictor, some):
     silent = dataclasses.replace(moe.ranker.first, leaf=np.zeros_like(moe.ranker.first.leaf))
     without = dataclasses.replace(moe.ranker, first=silent)
     for gpu, swept in ((samples.GPUS[0], True), ("A40", False)):
-        launch = moe_launch(samples.problems(tokens=(64,)), some, machine(load_gpu(gpu), "bf16"))
-        others = rivals(launch, *moe_physics.terms(launch, moe.core.physics))
-        ((heard, _),), ((unheard, _),) = (each._closely([each._look(moe.core.physics, launch, others)]) for each in (moe.ranker, without))
+        on, odds = machine(load_gpu(gpu), "bf16"), []
+        for ranker_ in (moe.ranker, without):
+            (look,) = ranker_._looks(moe.core.physics, [samples.problems(tokens=(64,))], ranker_._space(some, on), on)
+            ranker_._look_closely([([look], ranker_._promising([look]))])
+            odds.append(ranker._odds(look, ranker_._promising([look])))
+        heard, unheard = odds
         assert (heard != unheard).any() == swept, gpu
 
 
 def test_what_never_won_a_sweep_comes_behind_in_the_order_of_the_physics(predictor):
     moe, space = predictor.weights.moe, family_space("fused_moe")
     problem, gpu = samples.problems(tokens=(64,)), machine(load_gpu("A40"), "bf16")
-    scores = moe.ranker.scores(moe.core, [problem], space, gpu)
+    scores = moe.ranker.rankings(moe.core, [[problem]], space, gpu)[0].scores
     known = ranker._among(as_rows(space), moe.ranker.known)
     usable = np.isfinite(scores)
     rest = np.flatnonzero(usable & ~known)

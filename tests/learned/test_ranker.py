@@ -14,7 +14,7 @@ from advisor.learned.machine import machine
 from advisor.learned.moe.diversity import PICKS, configuration_coordinates
 from advisor.learned.moe.features import EXACT
 from advisor.learned.moe.launch import as_configuration, as_rows, fits, moe_launch
-from advisor.learned.moe.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn
+from advisor.learned.moe.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn, _odds
 from advisor.pipelines.batch import repeats
 from advisor.pipelines.space import family_space
 from tests.learned import samples
@@ -24,7 +24,8 @@ from tests.learned.samples import FIELDS
 def scores(weights, gpu: str, **forests: Forest) -> np.ndarray:
     ranker = dataclasses.replace(weights.moe.ranker, known=samples.CONFIGURATIONS, **forests)  # few won: too few for a closer look
     problem = samples.problems(tokens=(64,))
-    return ranker.scores(weights.moe.core, [problem], as_configuration(samples.CONFIGURATIONS), machine(load_gpu(gpu), "bf16"))
+    space = as_configuration(samples.CONFIGURATIONS)
+    return ranker.rankings(weights.moe.core, [[problem]], space, machine(load_gpu(gpu), "bf16"))[0].scores
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_what_never_won_is_tried_before_the_last_of_what_did_only_on_gpus_never_
         ranker = dataclasses.replace(ranker, wins=dataclasses.replace(ranker.wins, machines=ranker.wins.machines + 5.0))
     rows = as_rows(space)
     won = (rows[:, None] == ranker.known[None]).all(axis=2).any(axis=1)
-    order = np.argsort(ranker.scores(moe.core, [problem], space, gpu), kind="stable")
+    order = np.argsort(ranker.rankings(moe.core, [[problem]], space, gpu)[0].scores, kind="stable")
     assert won[order[:PICKS]].all()
     new, later = np.split(order[PICKS:], [NEVER_WON])
     assert won[new].all() if swept else not won[new].any()
@@ -77,12 +78,20 @@ def test_the_trees_alone_have_their_say_on_gpus_never_swept(monkeypatch):
     moe, gpu, problem = load_predictor().weights.moe, machine(load_gpu("A40"), "bf16"), samples.problems(tokens=(8,))
     unseen = dataclasses.replace(moe.ranker, wins=dataclasses.replace(moe.ranker.wins, machines=moe.ranker.wins.machines + 5.0))
     known = as_configuration(unseen.known[fits(gpu, as_configuration(unseen.known))])
-    launch = moe_launch(problem, known, gpu)
-    ((joint, trees),) = unseen._closely([unseen._look(moe.core.physics, launch, unseen._rivals(moe.core.physics, problem, gpu))])
-    order = np.argsort(unseen.scores(moe.core, [problem], known, gpu), kind="stable").tolist()
-    assert order[0] == joint.argmax() != trees.argmax()
-    assert order.index(trees.argmax()) == AGREED_UNSEEN
-    ((same, alone),) = moe.ranker._closely([moe.ranker._look(moe.core.physics, launch, moe.ranker._rivals(moe.core.physics, problem, gpu))])
+
+    def odds(ranker) -> tuple[np.ndarray, np.ndarray]:
+        """With the physics, and by the trees alone."""
+        (look,) = ranker._looks(moe.core.physics, [problem], ranker._space(known, gpu), gpu)
+        ranker._look_closely([([look], ranker._promising([look]))])
+        by_trees = _odds(look, ranker._promising([look]))
+        return by_trees + look.added, by_trees
+
+    joint, trees = odds(unseen)
+    order = np.argsort(unseen.rankings(moe.core, [[problem]], known, gpu)[0].scores, kind="stable").tolist()
+    tried = unseen._space(known, gpu).candidates
+    assert order[0] == tried[joint.argmax()] != tried[trees.argmax()]
+    assert order.index(tried[trees.argmax()]) == AGREED_UNSEEN
+    same, alone = odds(moe.ranker)
     assert (same == alone).all()
 
 
@@ -95,7 +104,7 @@ def test_predicted_latencies_have_their_say_on_gpus_with_sweeps(monkeypatch):
 
         def place(share: float, problem=problem, fastest=fastest) -> int:
             monkeypatch.setattr("advisor.learned.moe.ranker.SHARE_OF_LATENCY", share)
-            return np.argsort(moe.ranker.scores(moe.core, [problem], known, gpu), kind="stable").tolist().index(fastest)
+            return np.argsort(moe.ranker.rankings(moe.core, [[problem]], known, gpu)[0].scores, kind="stable").tolist().index(fastest)
 
         if (without := place(0.0)) >= AGREED:
             outvoted = place(1e6)  # the latencies outvote the trees
@@ -109,7 +118,7 @@ def test_more_stages_than_sweeps_tried_come_behind_what_they_did():
     ranker, gpu = moe.ranker, machine(load_gpu("RTX 4090"), "bf16")
     known = ranker.known[fits(gpu, as_configuration(ranker.known))]
     stages = known[:, FIELDS.index("num_stages")]
-    order = np.argsort(ranker.scores(moe.core, [problem], as_configuration(known), gpu), kind="stable")
+    order = np.argsort(ranker.rankings(moe.core, [[problem]], as_configuration(known), gpu)[0].scores, kind="stable")
     assert (stages == 5).any()
     assert (np.sort(np.flatnonzero(stages[order] == 5)) >= (stages < 5).sum()).all()
 
@@ -132,7 +141,7 @@ def test_one_buffer_has_its_say_for_sets_that_outgrow_the_l2_on_gpus_never_swept
     rows = ranker.known[fits(machine_, as_configuration(ranker.known))]
 
     def order() -> np.ndarray:
-        return np.argsort(ranker.scores(moe.core, [problem], as_configuration(rows), machine_), kind="stable")
+        return np.argsort(ranker.rankings(moe.core, [[problem]], as_configuration(rows), machine_)[0].scores, kind="stable")
 
     now = order()
     monkeypatch.setattr("advisor.learned.moe.ranker.OUTGROWN", (np.inf, np.inf))
@@ -158,9 +167,21 @@ def test_problems_that_share_a_configuration_weigh_as_much_as_the_time_they_take
     space = family_space("fused_moe")
 
     def order(*problems) -> list[int]:
-        return np.argsort(ranker.scores(moe.core, problems, space, gpu), kind="stable").tolist()
+        return np.argsort(ranker.rankings(moe.core, [problems], space, gpu)[0].scores, kind="stable").tolist()
 
     assert order(long, long) == order(long), "two of a kind are as one"
     assert order(short)[0] != order(long)[0]
     assert order(short, long)[:3] == order(long)[:3], "a launch a hundred times as long decides"
     assert order(short, long) == order(long, short)
+
+
+@pytest.mark.parametrize("gpu", ["L40", "A40"])
+def test_what_groups_share_changes_no_order(gpu):
+    """Asked together, every group is ranked as it is alone, and every problem's first is the first of its own order."""
+    moe, on = load_predictor().weights.moe, machine(load_gpu(gpu), "bf16")
+    one, other, third = (samples.problems(tokens=(tokens,)) for tokens in (1, 64, 4096))
+    space, groups = family_space("fused_moe"), [[one, other], [third], [other, third]]
+    for group, ranking in zip(groups, moe.ranker.rankings(moe.core, groups, space, on), strict=True):
+        np.testing.assert_allclose(ranking.scores, moe.ranker.rankings(moe.core, [group], space, on)[0].scores, rtol=1e-9)
+        alone = [moe.ranker.rankings(moe.core, [[problem]], space, on)[0].scores for problem in group]
+        assert ranking.first == tuple(int(scores.argmin()) for scores in alone)

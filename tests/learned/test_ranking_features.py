@@ -47,9 +47,8 @@ def test_the_first_look_at_few_is_that_at_all(weights):
     gpu, problem = machine(load_gpu("H800"), "bf16"), samples.problems(tokens=(64,))
 
     def odds(rows: np.ndarray) -> np.ndarray:
-        launch = moe_launch(problem, as_configuration(rows), gpu)
-        others = ranker._rivals(weights.moe.core.physics, problem, gpu)
-        return ranker.quick(matrix(ranking_features(launch, *moe_physics.terms(launch, weights.moe.core.physics), others)))
+        (look,) = ranker._looks(weights.moe.core.physics, [problem], ranker._space(as_configuration(rows), gpu), gpu)
+        return look.trees
 
     rows = ranker.known[:6]
     np.testing.assert_array_equal(odds(rows)[2:4], odds(rows[2:4]))

@@ -22,6 +22,9 @@ SHIPPED = {
 """By M: rows, columns and group of the tile, warps, stages of the shipped table, and microseconds of product and quantisation together, as
 posted for an H100 (vLLM's pull request 23280)."""
 
+DEFAULT = {1: 57.4, 16: 53.5, 512: 72.0, 4096: 406.4}
+"""By M: the same with the stack's default tile (pull request 23939)."""
+
 
 def product(m: float, dtype: str = "fp8") -> ProblemBatch:
     sizes = {"M": column(m), "N": column(2112), "K": column(7168)}
@@ -37,11 +40,12 @@ def tile(rows: int, columns: int, group: int, warps: int, stages: int) -> Config
 
 def test_linear_as_posted():
     gpu, errors = load_gpu("H100"), []
-    for m, (*configuration, posted) in SHIPPED.items():
+    default = [(m, (64, 128, 32, 4, 2, posted)) for m, posted in DEFAULT.items()]
+    for m, (*configuration, posted) in [*SHIPPED.items(), *default]:
         found = load_predictor().predict(product(m), tile(*configuration), gpu)
         assert found.learned.all() and found.low_us[0] < found.us[0] < found.high_us[0]
         errors.append(abs((found.us[0] + quantisation_us(column(m), column(7168), gpu)[0]) / posted - 1))
-    assert np.mean(errors) < 0.11
+    assert np.mean(errors) < 0.08 and np.mean(errors[: len(SHIPPED)]) < 0.08
 
 
 def test_quantisation_grows_from_its_launch_to_its_bytes():

@@ -20,7 +20,7 @@ from advisor.rendering import charts, figures, markdown, page, svg, terminal
 from advisor.rendering.page import prose
 from advisor.rendering.views import Anchors, group, launch_views
 from advisor.result import result_json
-from advisor.result.schema import GapPart, Latency, Result
+from advisor.result.schema import GapPart, Latency, LayerReport, Result
 
 from . import factory
 
@@ -168,6 +168,29 @@ def test_a_sum_of_launches_has_the_interval_of_errors_that_go_together() -> None
     assert f"sum of all 2 launches, {low}–{high} µs: their ends added" in said(mixed)
     without = replace(result, launches=(first, replace(second, predicted=replace(second.predicted, low_us=None, high_us=None))))
     assert "sum of all 2 launches Tunable ceiling" in said(without)
+
+
+def test_layers_say_how_far_their_products_are_from_the_launches_alone() -> None:
+    result = factory.result((64,), ("w13", "w2"))
+    alone = sum(launch.predicted.us for launch in result.launches)
+    parts = {"w13": 1.2 * result.launches[0].predicted.us, "w2": 1.2 * result.launches[1].predicted.us}
+    layer = LayerReport(
+        id="layer-M64",
+        tokens=64,
+        stack="vLLM 0.24",
+        routing="random",
+        launches=tuple(launch.id for launch in result.launches),
+        bound=result.launches[0].bound,
+        predicted=Latency(us=1.3 * alone, origin="predicted", source="weights"),
+        ceiling=Latency(us=1.3 * alone, origin="predicted", source="weights"),
+        recommended=None,
+        measured=None,
+        parts=parts,
+    )
+    assert "differ by up to 20 % between the two (at M = 64)" in said(replace(result, layers=(layer,)))
+    agreeing = replace(layer, parts={name: us / 1.2 for name, us in parts.items()})
+    assert "between the two" not in said(replace(result, layers=(agreeing,)))
+    assert "the weights from DRAM" not in said(replace(result, layers=(layer,))), "launches and layers are of a warm cache"
 
 
 def test_what_was_measured_does_not_hide_how_sure_the_predictions_in_a_sum_are() -> None:

@@ -95,6 +95,17 @@ def measured(browser: Browser, text: str, width: int, expression: str, *, then: 
     return [float(number) for number in browser.evaluate(f"[].concat({expression})")]
 
 
+def test_no_line_to_paste_is_cut_off(browser: Browser) -> None:
+    """`# M=4` of `# M=4096` reads as a value."""
+    blocks = ", ".join(f'"BLOCK_SIZE_{name}": 128' for name in ("M", "N", "K"))
+    line = f'triton.Config({{{blocks}, "GROUP_SIZE_M": 16}}, num_warps=8, num_stages=4),  # M=4096, 8192, 16384'
+    result = factory.result()
+    actions = (replace(result.actions[0], snippet=f"{line}\n{line}"), *result.actions[1:])
+    inside = 'document.querySelector(".snippet pre")'
+    room, needed = measured(browser, page.to_html(replace(result, actions=actions)), 1000, f"[{inside}.clientWidth, {inside}.scrollWidth]")
+    assert needed <= room
+
+
 def test_every_column_of_all_sizes_is_on_a_printed_page(browser: Browser) -> None:
     paper = page.to_html(factory.result()).replace("@media print", "@media all")
     inside = 'document.querySelector("#all-sizes .scroll")'

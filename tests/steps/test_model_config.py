@@ -121,6 +121,11 @@ def test_what_is_written_beside_or_about_single_layers_counts(tmp_path):
     (place / "config.json").write_text(json.dumps(DENSE))
     (place / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}))
     assert load_architecture(str(place)).dtype == "fp8"
+    sizes = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256}
+    (place / "config.json").write_text(json.dumps(DENSE | sizes))
+    (place / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}))
+    packed = load_architecture(str(place))
+    assert packed.dtype == "bf16" and packed.experts is not None and packed.experts.stored == "nvfp4"
     (place / "hf_quant_config.json").write_text("{")
     with pytest.raises(InputError, match="no JSON"):
         load_architecture(str(place))
@@ -134,3 +139,16 @@ def test_a_name_may_have_an_organisation_and_a_suffix(tmp_path):
     assert load_architecture(str(place)) == load_architecture(str(place.parent)) == architecture(DENSE, "mine")
     with pytest.raises(UsageError, match="unknown model"):
         load_architecture("nonesuch")
+
+
+def test_a_name_says_how_weights_are_stored():
+    plain = load_architecture("Qwen3-30B-A3B")
+    eight = load_architecture("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8")
+    assert (plain.dtype, eight.dtype, eight.block_shape) == ("bf16", "fp8", (128, 128))
+    assert load_architecture("nvidia/Llama-3.1-8B-Instruct-FP8").block_shape is None
+    assert load_architecture("deepseek-ai/DeepSeek-V3-FP8") == load_architecture("DeepSeek-V3")
+    four = load_architecture("nvidia/DeepSeek-R1-FP4")
+    assert four.experts is not None and (four.experts.stored, four.dtype) == ("nvfp4", "bf16")
+    for name, word in (("Qwen3-30B-A3B-AWQ", "awq"), ("nvidia/Qwen3-32B-NVFP4", "without experts")):
+        with pytest.raises(UsageError, match=word):
+            load_architecture(name)

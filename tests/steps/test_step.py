@@ -11,7 +11,7 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.steps.collectives import load_constants
-from advisor.steps.model_config import load_architecture
+from advisor.steps.model_config import load_architecture, with_experts_in
 from advisor.steps.step import StepRequest, predict_step, price
 from advisor.steps.workload import Load, Split
 from advisor.system.errors import UsageError
@@ -137,9 +137,9 @@ def test_block_products_on_blackwell_are_those_of_one_scale(predictor):
     assert not any(row.name.startswith("shared expert") or "quantisation" in row.name for row in found.operators)
 
 
-def experts_of(name: str, gpu: str, predictor, **more):
-    spec, load = load_gpu(gpu), Load(contexts=(512,) * more.pop("batch", 64))
-    request = StepRequest(model=load_architecture(name), load=load, split=Split(**more), engine="vllm")
+def experts_of(name: str, gpu: str, predictor, stored: str = "", **more):
+    spec, load, model = load_gpu(gpu), Load(contexts=(512,) * more.pop("batch", 64)), load_architecture(name)
+    request = StepRequest(model=with_experts_in(model, stored) if stored else model, load=load, split=Split(**more), engine="vllm")
     priced = price(request.operators(), spec, predictor, load_constants(), engine="vllm", eager=False)
     return next((operator, cost) for operator, cost in priced.kernels if operator.name == "experts")
 
@@ -155,6 +155,18 @@ def test_weights_of_four_bits_cost_their_bytes_on_amd(predictor):
 def test_layers_on_blackwell_are_those_of_the_kernels_that_engines_take(name, tensor, predictor):
     _, cost = experts_of(name, "B200", predictor, tensor=tensor)
     assert "TRT-LLM" in cost.source and not cost.tunable and cost.bound_us <= cost.low_us <= cost.us <= cost.high_us
+
+
+@pytest.mark.parametrize("ranks", [{"tensor": 8}, {"tensor": 4, "experts": True}])
+def test_experts_in_nvfp4_are_those_of_libraries_by_their_bytes_also_where_ranks_hold_whole_ones(ranks, predictor):
+    eight, four = (experts_of("DeepSeek-V3", "B200", predictor, stored, **ranks)[1] for stored in ("", "nvfp4"))
+    assert "(vLLM " in four.source and not four.tunable and four.bound_us <= four.low_us <= four.us <= four.high_us
+    assert four.bound_us == pytest.approx(0.5625 * eight.bound_us, rel=0.1) and 0.4 < four.us / eight.us < 1
+
+
+def test_a_model_without_experts_has_none_in_four_bits():
+    with pytest.raises(UsageError, match="without experts"):
+        with_experts_in(load_architecture("Qwen3-32B"), "nvfp4")
 
 
 def test_the_bound_of_a_sum_of_kernels_counts_the_experts_that_random_tokens_use(predictor):

@@ -51,6 +51,14 @@ def row(stack: str, M: int, E: int, **options: object) -> tuple[int, ...]:
         ("sglang", 8, 8, {"dtype": "fp8_w8a8", "amd": True}, (64, 128, 128, 1, 4, 2)),
         ("sglang", 512, 8, {"dtype": "fp8_w8a8", "amd": True}, (128, 256, 128, 32, 8, 2)),
         ("sglang-early", 9, 8, {}, (64, 64, 64, 16, 4, 3)),
+        ("vllm", 128, 128, {"version": 1400}, (16, 32, 64, 1, 4, 3)),
+        ("vllm", 129, 128, {"version": 1600}, (64, 64, 32, 8, 4, 3)),
+        ("vllm", 129, 128, {"version": 1600, "amd": True}, (64, 64, 32, 8, 4, 2)),
+        ("vllm", 129, 128, {"version": 1700}, (64, 128, 64, 1, 8, 3)),
+        ("vllm", 4096, 8, {"version": 1600, "dtype": "fp8_w8a8"}, (64, 64, 32, 8, 4, 3)),
+        ("vllm", 4, 8, {"version": 1600, "dtype": "fp8_w8a8", "block_shape": (128, 128)}, (64, 128, 128, 32, 4, 3)),
+        ("vllm", 4, 8, {"version": 1700, "dtype": "fp8_w8a8", "block_shape": (128, 128)}, (16, 128, 128, 1, 4, 3)),
+        ("vllm", 41, 8, {"version": 1600, "dtype": "int4_w4a16", "block_shape": (0, 128)}, (64, 64, 32, 1, 4, 3)),
     ],
 )
 def test_heuristics(stack: str, M: int, E: int, options: dict[str, object], expected: tuple[int, ...]) -> None:

@@ -57,7 +57,7 @@ def test_a_product_of_whatever_name_is_predicted_as_one(measured: list[Measured]
     assert any("gemm of M" in each.source and each.low_us is not None for each in learned if each is not None)
     # What is compared with a launch that no learned model knows is not predicted by it either.
     other = next(each for each in measured if each.kernel == "add_kernel")
-    alike = analysed_alike([products[-1].analysis.inspection, other.analysis.inspection], other.gpu)
+    alike, _ = analysed_alike([products[-1].analysis.inspection, other.analysis.inspection], other.gpu)
     assert {each.predicted.source for each in alike if each.predicted is not None} == {SOURCE}
 
 

@@ -22,7 +22,7 @@ from advisor.system.errors import UsageError
 from advisor.system.phrases import phrase
 from advisor.tables import entries, models
 from advisor.tables.routing import check_routing, crowded
-from advisor.tables.tuned_table import SHARED, STANDARD_TOKENS, default_options
+from advisor.tables.tuned_table import SHARED, default_options, usual_tokens
 
 STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
 """Serving stacks by the names that options take."""
@@ -44,20 +44,24 @@ def fused_moe_kernel(request: Request) -> Target:
         check_routing(request.routing, sizes["E"], "--routing")
     stack = request.stack or "vllm"
     apart = stack == "sglang"
+    source = phrase("note.untuned", stack=STACKS[stack], version=request.stack_version or entries.NEWEST_STACKS[stack])
     launches: list[PlannedLaunch] = []
-    for tokens in request.tokens or STANDARD_TOKENS:
+    operands = request.dtype or "bf16"
+    layer = Problem(family="fused_moe", op="w13", sizes=sizes, dtype=operands, block_shape=request.block_shape)
+    options = default_options(layer, gpu, request.stack_version)
+    for tokens in request.tokens or usual_tokens(stack, sizes["E"], options):
         for op in GEMM_OF_LAYER:
             problem = Problem(
                 family="fused_moe",
                 op=op,
                 sizes={**sizes, "M": tokens},
-                dtype=request.dtype or "bf16",
+                dtype=operands,
                 block_shape=request.block_shape,
                 routing=request.routing,
                 distribution=request.distribution,
                 cache="cold" if request.cache == "cold" else "warm",
             )
-            used = entries.default_configuration(stack, tokens, sizes["E"], **default_options(problem, gpu))
+            used = entries.default_configuration(stack, tokens, sizes["E"], **options)
             launches.append(
                 PlannedLaunch(
                     id=f"{op}-M{tokens}",
@@ -65,7 +69,7 @@ def fused_moe_kernel(request: Request) -> Target:
                     problem=problem,
                     configuration=used,
                     tokens=tokens,
-                    source=f"{STACKS[stack]}'s default, as without a table",
+                    source=source,
                     decision_id=f"w2-M{tokens}" if apart and op == "w2" else f"M{tokens}",
                     frozen_parameters=(SHARED,) if apart else (),
                     row_sort_id=f"M{tokens}" if apart else None,

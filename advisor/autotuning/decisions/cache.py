@@ -2,9 +2,8 @@
 
 One row per configuration of a problem. A problem is a kernel (its source with dependencies), a Triton version, a GPU model and a
 tuning key. A row is claimed before it is measured, so that processes that tune the same key share the work: owner and lease are written
-beside it, and the lease is extended meanwhile (`system.processes.repeating`). A claim whose process died (seen at once on the same machine,
-unless it is of another container) or whose lease ran out may be taken over: whoever shares the file shares the clock, for SQLite keeps its
-write-ahead log's index in shared memory. The first decision written for a list of configurations stands for all of them.
+beside it, and the lease is extended meanwhile (`system.processes.repeating`). A claim whose process died (seen at once on the same machine)
+or whose lease ran out may be taken over. The first decision written for a list of configurations stands for all of them.
 
 A file that is damaged or cannot be written costs a warning: what can be read of it is used, and the rest happens in memory.
 """
@@ -22,7 +21,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
 from advisor.system.errors import InputError
@@ -106,6 +105,7 @@ class Cache:
         self._pid = -1
         self._owner = ""
         self._inode = 0
+        self._watched: dict[tuple[str, str], tuple[Any, float]] = {}  # claims of others: owner and lease, and since when
         self._lock = threading.RLock()
         with _fork:
             _all.add(self)
@@ -197,7 +197,7 @@ class Cache:
     ) -> bool:
         """Whether a claim no longer stands, and is this process's now."""
         now = time.time()
-        if state != CLAIMED or not may_take_over(owner, lease, now):
+        if state != CLAIMED or not (may_take_over(owner, lease, now) or self._stands_still(problem, config, owner, lease)):
             return False
         if attempts >= ATTEMPTS:
             connection.execute(
@@ -210,6 +210,15 @@ class Cache:
             (self._owner, now + LEASE_S, now, problem, config),
         )
         return True
+
+    def _stands_still(self, problem: str, config: str, owner: str, lease: float) -> bool:
+        """Whether a lease has not been extended for as long as one stands, by this process's clock: its own clock may be another."""
+        now = time.monotonic()
+        seen, since = self._watched.get((problem, config), (None, now))
+        if seen != (owner, lease):
+            self._watched[problem, config] = (owner, lease), now
+            return False
+        return now - since > LEASE_S
 
     def extend(self, problem: str) -> None:
         """Extends the leases this process holds on the problem's configurations."""

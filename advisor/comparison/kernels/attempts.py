@@ -87,9 +87,9 @@ class Attempt:
         given, invented = self.launch.given, self.guessed.keys()
         constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
         names = {parameter.name for parameter in self.launch.source.kernel(self.launch.kernel).parameters if parameter.is_constexpr}
-        told = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
+        values = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
         options = self.guess.options if self.guess is not None else given.options
-        return {**told, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
+        return {**values, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
 
     @property
     def guessed(self) -> dict[str, str]:
@@ -114,10 +114,10 @@ class Attempt:
 
     def _never_bound(self, text: str) -> bool:
         """Whether the compiler misses a name that the kernel's file binds nowhere: one that it does may be bound with other constants."""
-        found = _NOT_DEFINED.search(text)
-        if found is None or self.launch is None:
+        matched = _NOT_DEFINED.search(text)
+        if matched is None or self.launch is None:
             return False
-        return found[1] not in self.launch.source.stored
+        return matched[1] not in self.launch.source.stored
 
 
 CERTAIN = frozenset({"absent", "interfered", "refused"})
@@ -159,15 +159,15 @@ def compiled_pair(
     new: KernelVersion | None,
     run: Run,
     gpu: GpuSpec,
-    said: KernelSettings,
+    settings: KernelSettings,
     workers: Pool,
     flags: Mapping[str, Any],
 ) -> tuple[Attempt, Attempt]:
     """Both versions, compiled with the same: what is guessed of the head counts for the base, and where that fails, the reverse."""
     versions = (old, new)
     try:
-        configurations = _configurations(versions, run, gpu, said, flags)
-        launches = _launches(versions, configurations, run, gpu, said, flags)
+        configurations = _configurations(versions, run, gpu, settings, flags)
+        launches = _launches(versions, configurations, run, gpu, settings, flags)
     except AdvisorError as error:
         refused = Attempt(refused=error)
         return (refused if old is not None else Attempt()), (refused if new is not None else Attempt())
@@ -189,7 +189,7 @@ def compiled_pair(
 
 
 def _configurations(
-    versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, said: KernelSettings, flags: Mapping[str, Any]
+    versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, settings: KernelSettings, flags: Mapping[str, Any]
 ) -> tuple[Configuration | None, Configuration | None]:
     """What either side is compiled with: where only one of them is tuned, of its configurations the nearest to the other's launch."""
     listed = [bool(version is not None and version.configurations) for version in versions]
@@ -197,13 +197,15 @@ def _configurations(
         return run.former or run.configuration, run.configuration
     alone = tuple(None if has else version for has, version in zip(listed, versions, strict=True))
     launch = next(
-        item.launch for item in both_launches(alone, (None, None), gpu, run.element, None, said, run.recorded, flags) if item is not None
+        item.launch
+        for item in both_launches(alone, (None, None), gpu, run.element, None, settings, run.recorded, flags)
+        if item is not None
     )
-    found = [
+    configurations = [
         closest(version.configurations, launch, gpu) if version is not None and has else None
         for has, version in zip(listed, versions, strict=True)
     ]
-    return found[0], found[1]
+    return configurations[0], configurations[1]
 
 
 def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
@@ -218,30 +220,30 @@ def _launches(
     configurations: Sequence[Configuration | None],
     run: Run,
     gpu: GpuSpec,
-    said: KernelSettings,
+    settings: KernelSettings,
     flags: Mapping[str, Any],
 ) -> list[Attempt]:
     """What is to be compiled of either side: what its file describes, or else the one launch of both."""
-    found: list[Attempt | None] = []
+    attempts: list[Attempt | None] = []
     for version, configuration in zip(versions, configurations, strict=True):
         described: Mapping[str, Any] | None = None
         if version is not None and configuration is not None and run.problem is not None:
             described = described_arguments(version.source, version.entry, run.problem, configuration, gpu.compute_capability)
         if version is None or described is None or configuration is None:
-            found.append(Attempt() if version is None else None)
+            attempts.append(Attempt() if version is None else None)
             continue
         known = {parameter.name for parameter in version.function.parameters}
         values = {key: value for key, value in configuration.flat().items() if key in known or key in LAUNCH_OPTIONS}
         launch = described_launch(version.source, version.function.name, {**described, **flags}, values)
         given = {*launch.given.types, *launch.given.scalars, *launch.given.constexprs}
         whole = all(argument.name in given or argument.default is not MISSING for argument in version.function.parameters)
-        found.append(Attempt(described=whole, launch=launch))
-    if None in found:
-        sized = both_launches(versions, configurations, gpu, run.element, run.problem, said, run.recorded, flags)
+        attempts.append(Attempt(described=whole, launch=launch))
+    if None in attempts:
+        sized = both_launches(versions, configurations, gpu, run.element, run.problem, settings, run.recorded, flags)
         for side, entry in enumerate(sized):
-            if found[side] is None and entry is not None:
-                found[side] = Attempt(launch=entry.launch, sizes=entry.sizes, grid_names=entry.grid_names, grid_text=entry.grid_text)
-    return [_with_precision(entry or Attempt(), version, run.element) for entry, version in zip(found, versions, strict=True)]
+            if attempts[side] is None and entry is not None:
+                attempts[side] = Attempt(launch=entry.launch, sizes=entry.sizes, grid_names=entry.grid_names, grid_text=entry.grid_text)
+    return [_with_precision(entry or Attempt(), version, run.element) for entry, version in zip(attempts, versions, strict=True)]
 
 
 def _with_precision(attempt: Attempt, version: KernelVersion | None, element: str) -> Attempt:
@@ -288,8 +290,8 @@ def _resident(held: Any, gpu: GpuSpec) -> int | None:
         return None
     amounts = (held.registers, held.shared_memory_bytes, held.num_warps)
     registers, shared, warps = (np.array([float(amount)]) for amount in amounts)
-    asked = occupancy.Resources(registers=registers, shared_memory_bytes=shared, num_warps=warps)
-    return int(occupancy.resident_ctas(gpu, asked)[0][0])
+    resources = occupancy.Resources(registers=registers, shared_memory_bytes=shared, num_warps=warps)
+    return int(occupancy.resident_ctas(gpu, resources)[0][0])
 
 
 def described_arguments(
@@ -299,7 +301,7 @@ def described_arguments(
     flat = kernel_problem(problem, compute_capability)
     options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
     try:
-        found = call_function(source, entry.get("arguments"), flat, {**configuration.parameters, **options})
+        arguments = call_function(source, entry.get("arguments"), flat, {**configuration.parameters, **options})
     except NotLiteralError:
         return None
-    return found if isinstance(found, dict) and all(isinstance(name, str) for name in found) else None
+    return arguments if isinstance(arguments, dict) and all(isinstance(name, str) for name in arguments) else None

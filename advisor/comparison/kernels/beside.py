@@ -50,8 +50,8 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
                 names = sorted(names_in(*(test for test, _ in tests)) & set(around.own))
                 texts = [ast.unparse(test)[:60] if wanted else f"not ({ast.unparse(test)[:60]})" for test, wanted in tests]
                 unless = f" where {' and '.join(texts)}" if None in answers else ""
-                asked = f" (give {', '.join(names)})" if unless and names else ""
-                return f"{function} launches {kernel} in its place{unless}{asked}"
+                request = f" (give {', '.join(names)})" if unless and names else ""
+                return f"{function} launches {kernel} in its place{unless}{request}"
     return ""
 
 
@@ -64,11 +64,11 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
     """
     sides: list[dict[str, set[str]]] = []
     for version, names in ((old, {}), (new, former)):
-        found: dict[str, set[str]] = {}
+        kernels: dict[str, set[str]] = {}
         for function, site, others in _functions(version):
             besides = {names.get(kernel, kernel) for kernel, call in others if not _excludes(version, site[1], call)}
-            found.setdefault(function, set()).update(besides - {old.function.name, new.function.name})
-        sides.append(found)
+            kernels.setdefault(function, set()).update(besides - {old.function.name, new.function.name})
+        sides.append(kernels)
     notes = []
     for function in sides[0].keys() & sides[1].keys():
         gone, came = sides[0][function] - sides[1][function], sides[1][function] - sides[0][function]
@@ -105,13 +105,13 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     notes = []
     for name in sides[0].keys() & sides[1].keys():
         gone, came = sides[0][name][1] - sides[1][name][1], sides[1][name][1] - sides[0][name][1]
-        parts = [f"{word} {_counted(found)}" for word, found in (("no longer calls", gone), ("calls besides", came)) if found]
+        parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("calls besides", came)) if calls]
         notes += [f"Beside the launch, {name} {' and '.join(parts)}."] if parts else []
     return sorted(notes)
 
 
-def _counted(found: Counter[str]) -> str:
-    listed = [f"{name} ({count} times)" if count > 1 else name for name, count in sorted(found.items())]
+def _counted(calls: Counter[str]) -> str:
+    listed = [f"{name} ({count} times)" if count > 1 else name for name, count in sorted(calls.items())]
     more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
     return ", ".join(listed[:MOST_NAMED]) + more
 
@@ -136,12 +136,12 @@ def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Sequence[Scope],
             if scopes and isinstance(scopes[-1], ast.FunctionDef):
                 calls = (node.func for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call))
                 names = [(dotted(call), call.attr if isinstance(call, ast.Attribute) else "") for call in calls]
-                found = (
+                called = (
                     name if name.startswith("torch.") else f".{method}"
                     for name, method in names
                     if name[:6] == "torch." or method in _OF_TORCH
                 )
-                yield scopes[-1].name, scopes, Counter(item for item in found if not item.startswith(("torch.cuda", "torch.empty")))
+                yield scopes[-1].name, scopes, Counter(item for item in called if not item.startswith(("torch.cuda", "torch.empty")))
 
 
 def _conditions(version: KernelVersion, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:

@@ -72,8 +72,8 @@ def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
         sources = [entry for entry in entries if entry is not None and _is_source(entry)]
         left_out = max(left_out, len(sources) - LARGEST_LAUNCHERS)
         sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
-    told = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
-    return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(told,) if left_out > 0 else ())
+    warning = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
+    return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(warning,) if left_out > 0 else ())
 
 
 def _is_source(entry: Entry) -> bool:
@@ -81,21 +81,21 @@ def _is_source(entry: Entry) -> bool:
 
 
 def _launchers(tree: Tree, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
+    launchers: dict[str, list[Entry]] = {}
     reading = Reading(tree)
     for entry in entries:
         for path in _launched_by(reading, entry) if LAUNCH.search(tree.read(entry)) else ():
-            found.setdefault(path, []).append(entry)
-    return found
+            launchers.setdefault(path, []).append(entry)
+    return launchers
 
 
 def _launched_by(reading: Reading, entry: Entry) -> list[str]:
     """The paths of the files whose kernels a file launches."""
     try:
-        found = dict.fromkeys(file.path.as_posix() for file, *_ in imported_launches(reading.file(entry)))
+        files = dict.fromkeys(file.path.as_posix() for file, *_ in imported_launches(reading.file(entry)))
     except (AdvisorError, *ODD):  # told where the file itself is compared
         return []
-    return [path for path in found if path in reading.tree.entries()]
+    return [path for path in files if path in reading.tree.entries()]
 
 
 LARGEST_PACKAGE = 2_000
@@ -119,9 +119,9 @@ def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
     ][:LARGEST_PACKAGE]
     called = re.compile(rb"\b(" + b"|".join(re.escape(item.encode()) for item in sorted(names)) + rb")\b")
     reading.tree.fetch(entries)
-    found = [entry for entry in entries if called.search(reading.tree.read(entry))]
-    found.sort(key=lambda item: (-_common(item.path, path), item.path))
-    sources = (parsed(reading.tree, item) for item in found[:MOST_CALLERS])
+    files = [entry for entry in entries if called.search(reading.tree.read(entry))]
+    files.sort(key=lambda item: (-_common(item.path, path), item.path))
+    sources = (parsed(reading.tree, item) for item in files[:MOST_CALLERS])
     return tuple(item for item in sources if item is not None)
 
 

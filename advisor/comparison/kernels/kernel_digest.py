@@ -40,15 +40,15 @@ def meaning(source: SourceFile, names: Iterable[str], *, kernels: bool = True, i
     seen: set[tuple[str, str]] = set()
     waiting = [(source, frozenset(names))]
     while waiting and len(seen) < MOST_NAMES:
-        file, asked = waiting.pop()
-        fresh = frozenset(name for name in asked if (str(file.path), name) not in seen)
+        file, wanted_attributes = waiting.pop()
+        fresh = frozenset(name for name in wanted_attributes if (str(file.path), name) not in seen)
         seen |= {(str(file.path), name) for name in fresh}
         trees, imported = behind(file, fresh if kernels else fresh - file.definitions.keys(), kernels=kernels)
         out += [(name, _dumped(tree)) for name, tree in trees]
         for item, attributes in imported.items() if imports else ():
-            found = [(other, wanted) for led, wanted in leads(item, attributes) if (other := file.imported(led)) is not None]
-            waiting += found
-            if not found:
+            leading = [(other, wanted) for led, wanted in leads(item, attributes) if (other := file.imported(led)) is not None]
+            waiting += leading
+            if not leading:
                 out.append((item.alias, repr(item)))
     return sorted(out)
 
@@ -80,9 +80,9 @@ def behind(
                 continue  # how triton is imported changes nothing
             node = _attributes_of(node) if isinstance(node, ast.ClassDef) else node
             trees.append((name, node))
-            names, asked = _named(node)
+            names, asked_of = _named(node)
             waiting += names if kernels else [entry for entry in names if entry not in source.definitions]
-            for owner, attribute in asked:
+            for owner, attribute in asked_of:
                 attributes.setdefault(owner, set()).add(attribute)
         stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.module_names.stars)
         inner = source.module_names.inner_imports.get(name, ())
@@ -156,28 +156,28 @@ def _parts(tree: ast.AST, local: Set[str], numbers: dict[str, str]) -> Iterator[
     waiting: list[object] = [tree]
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, ast.AnnAssign) and each.value is not None and not _is_constant(each.annotation):
-            each = ast.Assign(targets=[each.target], value=each.value)
-        if isinstance(each, ast.AST):
-            yield type(each).__name__
+        node_ = waiting.pop()
+        if isinstance(node_, ast.AnnAssign) and node_.value is not None and not _is_constant(node_.annotation):
+            node_ = ast.Assign(targets=[node_.target], value=node_.value)
+        if isinstance(node_, ast.AST):
+            yield type(node_).__name__
             fields = [
                 (name, value)
-                for name, value in ast.iter_fields(each)
+                for name, value in ast.iter_fields(node_)
                 if name not in ("type_comment", "kind") and not (name in ("annotation", "returns") and not _is_constant(value))
             ]
-            named = {"id", "arg"} if isinstance(each, ast.Name | ast.arg) else {"name"} if isinstance(each, kinds) else ()
+            named = {"id", "arg"} if isinstance(node_, ast.Name | ast.arg) else {"name"} if isinstance(node_, kinds) else ()
             waiting += reversed(
                 [
                     numbers.setdefault(value, f"local {len(numbers)}") if name in named and value in local else value
                     for name, value in fields
                 ]
             )
-        elif isinstance(each, list):
-            yield f"{len(each)} in a list"
-            waiting += reversed(each)
+        elif isinstance(node_, list):
+            yield f"{len(node_)} in a list"
+            waiting += reversed(node_)
         else:
-            yield repr(each)
+            yield repr(node_)
 
 
 LEAST_ALIKE = 0.8
@@ -203,12 +203,12 @@ def renamed(lost: Mapping[str, ast.FunctionDef], gained: Mapping[str, ast.Functi
     shares = {(old, new): _alike(lines, others) for old, lines in _lines(lost).items() for new, others in _lines(gained).items()}
     close = {pair for pair, share in shares.items() if share >= LEAST_ALIKE_OF_A_NAME and _of_a_name(*pair)}
     shares = {pair: share + (pair in close) for pair, share in shares.items()}
-    found = {}
+    pairs = {}
     for (old, new), share in shares.items():
         rivals = [other for pair, other in shares.items() if (pair[0] == old) != (pair[1] == new)]
         if share >= LEAST_ALIKE and all(share > rival for rival in rivals):
-            found[new] = old
-    return found
+            pairs[new] = old
+    return pairs
 
 
 def _lines(functions: Mapping[str, ast.FunctionDef]) -> dict[str, Counter[str]]:

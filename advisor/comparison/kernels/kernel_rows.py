@@ -39,7 +39,7 @@ def kernel_row(
     gpu: GpuSpec,
     old: KernelVersion | None,
     new: KernelVersion | None,
-    said: KernelSettings,
+    settings: KernelSettings,
     predictor: Predictor,
 ) -> StaticRow:
     """The row of a problem.
@@ -51,13 +51,13 @@ def kernel_row(
         gpu: On what.
         old: The version of the base, where it has one.
         new: That of the head.
-        said: What advisor.toml says of the kernel.
+        settings: What advisor.toml says of the kernel.
         predictor: Where predictions come from.
 
     Raises:
         InputError: Neither version lists configurations, or they do not name what the model has to be told.
     """
-    chosen = [_best(version, problem, gpu, said, predictor) for version in (old, new)]
+    chosen = [_best(version, problem, gpu, settings, predictor) for version in (old, new)]
     label = f"{problem.op} {sizes_text(problem)} {types_text(problem)}"
     if not any(chosen):
         raise InputError(f"{name}: neither version lists configurations that the model of {problem.family} can read")
@@ -70,7 +70,7 @@ def kernel_row(
             target = Target(title=name, gpu=gpu, launches=(launch,), space=_space_for(best, chosen, problem, gpu))
             sides[side] = advise_target(target, predictor, command="").launches
     row = static_row(f"{gpu.name}-{number}", label, gpu.name, sides[0], sides[1])
-    return _in_own_names(row, [_own_names(version, problem.family, said) for version in (old, new)])
+    return _in_own_names(row, [_own_names(version, problem.family, settings) for version in (old, new)])
 
 
 def _in_own_names(row: StaticRow, names: Sequence[Mapping[str, str]]) -> StaticRow:
@@ -81,27 +81,27 @@ def _in_own_names(row: StaticRow, names: Sequence[Mapping[str, str]]) -> StaticR
     if head is not None and head.configuration is not None:
         head = replace(head, configuration=_renamed(head.configuration, names[1]))
     if advice is not None and names[1]:
-        own = _renamed(advice.configuration, names[1])
-        advice = replace(advice, configuration=own, triton_config=triton_config(own))
+        configuration = _renamed(advice.configuration, names[1])
+        advice = replace(advice, configuration=configuration, triton_config=triton_config(configuration))
     return replace(row, base=base, head=head, advice=advice)
 
 
-def _family_names(version: KernelVersion, family: str, said: KernelSettings) -> dict[str, str]:
+def _family_names(version: KernelVersion, family: str, settings: KernelSettings) -> dict[str, str]:
     """What the family calls the parameters of a version: as advisor.toml says, else by the names that other authors give them."""
-    own = dict.fromkeys(
+    kernel_names = dict.fromkeys(
         [
             *(parameter.name for parameter in version.function.parameters if parameter.is_constexpr),
             *(name for configuration in version.configurations for name in configuration.parameters),
         ]
     )
-    told = {name: said.configuration[name] for name in own if name in said.configuration}
-    guessed = family_names([*told.values(), *(name for name in own if name not in told)], family)
-    return {**{name: guessed[name] for name in own if name not in told}, **told}
+    named = {name: settings.configuration[name] for name in kernel_names if name in settings.configuration}
+    guessed = family_names([*named.values(), *(name for name in kernel_names if name not in named)], family)
+    return {**{name: guessed[name] for name in kernel_names if name not in named}, **named}
 
 
-def _own_names(version: KernelVersion | None, family: str, said: KernelSettings) -> dict[str, str]:
-    names = _family_names(version, family, said) if version is not None else {}
-    return {theirs: own for own, theirs in names.items() if own != theirs}
+def _own_names(version: KernelVersion | None, family: str, settings: KernelSettings) -> dict[str, str]:
+    names = _family_names(version, family, settings) if version is not None else {}
+    return {theirs: by_family for by_family, theirs in names.items() if by_family != theirs}
 
 
 def _known(family: str, op: str) -> set[str]:
@@ -120,23 +120,23 @@ class _Best:
     takes: frozenset[str]  # the kernel's parameters, as the model calls them
 
 
-def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, said: KernelSettings, predictor: Predictor) -> _Best | None:
+def _best(version: KernelVersion | None, problem: Problem, gpu: GpuSpec, settings: KernelSettings, predictor: Predictor) -> _Best | None:
     if version is None or not version.configurations or not gpu.reaches(version.entry.get("min_capability")):
         return None
-    names = _family_names(version, problem.family, said)
+    names = _family_names(version, problem.family, settings)
     renamed = [_renamed(configuration, names) for configuration in version.configurations]
     # The parameters of other families and operators have defaults.
     tiled = is_tiled(problem.family, problem.op)
     lacking = next((missing for pair_ in renamed if tiled and (missing := missing_parameters(pair_, problem.family))), None)
     if lacking:
         known = _known(problem.family, problem.op)
-        own = next((name for name in version.configurations[0].parameters if names[name] not in known), "BLOCK")
+        name_of_split = next((name for name in version.configurations[0].parameters if names[name] not in known), "BLOCK")
         got = ", ".join(version.configurations[0].parameters) or "no parameters"
         raise InputError(
             f"the configurations do not name {', '.join(lacking)}",
             got,
             f"what the model of {problem.family} reads",
-            f'say in advisor.toml which parameter is which: configuration = {{{own} = "{lacking[0]}", …}}',
+            f'say in advisor.toml which parameter is which: configuration = {{{name_of_split} = "{lacking[0]}", …}}',
         )
     takes = frozenset(names.get(parameter.name, parameter.name) for parameter in version.function.parameters)
     scores = np.concatenate(list(_scores(renamed, problem, gpu, predictor)))
@@ -203,15 +203,15 @@ def _scores(configurations: Sequence[Configuration], problem: Problem, gpu: GpuS
     """Scores in order; configurations of different parameters go in batches of their own."""
     batch = problem_batch([problem])
     for _, group in itertools.groupby(configurations, key=lambda configuration: tuple(configuration.parameters)):
-        found = list(group)
-        yield np.broadcast_to(predictor.scores(batch, configuration_batch(found), gpu), (len(found),))
+        alike = list(group)
+        yield np.broadcast_to(predictor.scores(batch, configuration_batch(alike), gpu), (len(alike),))
 
 
 DEFAULT_STAGES = {"nvidia": 3, "amd": 2}
 """Of a launch that names none, `num_stages` of `CUDAOptions` and `HIPOptions` (Triton 3.6 and 3.9); `num_warps` is 4 for both."""
 
 
-def sizes_by_argument(function: JitFunction, problem: Problem | None, said: KernelSettings | None = None) -> dict[str, int]:
+def sizes_by_argument(function: JitFunction, problem: Problem | None, settings: KernelSettings | None = None) -> dict[str, int]:
     """Values of a kernel's arguments that follow from a problem: as advisor.toml says, and of a product's kernel those that have the names
     of its sizes.
 
@@ -219,7 +219,7 @@ def sizes_by_argument(function: JitFunction, problem: Problem | None, said: Kern
     """
     if problem is None:
         return {}
-    named = {argument: size for size, argument in (said.sizes if said is not None else {}).items()}
+    named = {argument: size for size, argument in (settings.sizes if settings is not None else {}).items()}
     if problem.family == "gemm":
         named = {**{size: size for size in problem.sizes}, **named}
     return {

@@ -60,11 +60,11 @@ def is_kernel_source(data: bytes) -> bool:
 
 
 def unreadable(change: FileChange, reason: str) -> Subject:
-    """A file that could be read and no longer can: whatever launches with it is not known any more, and that gates."""
+    """A file that cannot be read, and could or is new: whatever launches with it is not known, and that gates."""
     issue = Finding(
         rule="unreadable",
         severity="error",
-        title="The file can no longer be read",
+        title="The file can no longer be read" if change.base is not None else "The file cannot be read",
         evidence=reason,
         remedy="put a file in its place that can be; where its syntax is that of a newer Python, compare with that one",
         scope="kernel" if change.path.endswith(".py") else "table",

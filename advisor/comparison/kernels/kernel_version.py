@@ -37,12 +37,12 @@ class KernelVersion:
 
 def versions(source: SourceFile, elsewhere: Elsewhere) -> dict[str, KernelVersion]:
     """The kernels of a file that are launched (not the helpers of others), by name."""
-    literal, found = source.kernels_literal, {}
+    literal, versions_by_name = source.kernels_literal, {}
     for name in source.launchable:
         function = source.functions.get(name) or replace(source.function(source.definitions[name][-1]), autotune=None)
         launching = (*own_launches(source, name), *elsewhere.get((source.path, name), ()))
-        found[name] = _version(source, function, literal.get(name), launching)
-    return found
+        versions_by_name[name] = _version(source, function, literal.get(name), launching)
+    return versions_by_name
 
 
 def _version(source: SourceFile, function: JitFunction, entry: Any, launching: tuple[Launching, ...]) -> KernelVersion:
@@ -92,10 +92,10 @@ def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[s
     values = {str(name): list(options) for name, options in space.items()}
     if prod(len(options) for options in values.values()) > LARGEST_SPACE:
         raise InputError("the space is too large", f"{prod(len(v) for v in values.values()):,} configurations", f"{LARGEST_SPACE:,}")
-    found = []
+    configurations = []
     for combination in itertools.product(*values.values()):
-        found.append(Configuration.from_flat(dict(zip(values, combination, strict=True))))
-    return tuple(found), tuple(f"{name}={value}" for name, options in values.items() for value in options)
+        configurations.append(Configuration.from_flat(dict(zip(values, combination, strict=True))))
+    return tuple(configurations), tuple(f"{name}={value}" for name, options in values.items() for value in options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +119,17 @@ Elsewhere = Mapping[tuple[Path, str], Sequence[Launching]]
 
 def own_launches(source: SourceFile, kernel: str) -> tuple[Launching, ...]:
     """How the file launches one of its kernels; nothing where it does not, or which of several of the name is meant is not known."""
-    found = tuple(launches(source, kernel)) if kernel in source.functions else ()
-    return (Launching(where="", source=source, calls=found),) if found else ()
+    calls = tuple(launches(source, kernel)) if kernel in source.functions else ()
+    return (Launching(where="", source=source, calls=calls),) if calls else ()
 
 
 def launches_elsewhere(sources: Iterable[tuple[str, SourceFile]]) -> Elsewhere:
     """The launches of files, each given with its path as it is shown, of kernels that they import."""
-    found: dict[tuple[Path, str], list[Launching]] = {}
+    by_kernel: dict[tuple[Path, str], list[Launching]] = {}
     for where, source in sources:
         calls: dict[tuple[Path, str], list[LaunchCall]] = {}
         for file, kernel, scopes, call in imported_launches(source):
             calls.setdefault((file.path, kernel), []).append((scopes, call))
         for key, item in calls.items():
-            found.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(item)))
-    return found
+            by_kernel.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(item)))
+    return by_kernel

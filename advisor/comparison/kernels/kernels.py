@@ -23,7 +23,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
-from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, untold
+from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, without_time
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
@@ -32,7 +32,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
 from advisor.python_source.source import SourceFile
-from advisor.result.comparison_schema import CHANGES, StaticRow, Subject
+from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
 
@@ -88,15 +88,15 @@ def kernel_subjects(
         renamed_only: Takes a text for every kernel that is the same under another name, or in another file.
     """
     origins = origins or {}
-    found = readings(base, head, gpus, launchers, origins, left)
-    sides = found[0].sides
+    kernel_readings = readings(base, head, gpus, launchers, origins, left)
+    sides = kernel_readings[0].sides
     former = _former_names(sides[0], sides[1], base, head)
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
         parts = []
-        for reading in of_kernel(found, called[-1], name):
+        for reading in of_kernel(kernel_readings, called[-1], name):
             old, new = reading.sides[0].get(called[-1]), reading.sides[1].get(name)
             same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
             changed: list[ChangedLaunch] = []
@@ -112,9 +112,9 @@ def kernel_subjects(
             both: CHANGES = "modified" if origin is not None else change
             word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
             paths = (path, origin) if origin is not None else (path,)
-            said = settings.kernel(paths, called)
+            kernel_settings = settings.kernel(paths, called)
             subject = _subject(
-                paths, called, word, old, new, said, reading.gpus, predictor, compiling, recorded or Recorded(), same, former
+                paths, called, word, old, new, kernel_settings, reading.gpus, predictor, compiling, recorded or Recorded(), same, former
             )
             notes = (
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
@@ -168,11 +168,11 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     """What the kernel is, as if it were called so; comments, docstrings, tolerances and references aside."""
     entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
     described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
-    own = version.function.name
-    trees = meaning(version.source, [own, *described])
-    if own != called:
-        trees = sorted((called if name == own else name, tree.replace(repr(own), repr(called))) for name, tree in trees)
-    return (trees, repr(sorted(entry.items())), version.named, own in version.source.undecided)
+    kernel = version.function.name
+    trees = meaning(version.source, [kernel, *described])
+    if kernel != called:
+        trees = sorted((called if name == kernel else name, tree.replace(repr(kernel), repr(called))) for name, tree in trees)
+    return (trees, repr(sorted(entry.items())), version.named, kernel in version.source.undecided)
 
 
 def _subject(
@@ -181,7 +181,7 @@ def _subject(
     change: CHANGES,
     old: KernelVersion | None,
     new: KernelVersion | None,
-    said: KernelSettings,
+    settings: KernelSettings,
     gpus: Sequence[GpuSpec],
     predictor: Predictor,
     compiling: resources.Compiling,
@@ -206,9 +206,9 @@ def _subject(
     gpus, left_out = _of_vendor(path, gpus)
     notes += left_out
     try:
-        launched, told = recorded_problems(recorded, paths, names, shown.entry, said)
-        notes += told
-        problems = problems_of(shown, said, name, launched, path)
+        launched, notes_of_records = recorded_problems(recorded, paths, names, shown.entry, settings)
+        notes += notes_of_records
+        problems = problems_of(shown, settings, name, launched, path)
         first = problems[0]
         if len(problems) > LARGEST_PROBLEMS:
             notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
@@ -216,21 +216,21 @@ def _subject(
         notes += left_out
         for gpu in gpus:
             for number, problem in enumerate(problems[:LARGEST_PROBLEMS]):
-                row = kernel_row(number, name, problem, gpu, old, new, said, predictor)
+                row = kernel_row(number, name, problem, gpu, old, new, settings, predictor)
                 rows.append(row)
                 for side, version in ((row.head, new), (row.base, old)):
                     its = side.configuration if side is not None and version is not None and version.configurations else None
                     if its is not None:
-                        element = _element(shown, problem, said)
+                        element = _element(shown, problem, settings)
                         best.setdefault(gpu.name, resources.Run(configuration=its, problem=problem, element=element))
                         break
         if rows and not same:
             notes += unread_body(old, new, any(row.changed for row in rows))
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
-    element = _element(shown, first, said)
+    element = _element(shown, first, settings)
     alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
-    once = next((found[0] for item in paths for known in names if (found := recorded.of(item, known))), None)
+    once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
     judged = (
         resources.judged(
             name,
@@ -241,7 +241,7 @@ def _subject(
             compiling,
             element,
             first,
-            said,
+            settings,
             predicting=not rows,
             recorded=once,
             same=alike,
@@ -254,7 +254,7 @@ def _subject(
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
     rows += [_at_one_launch(row, old, new) for row in judged.predicted]
-    described = old is not None or shown.entry or said != KernelSettings()
+    described = old is not None or shown.entry or settings != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
         notes.append(unpredicted)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
@@ -270,10 +270,17 @@ def _subject(
         line=new.function.node.lineno if new is not None else None,
         hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
         notes=tuple(notes),
-        failures=judged.failures,
+        failures=(*judged.failures, *_lost(old, new)),
         configurations_added=tuple(text for text in (new.named if new else ()) if text not in before) if old and listed else (),
         configurations_removed=tuple(text for text in (old.named if old else ()) if text not in after) if new and listed else (),
     )
+
+
+def _lost(old: KernelVersion | None, new: KernelVersion | None) -> Iterator[Failure]:
+    """That it can no longer be told what a kernel is: as of a file that can no longer be read."""
+    reasons = [side.source.undecided.get(side.function.name, "") if side is not None else "" for side in (old, new)]
+    if old is not None and reasons[1] and not reasons[0]:
+        yield Failure(condition="failed", what="", reason=reasons[1])
 
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
@@ -286,7 +293,7 @@ def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion
     if old is None or new is None:
         return row
     if old.unread != new.unread and row.verdict in TIME_VERDICTS:
-        return untold(row, "cannot-tell", f"the configurations of the {'base' if old.unread else 'head'} cannot be read")
+        return without_time(row, "cannot-tell", f"the configurations of the {'base' if old.unread else 'head'} cannot be read")
     if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
         return row
     if old.configurations and new.configurations:
@@ -345,8 +352,8 @@ def _runs_on(gpus: Sequence[GpuSpec], *versions: KernelVersion | None) -> tuple[
     others = ", ".join(gpu.name for gpu in gpus if gpu not in fit)
     if not others:
         return fit, []
-    asked = min(item for item in least if isinstance(item, int))
-    return fit, [f"Left out: {others}, for the kernel's file asks for sm_{asked} or later."]
+    least_capability = min(item for item in least if isinstance(item, int))
+    return fit, [f"Left out: {others}, for the kernel's file asks for sm_{least_capability} or later."]
 
 
 EXAMPLES = {
@@ -372,36 +379,38 @@ def _setting(path: str, name: str, says: str) -> str:
     return f"kernels.{key} = {{{says}}}"
 
 
-def problems_of(version: KernelVersion, said: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = "") -> list[Problem]:
+def problems_of(
+    version: KernelVersion, settings: KernelSettings, name: str, launched: Sequence[Problem] = (), path: str = ""
+) -> list[Problem]:
     """The problems that advisor.toml names, and those of recorded launches; else the example of the kernel's own KERNELS entry, once
     per operator.
 
     Raises:
         InputError: There is none, or one is not of the family.
     """
-    family = said.family or version.entry.get("family")
+    family = settings.family or version.entry.get("family")
     if family is None:
         raise InputError(
             f"{name}: neither advisor.toml nor a KERNELS literal says which family it is",
             None,
             "one of " + ", ".join(FAMILIES),
-            _described(path, name, _sizes_to_give(sizes_to_give(version, said))),
+            _described(path, name, _sizes_to_give(sizes_to_give(version, settings))),
         )
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
     operators = version.entry.get("ops")
     named = [str(operator) for operator in operators] if isinstance(operators, dict) else []
-    if said.problems:
-        op = said.op or (named[0] if named else str(family))
+    if settings.problems:
+        op = settings.op or (named[0] if named else str(family))
         known = [of for kind, of in SIZES if kind == family]
-        if len(known) > 1 and op not in known and not all("op" in problem for problem in said.problems):
+        if len(known) > 1 and op not in known and not all("op" in problem for problem in settings.problems):
             raise InputError(
                 f"{name}: advisor.toml does not say which operator of {family} it is",
-                said.op,
+                settings.op,
                 "one of " + ", ".join(known),
                 f'add op = "{known[0]}", say, to its table',
             )
-        return merged([problem_of(problem, str(family), op, f"advisor.toml: {name}") for problem in said.problems], launched)
+        return merged([problem_of(problem, str(family), op, f"advisor.toml: {name}") for problem in settings.problems], launched)
     if launched:
         return list(launched)
     example = version.entry.get("example")
@@ -417,11 +426,11 @@ def problems_of(version: KernelVersion, said: KernelSettings, name: str, launche
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]
 
 
-def _element(version: KernelVersion, problem: Problem | None, said: KernelSettings) -> str:
+def _element(version: KernelVersion, problem: Problem | None, settings: KernelSettings) -> str:
     """Triton's name of the element type that is compiled for: that of the problem, else the first that advisor.toml names (in problems
     that could not be read), else the first that the kernel's file names."""
     types = version.entry.get("dtypes")
-    told = next((item["dtype"] for item in said.problems[:1] if "dtype" in item), None)
-    named = told or (types[0] if isinstance(types, (list, tuple)) and types else "bf16")
+    dtype_of_settings = next((item["dtype"] for item in settings.problems[:1] if "dtype" in item), None)
+    named = dtype_of_settings or (types[0] if isinstance(types, (list, tuple)) and types else "bf16")
     dtype = problem.dtype if problem is not None else named
     return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))

@@ -39,12 +39,14 @@ class LaunchDigest:
     Attributes:
         passed: By option and constant the expressions that the launches pass for it, as they are written; "grid" and `SPREAD` are
             among them.
+        assigned: The same with what names are given in place of them, where the function around gives them that alone, and once.
         host: What that is worked out from, by name ("": at the top of the file): statements of the functions around the launches and of
             those of the file that call these, and the functions and constants that they name.
         launching: Names of the functions around the launches.
     """
 
     passed: Mapping[str, tuple[str, ...]]
+    assigned: Mapping[str, tuple[str, ...]]
     host: Mapping[str, tuple[str, ...]]
     launching: frozenset[str]
 
@@ -52,11 +54,13 @@ class LaunchDigest:
 def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
     """What a file's launches of a kernel come down to."""
     passed: dict[str, dict[str, None]] = {}
+    assigned: dict[str, dict[str, None]] = {}
     for scopes, call in launching.calls:
         graph = launching.source.module_names
         for name, node in _passed(function, graph, scopes, call):
             given = any(isinstance(node, ast.Name) and node.id in arguments(scope) for scope in scopes)  # by whoever calls it, too
-            passed.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
+            passed.setdefault(name, {}).setdefault(written(node))
+            assigned.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
     host: dict[str, list[str]] = {}
     for names in _host_code(function, launching, host):
         whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
@@ -65,7 +69,8 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
         for name, trees in whole.items():
             host.setdefault(name, []).append("\x1d".join(trees))
     return LaunchDigest(
-        passed={name: tuple(item) for name, item in passed.items()},
+        passed={name: tuple(texts) for name, texts in passed.items()},
+        assigned={name: tuple(texts) for name, texts in assigned.items()},
         host={name: tuple(sorted(set(item))) for name, item in host.items()},
         launching=frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes),
     )
@@ -109,23 +114,23 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
             continue
-        asked = {name for name in names & arguments(around) if (id(around), name) not in done}
-        done |= {(id(around), name) for name in asked}
+        wanted = {name for name in names & arguments(around) if (id(around), name) not in done}
+        done |= {(id(around), name) for name in wanted}
         calls = [
             (caller, inner)
             for caller in outermost
-            if asked and caller is not around
+            if wanted and caller is not around
             for inner in ast.walk(caller)
             if isinstance(inner, ast.Call) and last_name(inner) == around.name
         ]
-        waiting += [(caller, item, _given(around, item, asked)) for caller, item in calls]
-        left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in asked]
+        waiting += [(caller, item, _given(around, item, wanted)) for caller, item in calls]
+        left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
         trees = without_local_names([*nodes, *left, *statements], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
 
-def _given(function: Function, call: ast.Call, asked: set[str]) -> list[ast.AST]:
+def _given(function: Function, call: ast.Call, wanted: set[str]) -> list[ast.AST]:
     """What a call gives some arguments of a function, and their defaults where it does not."""
     positional = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     positional = positional[1:] if positional[:1] in (["self"], ["cls"], ["ctx"]) and isinstance(call.func, ast.Attribute) else positional
@@ -133,20 +138,20 @@ def _given(function: Function, call: ast.Call, asked: set[str]) -> list[ast.AST]
     given = {**dict(zip(positional, plain, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
     spread = [*call.args[len(plain) :], *(k.value for k in call.keywords if k.arg is None)]
     left = {name: value for name, value in argument_defaults(function).items() if name not in given}
-    return [*(ast.keyword(name, value) for name, value in sorted({**left, **given}.items()) if name in asked), *spread]
+    return [*(ast.keyword(name, value) for name, value in sorted({**left, **given}.items()) if name in wanted), *spread]
 
 
 def _outermost(tree: ast.Module) -> list[Function]:
     """The functions of a file and the methods of its classes, without those within them."""
-    found: list[Function] = []
+    functions: list[Function] = []
     waiting: list[ast.AST] = [tree]
     while waiting:
         for node in ast.iter_child_nodes(waiting.pop()):
             if isinstance(node, Function):
-                found.append(node)
+                functions.append(node)
             elif isinstance(node, ast.stmt | ast.ExceptHandler):
                 waiting.append(node)
-    return found
+    return functions
 
 
 def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -> tuple[set[str], list[ast.AST]]:
@@ -159,11 +164,11 @@ def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -
     kept = {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
     parts = [part for node in inside[1:] if getattr(node, "lineno", 0) <= end for part in _parts(node, kept)]
     bound = [(part, {name for inner in ast.walk(part) if id(inner) not in kept for name in _stored(inner)}) for part in parts]
-    found: dict[int, ast.AST] = {}
-    while fresh := [part for part, stored in bound if stored & names and id(part) not in found]:
-        found |= {id(part): part for part in fresh}
+    feeding: dict[int, ast.AST] = {}
+    while fresh := [part for part, stored in bound if stored & names and id(part) not in feeding]:
+        feeding |= {id(part): part for part in fresh}
         names |= {name for part in fresh for name in _values(part)}
-    return names, [part for part in parts if id(part) in found]
+    return names, [part for part in parts if id(part) in feeding]
 
 
 def _stored(node: ast.AST) -> Iterator[str]:
@@ -225,14 +230,14 @@ class ChangedLaunch:
 
     Attributes:
         old, new: Its launches.
-        said: The change in words.
+        words: What changed.
         names: Options and constants for which other expressions are passed, and "grid".
         code: Whether other code changed too that what is passed is worked out from.
     """
 
     old: Launching
     new: Launching
-    said: str
+    words: str
     names: frozenset[str]
     code: bool
 
@@ -243,7 +248,7 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
     launches it besides, a test or a benchmark, say, or no longer does, changes no launch.
     """
-    before, after = ({item.where: item for item in found} for _, found in (old, new))
+    before, after = ({item.where: item for item in differing} for _, differing in (old, new))
     pairs = [(before[where], launching) for where, launching in after.items() if where in before]
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
@@ -251,9 +256,11 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     out = []
     for one, other in pairs:
         digests = launch_digest(old[0], one), launch_digest(new[0], other)
-        if (found := _differing(*digests)) is not None:
-            said = _in_words(*digests, *found)
-            out.append(ChangedLaunch(old=one, new=other, said=said, names=frozenset(found[0]), code=bool(found[1]) or not found[0]))
+        if (differing := _differing(*digests)) is not None:
+            words = _in_words(*digests, *differing)
+            out.append(
+                ChangedLaunch(old=one, new=other, words=words, names=frozenset(differing[0]), code=bool(differing[1]) or not differing[0])
+            )
     return out
 
 
@@ -265,7 +272,7 @@ def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[st
     gone, came = old.host.keys() - new.host.keys(), new.host.keys() - old.host.keys()
     if gone and came and {old.host[name] for name in gone} != {new.host[name] for name in came}:
         differ |= gone | came
-    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if set(old.passed.get(name, ())) != set(new.passed.get(name, ()))]
+    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if len({*map(frozenset, _texts(old, new, name))}) > 1]
     if (spread := SPREAD in new.passed) != (SPREAD in old.passed):  # what one side names, the other may have among its `**options`
         names = [name for name in names if name in (old if spread else new).passed or name == SPREAD]
         names = [name for name in names if name in (new if spread else old).passed]
@@ -275,15 +282,22 @@ def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[st
 
 
 def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str]) -> str:
-    said = [f"{_text(name, old.passed.get(name, ()))} → {_text(name, new.passed.get(name, ()))}" for name in names]
+    parts = [" → ".join(_text(name, texts) for texts in _texts(old, new, name)) for name in names]
     if code:
-        said.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
-    return ", and ".join(said or ["the code around it"])
+        parts.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
+    return ", and ".join(parts or ["the code around it"])
 
 
 def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
     """Whether there is nothing but launches more or less: those of a test, say, which pass what others pass."""
     return set(one) <= set(other) or set(other) <= set(one)
+
+
+def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[Sequence[str]]:
+    """What the launches of two sides pass for a name: what its names are given, but as it is written where that is not known of both."""
+    values: list[Sequence[str]] = [side.assigned.get(name, ()) for side in (old, new)]
+    unknown = any(text.isidentifier() for texts in values for text in texts)
+    return [side.passed.get(name, ()) for side in (old, new)] if unknown else values
 
 
 def _text(name: str, passed: Sequence[str]) -> str:
@@ -304,8 +318,8 @@ def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     how = SAME if same else "The launch"
     alike: dict[str, list[str]] = {}
     for launch in changed:
-        alike.setdefault(launch.said, []).append(launch.new.where or "its file")
-    return [f"{how} in {_listed(files)} changed: {said}." for said, files in alike.items()]
+        alike.setdefault(launch.words, []).append(launch.new.where or "its file")
+    return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
 
 
 def _listed(files: Sequence[str]) -> str:
@@ -322,8 +336,8 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
     if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
         less = ", ".join(name for name in keys[0] if name not in keys[1])
-        told = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
-        notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{told}")
+        consequence = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
+        notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{consequence}")
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")

@@ -87,8 +87,8 @@ def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
         return OF_VOCABULARY
     if name.upper() in ("M", "N", "K") and {"M", "N", "K"} <= {other.upper() for other in others}:
         return 4_096
-    found = next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
-    return found if found is not None else 4_096 if ROW.fullmatch(name) else None
+    size_of_name = next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
+    return size_of_name if size_of_name is not None else 4_096 if ROW.fullmatch(name) else None
 
 
 MOST_ROUNDS = 3
@@ -126,7 +126,7 @@ def both_launches(
     gpu: GpuSpec,
     element: str,
     problem: Problem | None,
-    said: KernelSettings,
+    settings: KernelSettings,
     recorded: RecordedLaunch | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> list[Sized | None]:
@@ -138,7 +138,7 @@ def both_launches(
         gpu: What it runs on.
         element: Triton's name of the type of its tensors.
         problem: What is computed, where the kernel's family is known.
-        said: What advisor.toml says of the kernel.
+        settings: What advisor.toml says of the kernel.
         recorded: A launch of it that was recorded.
         flags: Constants of both that take the place of what is known.
 
@@ -146,28 +146,30 @@ def both_launches(
         AdvisorError: What is given does not fit the kernel.
     """
     of_record = _recorded_sizes(recorded) if recorded is not None else {}
-    given = {**of_record, **said.args, **(flags or {})}
+    given = {**of_record, **settings.args, **(flags or {})}
     shown = _launched_so(versions[1], flags or {}, gpu) if flags and versions[1] is not None else set()
     whence: dict[str, Origin] = {
         **dict.fromkeys(of_record, "recorded"),
-        **dict.fromkeys(said.args, "said"),
-        **{name: "typical" if name in shown else "guessed" for name in (flags or {}).keys() - said.args.keys()},
+        **dict.fromkeys(settings.args, "said"),
+        **{name: "typical" if name in shown else "guessed" for name in (flags or {}).keys() - settings.args.keys()},
     }
 
     def made() -> list[KernelLaunch | None]:
         return [
-            _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, said)}, whence, said, gpu, element)
+            _made(
+                version, configuration, {**given, **sizes_by_argument(version.function, problem, settings)}, whence, settings, gpu, element
+            )
             if version
             else None
             for version, configuration in zip(versions, configurations, strict=True)
         ]
 
-    found = made()
+    both = made()
     sizes: dict[str, int] = {}
     for blocks in (False, True):  # those of blocks last: a launcher computes most of them from other sizes
         pointers: set[str] = set()
         fresh: dict[str, int] = {}
-        for version, launch in zip(versions, found, strict=True):
+        for version, launch in zip(versions, both, strict=True):
             if version is not None and launch is not None:
                 signature = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).signature
                 pointers |= {name for name, kind in signature.items() if kind.startswith("*")}
@@ -175,27 +177,27 @@ def both_launches(
         if fresh := {name: size for name, size in fresh.items() if name not in pointers}:
             sizes, given = {**sizes, **fresh}, {**given, **fresh}
             whence |= dict.fromkeys(fresh, "typical")
-            found = made()
+            both = made()
     for _ in range(MOST_ROUNDS):  # names of the launcher that its grid hangs on
-        asked = {name for launch in found if launch is not None and launch.grid is None for name in launch.asks}
-        asked -= {*given, *(parameter.name for version in versions if version is not None for parameter in version.function.parameters)}
+        wanted = {name for launch in both if launch is not None and launch.grid is None for name in launch.asks}
+        wanted -= {*given, *(parameter.name for version in versions if version is not None for parameter in version.function.parameters)}
         kernel = next(item.function.name for item in versions if item is not None)
-        around = {name: size for name in sorted(asked) if (size := _size_around(name, kernel, gpu)) is not None}
+        around = {name: size for name in sorted(wanted) if (size := _size_around(name, kernel, gpu)) is not None}
         if not around:
             break
         sizes, given = {**sizes, **around}, {**given, **around}
         whence |= dict.fromkeys(around, "typical")
-        found = made()
+        both = made()
     differs = None not in versions and bool(changed_launches(*((item.function, item.launching) for item in versions if item is not None)))
     for side, version in enumerate(versions):
-        launch, other = found[side], found[1 - side]
+        launch, other = both[side], both[1 - side]
         if version is not None and launch is not None:
-            found[side] = _with_siblings(version, _shared(version, launch, other, differs), given, gpu)
+            both[side] = _with_siblings(version, _shared(version, launch, other, differs), given, gpu)
     whole = ",".join(map(str, recorded.grid)) if recorded is not None and recorded.grid else ""
-    grid: tuple[str, Origin] = (said.grid, "said") if said.grid else (whole, "recorded")
+    grid: tuple[str, Origin] = (settings.grid, "said") if settings.grid else (whole, "recorded")
     return [
         _sized(version, launch, sizes, grid, given, gpu) if version and launch else None
-        for version, launch in zip(versions, found, strict=True)
+        for version, launch in zip(versions, both, strict=True)
     ]
 
 
@@ -206,30 +208,30 @@ def _size_around(name: str, kernel: str, gpu: GpuSpec) -> int | None:
     return 8_192 if name == "BT" else typical_size(name, kernel, ())  # `BT, V = logits.shape`: a batch's tokens
 
 
-def sizes_to_give(version: KernelVersion, said: KernelSettings) -> Mapping[str, int]:
+def sizes_to_give(version: KernelVersion, settings: KernelSettings) -> Mapping[str, int]:
     """The sizes of a kernel that nothing says, with typical values."""
     gpu = load_gpu("H100")
     with contextlib.suppress(AdvisorError):
-        launch = _made(version, next(iter(version.configurations), None), said.args, {}, said, gpu, "bf16")
+        launch = _made(version, next(iter(version.configurations), None), settings.args, {}, settings, gpu, "bf16")
         return dict(_unknown_sizes(version, launch, blocks=False))
     return {}
 
 
 def _launched_so(version: KernelVersion, flags: Mapping[str, Any], gpu: GpuSpec) -> set[str]:
     """Those of some flags that a call of a function around a launch sets so."""
-    found: set[str] = set()
+    flags_set: set[str] = set()
     for launching in version.launching:
         source = launching.source.on(*gpu.triton_target[:2])
         for scopes, call in launching.calls:
-            for told in given_by_each(source, scopes):
-                site = LaunchSite(source, version.function, scopes, call, gpu.num_sms, ELEMENT_BYTES, told)
+            for arguments in given_by_each(source, scopes):
+                site = LaunchSite(source, version.function, scopes, call, gpu.num_sms, ELEMENT_BYTES, arguments)
                 with contextlib.suppress(AdvisorError):
                     constants = without_switches(site.constants({}, OPTION_NAMES)[0])
                     passed = {name: _PASSED if there_is else None for name, there_is in without_switches(site.tensors(constants)).items()}
                     values = {**without_switches(site.presumed(constants, constants)), **constants}
                     values |= heuristic_values(version.source, version.function, {**passed, **values})[0]
-                    found |= {name for name, value in flags.items() if name in values and values[name] == value}
-    return found
+                    flags_set |= {name for name, value in flags.items() if name in values and values[name] == value}
+    return flags_set
 
 
 _PASSED = object()
@@ -247,7 +249,7 @@ def _made(
     configuration: Configuration | None,
     values: Mapping[str, Any],
     whence: Mapping[str, Origin],
-    said: KernelSettings,
+    settings: KernelSettings,
     gpu: GpuSpec,
     element: str,
 ) -> KernelLaunch:
@@ -265,18 +267,18 @@ def _made(
     launch = make_launch(
         source,
         function.name,
-        types={name: type_name(kind) for name, kind in said.types.items() if name in names},
+        types={name: type_name(kind) for name, kind in settings.types.items() if name in names},
         constexprs={name: value for name, value in {**values, **tuned}.items() if name in constants},
         arguments={name: value for name, value in values.items() if name in (names - constants) | around},
         options=options,
-        contents={name: value for name, value in said.contents.items() if name in names},
+        contents={name: value for name, value in settings.contents.items() if name in names},
         element=element,
         num_sms=gpu.num_sms,
         elsewhere=[(launching.source.on(*gpu.triton_target[:2]), *site) for launching in _elsewhere(version) for site in launching.calls],
     )
     listed: dict[str, Origin] = dict.fromkeys([*tuned, *options], "literal")
-    found = {**whence, **listed}
-    return replace(launch, origins={name: found.get(name, origin) for name, origin in launch.origins.items()})
+    origins_ = {**whence, **listed}
+    return replace(launch, origins={name: origins_.get(name, origin) for name, origin in launch.origins.items()})
 
 
 def _elsewhere(version: KernelVersion) -> Sequence[Launching]:
@@ -288,10 +290,10 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     """Typical sizes of a launch of which nothing is known; `blocks`: of its one block instead."""
     guess = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
     names = [parameter.name for parameter in version.function.parameters]
-    unsaid = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
-    unsaid |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
+    unknown = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
+    unknown |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
     elements = {name for site in _sites(version) for name in passed_elements(site)}
-    for name in (item for item in names if item in unsaid):
+    for name in (item for item in names if item in unknown):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
         if blocks and small and BLOCK.fullmatch(name) and sum(item.startswith("BLOCK") for item in names) == 1:
             yield name, OF_BLOCK
@@ -345,9 +347,9 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
     )
     # What this side's launch works out in a way that is not followed is not known to be what the other side's is; what it hands on is.
     sites = list(_sites(version))
-    own = {name for name in passed if not all(name in handed_on(site) for site in sites)}
+    worked_out = {name for name in passed if not all(name in handed_on(site) for site in sites)}
     whence: dict[str, Origin] = {
-        name: "unknown" if name in own and differs else other.origins[name]
+        name: "unknown" if name in worked_out and differs else other.origins[name]
         for name in {*(open_ & {*theirs.types, *values}), *options}
         if name in other.origins
     }
@@ -362,23 +364,29 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
     lacking = {name for name in guess.invented if type(guess.constexprs.get(name)) is int and name in passed}
     options = {name for name in ("num_warps", "num_stages") if name in passed and name not in {*given.options, *guess.options}}
     constants: dict[str, Any] = {}
-    found: dict[str, Any] = {}
+    launched_options: dict[str, Any] = {}
     for other in source.functions if lacking or options else ():
         for scopes, call in launches(source, other) if other != launch.kernel else ():
             kernel = source.kernel(other)
             known = {parameter.name: values[parameter.name] for parameter in kernel.parameters if parameter.name in values}
             site = LaunchSite(source, kernel, scopes, call, gpu.num_sms, ELEMENT_BYTES)
             with contextlib.suppress(AdvisorError):
-                told, launched = map(plain_values, site.constants(known, OPTION_NAMES))
-                constants = {**{name: told[name] for name in lacking & told.keys() if type(told[name]) is int}, **constants}
-                found = {**{name: launched[name] for name in options & launched.keys() if type(launched[name]) is int}, **found}
-    if "num_warps" in options - found.keys():
+                passed_constants, launched = map(plain_values, site.constants(known, OPTION_NAMES))
+                constants = {
+                    **{name: passed_constants[name] for name in lacking & passed_constants.keys() if type(passed_constants[name]) is int},
+                    **constants,
+                }
+                launched_options = {
+                    **{name: launched[name] for name in options & launched.keys() if type(launched[name]) is int},
+                    **launched_options,
+                }
+    if "num_warps" in options - launched_options.keys():
         rows = [value for value in guess.constexprs.values() if type(value) is int and value >= 2_048]
-        found |= {"num_warps": next(warps for least, warps in WARPS_OF_A_ROW if max(rows) >= least)} if rows else {}
-    if not constants and not found:
+        launched_options |= {"num_warps": next(warps for least, warps in WARPS_OF_A_ROW if max(rows) >= least)} if rows else {}
+    if not constants and not launched_options:
         return launch
-    merged = replace(given, constexprs={**constants, **given.constexprs}, options={**found, **given.options})
-    return replace(launch, given=merged, origins={**launch.origins, **dict.fromkeys([*constants, *found], "typical")})
+    merged = replace(given, constexprs={**constants, **given.constexprs}, options={**launched_options, **given.options})
+    return replace(launch, given=merged, origins={**launch.origins, **dict.fromkeys([*constants, *launched_options], "typical")})
 
 
 def _sized(
@@ -394,28 +402,30 @@ def _sized(
     constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
     names = {parameter.name for parameter in version.function.parameters}
     around = names_around_launches(launch.source, launch.kernel) if sizes.keys() - names and not _elsewhere(version) else frozenset()
-    told = {name: size for name, size in sizes.items() if name in names | around}
+    sizes_used = {name: size for name, size in sizes.items() if name in names | around}
     text, origin = grid
     if text:
-        return Sized(launch=replace(launch, grid=grid_of(text, known, launch.source), origins={**launch.origins, GRID: origin}), sizes=told)
+        return Sized(
+            launch=replace(launch, grid=grid_of(text, known, launch.source), origins={**launch.origins, GRID: origin}), sizes=sizes_used
+        )
     lacking: set[str] = set()
     if launch.grid is None:
         written = grid_as_written(launch.source, launch.kernel)
         text = written[1] if written is not None else ""
         with contextlib.suppress(AdvisorError, SyntaxError):
             text, names_in = split_grid(text)
-            asked = names_in - known.keys() - constants.keys()
-            others = {name: _size_around(name, version.function.name, gpu) for name in asked}
-            found = {name: size for name, size in others.items() if size is not None}
-            lacking = {name for name in asked - found.keys() if name in names_around_launches(launch.source, launch.kernel)}
-            launch = replace(launch, grid=grid_of(text, {**constants, **known, **found}, launch.source))
-            told |= found
+            wanted = names_in - known.keys() - constants.keys()
+            others = {name: _size_around(name, version.function.name, gpu) for name in wanted}
+            typical = {name: size for name, size in others.items() if size is not None}
+            lacking = {name for name in wanted - typical.keys() if name in names_around_launches(launch.source, launch.kernel)}
+            launch = replace(launch, grid=grid_of(text, {**constants, **known, **typical}, launch.source))
+            sizes_used |= typical
             launch = replace(launch, origins={**launch.origins, GRID: "typical"})
-    elif told:
+    elif sizes_used:
         launch = replace(launch, origins={**launch.origins, GRID: "typical"})
     if launch.grid is not None:
-        return Sized(launch=launch, sizes=told)
-    return Sized(launch=launch, sizes=told, grid_names=tuple(sorted(lacking)), grid_text=text)
+        return Sized(launch=launch, sizes=sizes_used)
+    return Sized(launch=launch, sizes=sizes_used, grid_names=tuple(sorted(lacking)), grid_text=text)
 
 
 def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:

@@ -42,7 +42,7 @@ def readings(
     targets: dict[tuple[str | None, int | str | None], list[GpuSpec]] = {}
     for gpu in gpus:
         targets.setdefault(gpu.triton_target[:2], []).append(gpu)
-    found = []
+    pairs = []
     for target, group in (targets or {(None, None): []}).items():
         elsewhere = [launches_elsewhere((where, source.on(*target)) for where, source in launcher) for launcher in launchers]
         before = versions(base.on(*target), elsewhere[0]) if base is not None else {}
@@ -50,15 +50,15 @@ def readings(
         moved = {file: versions(source.on(*target), elsewhere[0]) for file, source in dict(origins.values()).items()}
         came = {name: moved[file][name] for name, (file, _) in origins.items() if name in moved[file]}
         kept = {name: version for name, version in before.items() if name not in left}
-        found.append(Reading(tuple(group), ({**kept, **came}, after)))
-    return found
+        pairs.append(Reading(tuple(group), ({**kept, **came}, after)))
+    return pairs
 
 
-def of_kernel(found: Sequence[Reading], old: str, new: str) -> list[Reading]:
+def of_kernel(all_readings: Sequence[Reading], old: str, new: str) -> list[Reading]:
     """The readings with those as one that have the same definition of a kernel, of the name `old` in the base and `new` in the head, and
     list the same configurations of it."""
     alike: dict[object, Reading] = {}
-    for item in found:
+    for item in all_readings:
         pair = (item.sides[0].get(old), item.sides[1].get(new))
         key = tuple((version.named, version.problem, version.function.line) if version is not None else None for version in pair)
         alike[key] = replace(alike[key], gpus=(*alike[key].gpus, *item.gpus)) if key in alike else item
@@ -78,13 +78,13 @@ def as_one(parts: Sequence[tuple[Sequence[GpuSpec], Subject]]) -> Subject:
         differs = counts != first.configurations
         notes += [f"On {names}: {counts[0]} → {counts[1]} configurations."] if differs else []
         notes += [f"On {names}: {note}" for note in item.notes if note not in common]
-    told = next((part for _, part in parts if part.configurations_added or part.configurations_removed), first)
+    first_listed = next((part for _, part in parts if part.configurations_added or part.configurations_removed), first)
     return replace(
-        told,
+        first_listed,
         static=tuple(row for _, part in parts for row in part.static),
         resources=tuple(row for _, part in parts for row in part.resources),
         failures=tuple(dict.fromkeys(failure for _, part in parts for failure in part.failures)),
         hint=next((part.hint for _, part in parts if part.hint), ""),
-        configurations=first.configurations if told is first else told.configurations,
+        configurations=first.configurations if first_listed is first else first_listed.configurations,
         notes=tuple(dict.fromkeys([*common, *notes])),
     )

@@ -18,7 +18,7 @@ from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import changed_launches
-from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, untold
+from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.compile import version as triton_version
@@ -107,7 +107,7 @@ def judged(
     compiling: Compiling,
     element: str,
     problem: Problem | None = None,
-    said: KernelSettings | None = None,
+    settings: KernelSettings | None = None,
     *,
     predicting: bool = False,
     recorded: RecordedLaunch | None = None,
@@ -118,7 +118,7 @@ def judged(
     what did not before, and what the launch is predicted to take.
 
     `best` has what each GPU would run its first problem with, by name; `element` and `problem` are what it is compiled for where nothing
-    is known of that; `said` is what advisor.toml says of the kernel; `same`: the kernel's body and its helpers are on both
+    is known of that; `settings` is what advisor.toml says of the kernel; `same`: the kernel's body and its helpers are on both
     sides; `called_before`: what kernels of its file were called before, by their names now.
     """
     if not compiling.wanted or ((old is None or new is None) and not best):
@@ -150,11 +150,13 @@ def judged(
     lines: dict[str, int | None] = {}
     refusals: dict[str, list[str]] = {}  # the GPUs for which a head is certainly refused, by why: most errors are every target's
     with borrowed(compiling.shared) as workers, ThreadPoolExecutor(2) as threads:
-        asked = [threads.submit(_compile, old, new, run, group[0], said or KernelSettings(), workers, compiling) for run, group in wanted]
-        for (run, group), future in zip(wanted, asked, strict=True):
-            base, head, told = future.result()
+        futures = [
+            threads.submit(_compile, old, new, run, group[0], settings or KernelSettings(), workers, compiling) for run, group in wanted
+        ]
+        for (run, group), future in zip(wanted, futures, strict=True):
+            base, head, remarks = future.result()
             devices = ", ".join(gpu.name for gpu in group)
-            unseen = next((note for note in told if note.startswith(UNSEEN)), "")
+            unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
             reason = unseen or "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
             if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
@@ -168,26 +170,28 @@ def judged(
                 over = run.configuration.label() if run.configuration is not None else label
                 notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
                 continue
-            notes += [note for note in told if note != unseen]
+            notes += [note for note in remarks if note != unseen]
             empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
             if others := _other_sizes(old, new, base, head):
                 empty, reason = ["base", "head"], others
-            found = [
+            verdicts = [
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
             ]
-            predicted += [item.row for item in filter(None, found)]
+            predicted += [item.row for item in filter(None, verdicts)]
             if (
                 old is not None
                 and new is not None
-                and (instead := in_its_place(old, new, group[0], (said or KernelSettings()).args, called_before or {}))
+                and (instead := in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}))
             ):
-                predicted = [untold(row, "cannot-tell", f"for {instead}") if row.gpu in devices.split(", ") else row for row in predicted]
+                predicted = [
+                    without_time(row, "cannot-tell", f"because {instead}") if row.gpu in devices.split(", ") else row for row in predicted
+                ]
             if others:
-                predicted = [untold(row, "cannot-tell", others) if row.gpu in devices.split(", ") else row for row in predicted]
+                predicted = [without_time(row, "cannot-tell", others) if row.gpu in devices.split(", ") else row for row in predicted]
             rows.append(
                 ResourceRow(
                     kernel=name,
@@ -199,12 +203,12 @@ def judged(
                     reason=reason,
                     unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
-                    work=next((item.work for item in filter(None, found)), 1.0),
+                    work=next((item.work for item in filter(None, verdicts)), 1.0),
                     guessed=() if same else guessed_code(base, head),
                 )
             )
             sizes |= {**base.sizes, **head.sizes}
-            for entry in filter(None, found):
+            for entry in filter(None, verdicts):
                 sizes |= entry.lacking
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
@@ -228,7 +232,7 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
     if not all(sides) or sorted(sides[0].values()) == sorted(sides[1].values()):
         return ""
     texts = [" ".join(f"{name}={size}" for name, size in side.items()) for side in sides]
-    return f"typical sizes are {texts[0]} in the base and {texts[1]} in the head, which may be different problems"
+    return f"with typical sizes of {texts[0]} in the base and of {texts[1]} in the head, which may be different problems"
 
 
 def _why_refused(attempt: Attempt) -> str:
@@ -243,11 +247,11 @@ def _why_refused(attempt: Attempt) -> str:
 
 def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> int | None:
     """The line of a version's file at which the compiler refuses it; None: it does not, or elsewhere."""
-    found = _REFUSED.search(str(getattr(error, "got", "")))
-    if version is None or found is None:
+    matched = _REFUSED.search(str(getattr(error, "got", "")))
+    if version is None or matched is None:
         return None
-    nodes = version.source.definitions.get(found[2], ())
-    return nodes[-1].lineno + int(found[1]) - 1 if nodes else None
+    nodes = version.source.definitions.get(matched[2], ())
+    return nodes[-1].lineno + int(matched[1]) - 1 if nodes else None
 
 
 def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]]:
@@ -290,7 +294,7 @@ def _compile(
     new: KernelVersion | None,
     run: Run,
     gpu: GpuSpec,
-    said: KernelSettings,
+    settings: KernelSettings,
     workers: Pool,
     compiling: Compiling,
 ) -> tuple[Attempt, Attempt, list[str]]:
@@ -298,27 +302,27 @@ def _compile(
 
     Where they differ, and the code is the same or nothing is stored, once more with the flags that the changed lines stand under.
     """
-    base, head = compiled_pair(old, new, run, gpu, said, workers, {})
+    base, head = compiled_pair(old, new, run, gpu, settings, workers, {})
     if larger := _for_products(base, head):
         compiling.left -= 2
-        base, head = compiled_pair(old, new, run, gpu, said, workers, larger)
+        base, head = compiled_pair(old, new, run, gpu, settings, workers, larger)
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return base, head, []
     if (wider := _with_more_warps(old, new, run, base, head)) is not None and not compiling.spent(2):
         compiling.left -= 2
-        pair = compiled_pair(old, new, replace(run, configuration=wider), gpu, said, workers, {})
+        pair = compiled_pair(old, new, replace(run, configuration=wider), gpu, settings, workers, {})
         if all(side.resources is not None and not _spills(side) for side in pair):
             (base, head), run = pair, replace(run, configuration=wider)
     change, notes = touched(old, new), []
     alike, empty = machine_code(base) == machine_code(head), not stores(base) or not stores(head)
     flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
-    told = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in TOLD}
-    flags = {name: value for name, value in flags.items() if name not in told}
+    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in TOLD}
+    flags = {name: value for name, value in flags.items() if name not in origins}
     known = {**base.launched, **head.launched}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
-        pair = compiled_pair(old, new, run, gpu, said, workers, flags)
+        pair = compiled_pair(old, new, run, gpu, settings, workers, flags)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
@@ -343,32 +347,32 @@ def _with_more_warps(old: KernelVersion, new: KernelVersion, run: Run, base: Att
     if run.configuration is None or run.former is not None or run.problem is not None or not (_spills(base) and _spills(head)):
         return None
     both = {configuration.label() for configuration in old.configurations} & {configuration.label() for configuration in new.configurations}
-    found = [
+    with_more = [
         configuration
         for configuration in new.configurations
         if configuration.label() in both and configuration.num_warps > run.configuration.num_warps
     ]
-    return max(found, key=lambda item: item.num_warps, default=None)
+    return max(with_more, key=lambda item: item.num_warps, default=None)
 
 
 def _for_products(*attempts: Attempt) -> dict[str, int]:
     """Constants that make the operands of `tl.dot` as large as it takes them, where a version is refused because one of them is not, as of
     heads that share others (`assert G >= 16`): sizes of the file's launch at typical sizes, and not said."""
-    found: dict[str, int] = {}
+    small_sizes: dict[str, int] = {}
     for attempt in attempts:
         if attempt.launch is not None and TOO_FLAT in str(getattr(attempt.refused, "got", "")):
             launch = attempt.launch
             usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
             constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
             small = {name for name, value in constants.items() if type(value) is int and 0 < value < LEAST_DEPTH and usage[name].extent}
-            found |= dict.fromkeys((name for name in small if launch.origins.get(name) not in ("said", "recorded")), LEAST_DEPTH)
-    return found
+            small_sizes |= dict.fromkeys((name for name in small if launch.origins.get(name) not in ("said", "recorded")), LEAST_DEPTH)
+    return small_sizes
 
 
 def _seen(head: Attempt, change: Touched) -> bool:
     """Whether the compiler's code has something of a line of the head that changed."""
     if head.compiled is None or head.launch is None:
         return False
-    own = str(head.launch.source.path)
+    file = str(head.launch.source.path)
     places = {(author_file(head.compiled, path), int(line)) for path, line in _PLACES.findall(head.compiled.ttir)}
-    return any((own, line) in places for line in change.lines)
+    return any((file, line) in places for line in change.lines)

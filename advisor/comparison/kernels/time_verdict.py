@@ -18,14 +18,14 @@ from advisor.comparison.kernels.launch_digest import ChangedLaunch
 from advisor.comparison.static import static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.counts import KernelDemand
-from advisor.compiled.demand.demand import Counted
-from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launch_report import KernelTarget
-from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.compiled.launches.launch import Inspection, inspection_of
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
+from advisor.rendering.figures import microseconds
 from advisor.result.comparison_schema import StaticRow, StaticVerdict
+from advisor.system.phrases import phrase
 
 WITHOUT_GRID = 16
 """Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
@@ -79,10 +79,7 @@ def time_verdict(
 
     def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
         assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
-        launch = replace(attempt.launch, grid=tuple(grid))
-        demand = Counted().demand(attempt.compiled.ttir, launch.grid or (1,), inputs_of(launch, attempt.guess), own_files(attempt.compiled))
-        demand = certain_of_guesses(demand, attempt.guess)
-        return Inspection(launch=launch, compiled=attempt.compiled, demand=demand, guess=attempt.guess, attempts=())
+        return inspection_of(replace(attempt.launch, grid=tuple(grid)), attempt.compiled, attempt.guess)
 
     if base.compiled is None or head.compiled is None or base.launch is None or head.launch is None:
         return None
@@ -91,7 +88,8 @@ def time_verdict(
         usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
         pair = [inspected(side, grid or usual) for side, grid in zip((base, head), grids, strict=True)]
         targets = [KernelTarget(id=name, launch=side.launch, source="compiled for this launch") for side in pair]
-        reports = [compiled_report(target, item, gpu) for target, item in zip(targets, analysed_alike(pair, gpu), strict=True)]
+        analyses, alone = analysed_alike(pair, gpu)
+        reports = [compiled_report(target, item, gpu) for target, item in zip(targets, analyses, strict=True)]
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
         return None
@@ -108,14 +106,20 @@ def time_verdict(
         lacking = {**sizes, **lacking}
     changed = any(item.code or not item.names.isdisjoint(lacking) for item in relaunched)
     if alike and not (lacking and changed) and (same or not guessed_code(base, head)):
-        row = untold(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
+        row = without_time(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
     elif lacking or not (stores(base) and stores(head)):
-        row = untold(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
+        row = without_time(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
     elif other := _other_work(*(side.demand for side in pair)):
-        row = untold(row, "not comparable", other)
+        row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason=why)
+    if row.change is not None:
+        notes += [
+            phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
+            for side, latency in zip(("base", "head"), alone, strict=True)
+            if latency is not None
+        ]
     return Prediction(row=row, work=work, lacking=lacking)
 
 
@@ -130,7 +134,7 @@ def _without(lacking: Collection[str], alike: bool, stored: bool) -> str:
     return ": ".join(filter(None, (without, code)))
 
 
-def untold(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
+def without_time(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
     """The row without any figure of time: what stands on a guess is no prediction."""
     return replace(
         row,
@@ -150,18 +154,18 @@ def untold(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
 
 def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, Any]:
     """The values that decide and are guessed, or not known, of either side, each with what advisor.toml may say of it."""
-    found: dict[str, Any] = {}
+    lacking: dict[str, Any] = {}
     for attempt, side in zip((base, head), pair, strict=True):
         assert attempt.launch is not None and attempt.guess is not None
         for name in deciding(attempt.launch, attempt.guess, side.demand):
             kind = attempt.guess.signature.get(name, "")
             if name == GRID and attempt.grid_names:
-                found |= dict.fromkeys(attempt.grid_names)
+                lacking |= dict.fromkeys(attempt.grid_names)
             elif kind.startswith("tensordesc"):
-                found[name] = kind
+                lacking[name] = kind
             else:
-                found.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
-    return {**found, **_lacking_types(base, head)}
+                lacking.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
+    return {**lacking, **_lacking_types(base, head)}
 
 
 def _lacking_types(*attempts: Attempt) -> dict[str, str]:
@@ -198,11 +202,11 @@ def _other_work(base: KernelDemand, head: KernelDemand) -> str:
 
 def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     """The guessed constants and options that decide what code there is."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for attempt in attempts:
         if attempt.launch is not None and attempt.guess is not None and not attempt.described:
-            found |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
-    return tuple(found)
+            names |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
+    return tuple(names)
 
 
 def _work_of_a_program(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:

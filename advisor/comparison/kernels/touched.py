@@ -44,8 +44,8 @@ def touched(old: KernelVersion, new: KernelVersion) -> Touched:
                 left[line.text] -= 1
                 fresh[side].append(line)
     both = _constants(old) & _constants(new)
-    sets = [each for line in fresh[1] if (each := _flags([line], _constants(new)))]
-    sets += [each for line in fresh[0] if (each := _flags([line], both))]
+    sets = [flags for line in fresh[1] if (flags := _flags([line], _constants(new)))]
+    sets += [flags for line in fresh[0] if (flags := _flags([line], both))]
     often = Counter(flag for item in sets for flag in item.items())
     most = {name: value for (name, value), count in often.items() if 2 * count > len(sets)}
     return Touched(
@@ -90,15 +90,15 @@ def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...]) -
 
 def _flags(lines: Collection[Line], constants: Collection[str]) -> dict[str, Any]:
     """Values of constants with which all conditions hold that lines stand under, as far as they do not contradict each other."""
-    found: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
     for line in lines:
         choices = [(node.test, True) for node in ast.walk(line.node) if isinstance(node, ast.IfExp)]
         tested = [(line.node.value, True)] if isinstance(line.node, ast.Expr) else []
         for test, truth in (*line.under, *choices, *tested):
             for name, value in _holding(test, truth):
                 if name in constants:
-                    found.setdefault(name, value)
-    return found
+                    flags.setdefault(name, value)
+    return flags
 
 
 _ABOVE: Mapping[type[ast.cmpop], Callable[[Any], Any]] = {

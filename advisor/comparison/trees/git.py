@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +36,13 @@ class GitEntry:
     size_bytes: int
 
 
-def _run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """What git prints."""
+def _run(folder: Path, *arguments: str, given: bytes = b"", index: str | None = None) -> bytes:
+    """What git prints; `index` is the file of the index that it reads and writes in the place of the repository's."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     environment |= {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}  # the second for those before 2.39.4, which know no first
+    if index is not None:
+        environment["GIT_INDEX_FILE"] = index
     try:
         done = subprocess.run(
             ["git", *_SAFE, "-C", str(folder), *arguments],
@@ -108,12 +111,12 @@ def commit(folder: Path, revision: str) -> str | None:
     if not revision or revision.startswith("-") or "\0" in revision:
         return None
     try:
-        found = _run(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        output = _run(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except InputError as error:
         if not str(error.got).startswith("exit code "):  # of what merely names nothing it says nothing
             raise
         return None
-    return found.decode("ascii", "replace").strip()
+    return output.decode("ascii", "replace").strip()
 
 
 def top(folder: Path) -> Path | None:
@@ -156,17 +159,31 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
     if (count := _count_files(folder, commit_id)) > MOST_FILES:
         raise InputError("the tree is too large", f"{count:,} files", f"at most {MOST_FILES:,} files", "name two files or folders instead")
     out = _run(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit_id)
-    found = {}
+    entries_by_path = {}
     for line in out.split(b"\0"):
         head, tab, raw = line.partition(b"\t")
         if not tab:
             continue
         mode, _, identity, size = head.decode("ascii").split()
         path = raw.decode("utf-8", "surrogateescape")
-        if path in found:  # which of them is checked out is git's to say
+        if path in entries_by_path:  # which of them is checked out is git's to say
             raise InputError("a tree of the repository is damaged", f"two files by the name of {path}", None, "see `git fsck`")
-        found[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
-    return found
+        entries_by_path[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
+    return entries_by_path
+
+
+def attributes(folder: Path, commit_id: str, names: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Path -> name -> value of attributes as git finds them where a commit is checked out: `set`, `unset`, `unspecified` or a text."""
+    by_path: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as local:
+        index = str(Path(local, "index"))
+        _run(folder, "-c", "core.splitIndex=false", "read-tree", commit_id, index=index)
+        paths_asked = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+        out = _run(folder, "check-attr", "--cached", "-z", "--stdin", *names, given=paths_asked, index=index)
+    fields = out.decode("utf-8", "surrogateescape").split("\0")
+    for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+        by_path.setdefault(path, {})[name] = value
+    return by_path
 
 
 def _count_files(folder: Path, commit_id: str) -> int:
@@ -208,17 +225,17 @@ def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
         InputError: One was left out of a partial clone.
     """
     out = _run(folder, "cat-file", "--batch", given="\n".join(identities).encode("ascii"))
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     start = 0
     for identity in identities:
         end = out.index(b"\n", start)
-        said = out[start:end].split()
-        if said[-1] == b"missing":
+        header = out[start:end].split()
+        if header[-1] == b"missing":
             raise _partial()
-        first, last = end + 1, end + 1 + int(said[-1])
-        found[identity] = out[first:last]
+        first, last = end + 1, end + 1 + int(header[-1])
+        contents[identity] = out[first:last]
         start = last + 1
-    return found
+    return contents
 
 
 def _slug(text: str) -> str:
@@ -252,5 +269,5 @@ def of_rows(folder: Path, rows: list[MeasuredRow], file_name: str) -> Path:
 
 
 def _gpu(row: MeasuredRow) -> str:
-    found = match_device_name(row.gpu)
-    return found.name if found is not None else row.gpu
+    gpu = match_device_name(row.gpu)
+    return gpu.name if gpu is not None else row.gpu

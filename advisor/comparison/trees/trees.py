@@ -55,6 +55,10 @@ class RevisionTree:
         """Read from git by one process."""
         blobs_of(self.folder).fetch(entries)
 
+    def link(self, entry: Entry) -> str:
+        """Where a symbolic link leads, as it is written."""
+        return blobs_of(self.folder).read(entry.identity).decode("utf-8", "surrogateescape")
+
     def read(self, entry: Entry) -> bytes:
         """The blob."""
         check_readable(entry)
@@ -89,7 +93,7 @@ class FolderTree:
         return self._found
 
     def _listed(self) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+        listed: dict[str, Entry] = {}
         for where, folders, names in os.walk(self.folder, followlinks=False):
             links = [name for name in folders if (Path(where) / name).is_symlink()]
             folders[:] = sorted(name for name in folders if name not in IGNORED_FOLDERS and name not in links)
@@ -97,8 +101,8 @@ class FolderTree:
                 path = Path(where) / name
                 if path.suffix in self.suffixes or path.is_symlink():
                     relative = path.relative_to(self.folder).as_posix()
-                    found[relative] = self._entry(path, relative)
-        return found
+                    listed[relative] = self._entry(path, relative)
+        return listed
 
     def fetch(self, entries: Sequence[Entry]) -> None:
         """Nothing: files are read from the disk one by one."""
@@ -114,6 +118,10 @@ class FolderTree:
         except OSError as error:
             raise InputError(f"{relative}: cannot be read", error.strerror) from None
         return Entry(path=relative, kind="file", identity=identity, size_bytes=size)
+
+    def link(self, entry: Entry) -> str:
+        """Where a symbolic link leads, as it is written."""
+        return entry.identity
 
     def read(self, entry: Entry) -> bytes:
         """The file's bytes."""
@@ -203,10 +211,10 @@ class Blobs:
             self._keep(wanted)
 
     def _keep(self, identities: Sequence[str]) -> None:
-        found = git.blobs(self._folder, identities)
-        if sum(map(len, (*self._contents.values(), *found.values()))) > MOST_KEPT_BYTES:
+        contents = git.blobs(self._folder, identities)
+        if sum(map(len, (*self._contents.values(), *contents.values()))) > MOST_KEPT_BYTES:
             self._contents.clear()
-        self._contents |= found
+        self._contents |= contents
 
 
 @lru_cache(maxsize=2)

@@ -484,7 +484,7 @@ def is_callable_here(function: Any) -> bool:
     if str(getattr(function, "__module__", "")) == "math" and isinstance(function, types.BuiltinFunctionType):
         return function.__name__ not in ENDLESS
     if isinstance(function, types.FunctionType) and function.__module__ == "triton.language.core":
-        return function.__name__ == "get_int_dtype"
+        return function.__name__ in ("get_int_dtype", "_unwrap_if_constexpr")
     return type(function).__name__ == "dtype" or any(function is each for each in BUILTINS) or is_of_constexpr(function)
 
 

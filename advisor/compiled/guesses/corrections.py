@@ -43,13 +43,15 @@ class _Failure:
     def pointers(self, node: ast.expr, behind: Callable[[ast.expr], list[ast.expr]], origins: Origins) -> list[str]:
         """Arguments with a guessed type that a value is loaded through or is itself, in the order of the source; `behind`: what it is made
         of."""
-        found: dict[str, ast.expr] = {}
+        addresses: dict[str, ast.expr] = {}
         for inner in walk(node, behind):
             if isinstance(inner, ast.Call) and is_load(inner) and inner.args:
-                found |= dict.fromkeys(origins.roots(inner.args[0]), inner)
+                addresses |= dict.fromkeys(origins.roots(inner.args[0]), inner)
             elif isinstance(inner, ast.Name) and origins.is_parameter(inner):
-                found[inner.id] = inner
-        return sorted((name for name in found if name in self.types), key=lambda name: (found[name].lineno, found[name].col_offset))
+                addresses[inner.id] = inner
+        return sorted(
+            (name for name in addresses if name in self.types), key=lambda name: (addresses[name].lineno, addresses[name].col_offset)
+        )
 
 
 def corrections(text: str, guess: Guess, source: SourceFile, function: JitFunction, given: Given) -> dict[str, Any]:
@@ -63,22 +65,22 @@ def corrections(text: str, guess: Guess, source: SourceFile, function: JitFuncti
     """
     failure = _Failure(text, guess, source, function, given)
     for pattern, correct in _CORRECTIONS:
-        if found := re.search(pattern, text):
-            return correct(failure, found)
+        if matched := re.search(pattern, text):
+            return correct(failure, matched)
     return {}
 
 
-def _unbound(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+def _unbound(failure: _Failure, matched: re.Match[str]) -> dict[str, Any]:
     """A name that only branches give a value that were not taken: the first of them is."""
     for node in ast.walk(failure.function.node):
         if isinstance(node, ast.If):
             stored = (n for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-            if any(n.id == found.group(1) for n in stored) and (values := _to_hold(failure, node.test)):
+            if any(n.id == matched.group(1) for n in stored) and (values := _to_hold(failure, node.test)):
                 return values
     return {}
 
 
-def _asserted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+def _asserted(failure: _Failure, matched: re.Match[str]) -> dict[str, Any]:
     """An assertion that does not hold: constants with which it does."""
     for call in failure.calls():
         if last_name(call) == "static_assert" and call.args:
@@ -107,7 +109,7 @@ def _holds(failure: _Failure, test: ast.expr, changed: Mapping[str, Any]) -> boo
         return False
 
 
-def _float_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+def _float_wanted(failure: _Failure, matched: re.Match[str]) -> dict[str, Any]:
     """An operation of fp32 alone (`tl.exp`): of what it is given, the last that was loaded is of it (`tl.exp(s - lse)`)."""
     origins = Origins(failure.function)
     for call in failure.calls():
@@ -118,9 +120,9 @@ def _float_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
     return {}
 
 
-def _width_wanted(failure: _Failure, found: re.Match[str]) -> dict[str, Any]:
+def _width_wanted(failure: _Failure, matched: re.Match[str]) -> dict[str, Any]:
     """Bits that are taken for a type of another width: what is loaded is of that width."""
-    origins, kind = Origins(failure.function), "u8" if found.group(2) == "8" else f"i{found.group(2)}"
+    origins, kind = Origins(failure.function), "u8" if matched.group(2) == "8" else f"i{matched.group(2)}"
     for call in failure.calls():
         value = converted(call) if is_bitcast(call) else None
         for argument in [value] if value is not None else call.args if last_name(call) == failure.helper else []:

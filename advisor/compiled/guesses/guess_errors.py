@@ -34,27 +34,27 @@ def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
     descriptors = [name for name, kind in guessed.items() if kind.startswith("tensordesc")]
     integers = [name for name, kind in guessed.items() if kind.startswith(("*i", "*u"))]
     doubtful = [*descriptors, *integers][:MOST_SHOWN]
-    said: list[str] = []
+    texts: list[str] = []
     options: list[str] = []
     floats = list(dict.fromkeys(_FLOAT_NAMES.findall(str(error.got))))
     elements = [name for name, kind in guessed.items() if kind == f"*{given.element}"][:MOST_SHOWN]
     if elements and len(floats) > 1 and not given.element_given:  # no integer is to blame
         other = next(kind for kind in floats if kind != given.element)
-        said.append(f"types were guessed ({', '.join(f'{name}: {guessed[name]}' for name in elements)})")
+        texts.append(f"types were guessed ({', '.join(f'{name}: {guessed[name]}' for name in elements)})")
         options.append(f"--element {other}")
     elif doubtful:
-        said.append(f"types were guessed ({', '.join(f'{name}: {guessed[name]}' for name in doubtful)})")
+        texts.append(f"types were guessed ({', '.join(f'{name}: {guessed[name]}' for name in doubtful)})")
         other = f"tensordesc<{given.element}[128,64]>" if descriptors else _OTHER_WIDTH.get(guessed[doubtful[0]], f"*{given.element}")
         options.append(f'--signature "{doubtful[0]}={other}"')
     if constants := guess.invented[:MOST_SHOWN]:
         why = f", for the list of @triton.autotune is not read ({guess.unread})" if guess.unread else ""
         shown = ", ".join(f"{name} = {shown_value(guess.constexprs[name])}" for name in constants)
         more = f", and {len(guess.invented) - MOST_SHOWN} more" if len(guess.invented) > MOST_SHOWN else ""
-        said.append(f"constants were guessed ({shown}{more}){why}")
+        texts.append(f"constants were guessed ({shown}{more}){why}")
         options.append(f'--constexpr "{constants[0]}=..."')
-    if not said:
+    if not texts:
         return error
-    remedy = f"{'; '.join(said)}; if one is wrong, give it: {' or '.join(options)}"
+    remedy = f"{'; '.join(texts)}; if one is wrong, give it: {' or '.join(options)}"
     return CompileError(error.what, error.got, error.limit, remedy, error.kind)
 
 
@@ -144,7 +144,7 @@ def _stored(ttir: str, element: str) -> dict[str, str]:
     stores = [op for op in accesses if not op.name.endswith(("load", "gather"))]
     # Stores of one value to several tensors may share a conversion.
     places = frozenset().union(*(op.places for op in stores))
-    found: dict[str, set[str]] = {}
+    stored_types: dict[str, set[str]] = {}
     for op in accesses:
         kinds = {_AS_GUESSED}
         if op in stores and not op.name.endswith(("cas", "reduce", "scatter")):
@@ -153,8 +153,8 @@ def _stored(ttir: str, element: str) -> dict[str, str]:
             kinds = {_type(maker, places) for maker in makers if maker.name != "arith.constant"} if makers else kinds
         for name, plain in _starts(op.operands[0], flow):
             if name in arguments:
-                found.setdefault(arguments[name], set()).update(kinds if plain else {_AS_GUESSED})
-    return {name: _widest(kinds) for name, kinds in found.items()}
+                stored_types.setdefault(arguments[name], set()).update(kinds if plain else {_AS_GUESSED})
+    return {name: _widest(kinds) for name, kinds in stored_types.items()}
 
 
 def _type(conversion: Operation, places: frozenset[str]) -> str:

@@ -47,7 +47,7 @@ class Guess:
     Attributes:
         divisible: Arguments that are taken to be multiples of 16.
         strides: Strides whose values are not given: what the code does with memory may not be what it does in a call.
-        untold: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
+        not_specialized: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
         invented: Constants of which nothing says what they are.
         settled: Those of them whose guess is no doubt of the work: blocks that cover a size, and switches that are off.
         guessed: Arguments of which the type is a guess: pointers and descriptors.
@@ -63,7 +63,7 @@ class Guess:
     label: str = "first guess"
     divisible: frozenset[str] = frozenset()
     strides: frozenset[str] = frozenset()
-    untold: tuple[str, ...] = ()
+    not_specialized: tuple[str, ...] = ()
     invented: tuple[str, ...] = ()
     settled: frozenset[str] = frozenset()
     guessed: frozenset[str] = frozenset()
@@ -321,27 +321,27 @@ class _Draft:
         passed = {name: _SOMETHING if there_is else None for name, there_is in given.passed.items()}
         typed = {name: _SOMETHING for name, kind in given.types.items() if kind.startswith("*")}  # who says of what type it is passes it
         values = {**typed, **self.options, **given.scalars, **self.constants}
-        found, unknown = heuristic_values(self.source, function, {**passed, **values})
-        corrected = {name: value for name, value in self.choice["corrected"].items() if name in found and value != found[name]}
-        found = {name: value for name, value in found.items() if name not in corrected}  # with what they set, it does not compile
+        ruled, unknown = heuristic_values(self.source, function, {**passed, **values})
+        corrected = {name: value for name, value in self.choice["corrected"].items() if name in ruled and value != ruled[name]}
+        ruled = {name: value for name, value in ruled.items() if name not in corrected}  # with what they set, it does not compile
         unknown |= dict.fromkeys(corrected, "it does not compile with what the file sets")
         certain = {name: value for name, value in {**passed, **values}.items() if name not in given.switched}
-        told, required = (
-            (heuristic_values(self.source, function, part_value)[0] for part_value in (values, certain)) if passed else (found, found)
+        ruled_before, required = (
+            (heuristic_values(self.source, function, part_value)[0] for part_value in (values, certain)) if passed else (ruled, ruled)
         )
-        self.presumed = frozenset(found.keys() - told.keys() - given.constexprs.keys())
-        unsure = {*unknown, *(found.keys() - required.keys())}
+        self.presumed = frozenset(ruled.keys() - ruled_before.keys() - given.constexprs.keys())
+        unsure = {*unknown, *(ruled.keys() - required.keys())}
         self.undecided = frozenset((unsure & signature.keys()) - given.constexprs.keys())
-        if presumed := [f"{name}={value}" for name, value in found.items() if name in self.presumed]:
+        if presumed := [f"{name}={value}" for name, value in ruled.items() if name in self.presumed]:
             self.assumptions.append(Assumption(note=f"{' '.join(presumed)}, by which arguments the launch requires or leaves out"))
-        for name, value in found.items():
+        for name, value in ruled.items():
             if name not in given.constexprs and name in signature:
                 signature[name], self.constants[name] = "constexpr", value
             elif name in OPTION_NAMES and name not in given.options:
                 self.options[name] = value
-        self.assumptions = [item for item in self.assumptions if item.kind != "constant" or item.name not in found]
+        self.assumptions = [item for item in self.assumptions if item.kind != "constant" or item.name not in ruled]
         for kind, names in self.numbers.items():
-            if left := [name for name in names if name not in found and name not in self.unit]:
+            if left := [name for name in names if name not in ruled and name not in self.unit]:
                 self.assumptions.append(Assumption(note=f"{', '.join(left)}: {kind}"))
         for name in unknown:
             if name in OPTION_NAMES and name not in signature and name not in given.options:
@@ -355,7 +355,7 @@ class _Draft:
     def fold_scalars(self) -> None:
         """Make constants of the values that the runtime makes constants of: None, and 1, also in tuples; strides of which nothing is
         given are those of contiguous rows."""
-        for name, kinds in [(name, found) for name, kind in self.signature.items() if (found := items_of(kind))]:
+        for name, kinds in [(name, units) for name, kind in self.signature.items() if (units := items_of(kind))]:
             strides = name not in self.given.scalars and bool(STRIDE_NAME.search(name))
             values = self.given.scalars.get(name, (None,) * (len(kinds) - strides) + (1,) * strides)
             if not isinstance(values, tuple | list):
@@ -367,9 +367,9 @@ class _Draft:
             whole = [strides or pointer or (value or 1) % 16 == 0 for value, pointer in zip(values, pointers, strict=False)]
             self.divisible += [f"{name}.{i}" for i, item in enumerate(whole) if item and i not in ones]
             if name not in self.given.scalars and name not in self.given.types:
-                said = f" = ({', '.join('?' if i not in ones else '1' for i in range(len(kinds)))})" if ones else ""
+                written = f" = ({', '.join('?' if i not in ones else '1' for i in range(len(kinds)))})" if ones else ""
                 what = "pointers" if all(pointers) else "numbers"
-                self.assumptions.append(Assumption(note=f"{name}{said}: a tuple of {len(kinds)} {what}"))
+                self.assumptions.append(Assumption(note=f"{name}{written}: a tuple of {len(kinds)} {what}"))
         for name, value in self.given.scalars.items():
             if value is None and name in self.signature and not self.signature[name].startswith("*"):
                 self.signature[name], self.constants[name] = "constexpr", None
@@ -390,7 +390,7 @@ def _guess(
     draft.set_strides(recorded)
     draft.apply_heuristics()
     draft.fold_scalars()
-    told = {*given.scalars, *draft.divisible, *function.unaligned}
+    known = {*given.scalars, *draft.divisible, *function.unaligned}
     unread = function.autotune.problem if function.autotune is not None and not function.autotune.configs else None
     return Guess(
         signature=draft.signature,
@@ -400,7 +400,7 @@ def _guess(
         label=label,
         divisible=frozenset(draft.divisible),
         strides=draft.strides,
-        untold=tuple(n for n, kind in draft.signature.items() if kind in INTEGERS and n not in told),
+        not_specialized=tuple(n for n, kind in draft.signature.items() if kind in INTEGERS and n not in known),
         invented=tuple(draft.invented()),
         settled=frozenset(draft.settled()),
         guessed=frozenset(draft.guessed),
@@ -418,14 +418,14 @@ def unknown_option(name: str, where: str) -> str:
 
 def _whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
     """Of guessed constants those that are divided by a larger one (`HV // H`), which gives 0 and nothing to divide by: as large as that."""
-    found: dict[str, int] = {}
+    sizes_needed: dict[str, int] = {}
     for inner in ast.walk(node):
         match inner:
             case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv(), right=ast.Name(id=right)) if left in names:
                 sizes = constants.get(left), constants.get(right)
                 if type(sizes[0]) is int and type(sizes[1]) is int and sizes[0] < sizes[1]:
-                    found[left] = sizes[1]
-    return found
+                    sizes_needed[left] = sizes[1]
+    return sizes_needed
 
 
 def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str | None:

@@ -48,9 +48,9 @@ class Origins:
                 done[node.id] = self._roots_of_name(node, done)
             return done[node.id] or []
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-            if found := self._roots(node.left, done):
-                return found
-            followed = {name for name, found in done.items() if found is None}
+            if roots := self._roots(node.left, done):
+                return roots
+            followed = {name for name, roots in done.items() if roots is None}
             moved = any(isinstance(n, ast.Name) and n.id in followed for n in ast.walk(node.left))  # p = p + offset
             return [] if moved else self._roots(node.right, done)
         if isinstance(node, ast.Call):
@@ -62,11 +62,11 @@ class Origins:
         return []
 
     def _roots_of_name(self, node: ast.Name, done: _Roots) -> list[str]:
-        found = [node.id] if node.id in self.parameters else []
+        roots = [node.id] if node.id in self.parameters else []
         for value in self.values(node):
             if not is_load(value):
-                found += self._roots(value, done)
-        return list(dict.fromkeys(found))
+                roots += self._roots(value, done)
+        return list(dict.fromkeys(roots))
 
     def _roots_of_call(self, node: ast.Call, done: _Roots) -> list[str]:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "broadcast_to", "reshape", "trans", "permute"):
@@ -163,7 +163,7 @@ def _first(node: ast.Call, *names: str) -> ast.expr | None:
 
 def _assigned(kernel: ast.FunctionDef) -> dict[str, list[ast.expr]]:
     """By name, the values of all its assignments, wherever they stand: which of them reach a use changes too few guesses."""
-    found: dict[str, list[ast.expr]] = {}
+    values_by_name: dict[str, list[ast.expr]] = {}
     for node in ast.walk(kernel):
         match node:
             case ast.Assign(targets=targets, value=value):
@@ -176,7 +176,7 @@ def _assigned(kernel: ast.FunctionDef) -> dict[str, list[ast.expr]]:
                 continue
         for place, given in pairs:
             if isinstance(place, ast.Name):
-                found.setdefault(place.id, []).append(given)
+                values_by_name.setdefault(place.id, []).append(given)
             elif isinstance(place, ast.Tuple) and isinstance(given, ast.Tuple):
                 pairs += zip(place.elts, given.elts, strict=False)
-    return found
+    return values_by_name

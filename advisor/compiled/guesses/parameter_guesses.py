@@ -31,15 +31,15 @@ def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
             made = _range_of(node.value)
             if made[0] in arguments and stored[node.targets[0].id] == 1:
                 blocks[node.targets[0].id] = made
-    found: dict[str, set[str]] = {}
+    sizes_by_block: dict[str, set[str]] = {}
     for node in ast.walk(kernel):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
             left, right = _unsliced(node.left), node.comparators[0]
             block, part = blocks.get(left.id, ("", 1)) if isinstance(left, ast.Name) else _range_of(left)
             size, same_part = _part_of(right)
             if block in arguments and part == same_part and size in arguments - set(stored):
-                found.setdefault(block, set()).add(size)
-    return found
+                sizes_by_block.setdefault(block, set()).add(size)
+    return sizes_by_block
 
 
 def block_sizes(rows: Mapping[str, Collection[str]], constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
@@ -53,14 +53,14 @@ def block_sizes(rows: Mapping[str, Collection[str]], constants: Mapping[str, Any
     Returns:
         Those that are larger than the constants say.
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for block, masked in rows.items():
         size = constants.get(block)
         for name in masked:
-            least = found.get(name, constants.get(name))
+            least = sizes.get(name, constants.get(name))
             if name in names and type(size) is int and isinstance(least, (int, float)) and size > least:
-                found[name] = size
-    return found
+                sizes[name] = size
+    return sizes
 
 
 def _range_of(node: ast.expr) -> tuple[str, int]:
@@ -201,8 +201,8 @@ def constant_value(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) 
         if use.extent and "block" in choice:
             return LEAST_DEPTH
         return min(int(choice.get("other", MOST_TRIPS if use.extent or _SIZE_NAMES.search(name) else 4)), MOST_TRIPS)
-    asked = use.boolean and not use.integer  # `naive_block_assignment` is no block
-    if use.extent or (BLOCK_NAMES.search(name) and not asked):
+    tested = use.boolean and not use.integer  # `naive_block_assignment` is no block
+    if use.extent or (BLOCK_NAMES.search(name) and not tested):
         return int(choice.get("block", 64))
     if use.boolean or _FLAG_NAMES.search(name):
         return bool(choice.get("flag", False))

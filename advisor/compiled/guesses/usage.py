@@ -62,22 +62,22 @@ class Reader:
         """Usage by parameter."""
         if function.name in self.done:
             return self.done[function.name]
-        found = {p.name: Usage() for p in function.parameters}
-        self.done[function.name] = found
+        by_parameter = {p.name: Usage() for p in function.parameters}
+        self.done[function.name] = by_parameter
         if depth < MAX_DEPTH:
-            _KernelReader(self, function, found, depth).read()
-        return found
+            _KernelReader(self, function, by_parameter, depth).read()
+        return by_parameter
 
 
 class _KernelReader:
     """Reads one kernel: each kind of statement and expression tells something else of the parameters in it."""
 
-    def __init__(self, reader: Reader, function: JitFunction, found: dict[str, Usage], depth: int) -> None:
+    def __init__(self, reader: Reader, function: JitFunction, by_parameter: dict[str, Usage], depth: int) -> None:
         self.reader = reader
         self.function = function
         self.depth = depth
         self.origins = Origins(function)
-        self.marks = Marks(found, self.origins)
+        self.marks = Marks(by_parameter, self.origins)
         self.calls = CallReader(self.marks, reader.roots, functools.partial(reader.helper, depth + 1))
 
     def read(self) -> None:

@@ -17,8 +17,8 @@ _BYTE_SHIFTS = (3, 4, 7)
 class Marks:
     """Usage by parameter, of one kernel."""
 
-    def __init__(self, found: Mapping[str, Usage], origins: Origins) -> None:
-        self.found = found
+    def __init__(self, by_parameter: Mapping[str, Usage], origins: Origins) -> None:
+        self.found = by_parameter
         self.origins = origins
 
     def parameter(self, node: ast.AST | None) -> Usage | None:

@@ -35,9 +35,9 @@ def with_configuration(launch: KernelLaunch, constants: Mapping[str, Any], optio
     return replace(launch, given=replace(given, constexprs=settled, options=options, scalars=scalars))
 
 
-def pinned(found: Inspection) -> KernelLaunch:
+def pinned(inspection: Inspection) -> KernelLaunch:
     """The launch that was compiled, with all given that was guessed of it, so that another configuration of it differs in nothing else."""
-    launch, guess = found.launch, found.guess
+    launch, guess = inspection.launch, inspection.guess
     given = replace(
         launch.given,
         types=guess.signature,
@@ -45,7 +45,7 @@ def pinned(found: Inspection) -> KernelLaunch:
         options=guess.options,
         multiples=frozenset(),
     )
-    divisible = request_for(launch, guess, found.compiled.target).divisible
+    divisible = request_for(launch, guess, inspection.compiled.target).divisible
     return replace(launch, given=given, divisible=divisible)
 
 
@@ -59,8 +59,8 @@ def grid_that_follows(launch: KernelLaunch, constants: Mapping[str, Any], num_sm
             return None
 
     def by_the_file(values: Mapping[str, Any]) -> tuple[int, ...] | None:
-        found = grid_from_launches(launch.source, launch.kernel, values, options=OPTION_NAMES, num_sms=num_sms)
-        return found.grid if found is not None else None
+        launch_of_file = grid_from_launches(launch.source, launch.kernel, values, options=OPTION_NAMES, num_sms=num_sms)
+        return launch_of_file.grid if launch_of_file is not None else None
 
     return by_the_file({**now, **constants}) if by_the_file(now) == launch.grid else None
 

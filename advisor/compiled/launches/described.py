@@ -76,7 +76,7 @@ def operators(source: SourceFile, kernel: str) -> tuple[str, ...]:
     return tuple(map(str, entry["ops"])) if entry else ()
 
 
-def launch_from_description(source: SourceFile, kernel: str, asked: Described) -> KernelLaunch:
+def launch_from_description(source: SourceFile, kernel: str, wanted: Described) -> KernelLaunch:
     """The launch for a problem.
 
     Raises:
@@ -85,11 +85,11 @@ def launch_from_description(source: SourceFile, kernel: str, asked: Described) -
     entry = description(source, kernel)
     if entry is None:
         raise UsageError(f"{source.path.name} does not describe {kernel}", None, "a KERNELS literal", "see triton_kernels/README.md")
-    op = asked.op or next(iter(entry["ops"]))
+    op = wanted.op or next(iter(entry["ops"]))
     if op not in entry["ops"]:
         raise UsageError(f"{kernel} has no such operator", op, "one of " + ", ".join(entry["ops"]))
     try:
-        return _launch(source, kernel, entry, op, asked)
+        return _launch(source, kernel, entry, op, wanted)
     except NotLiteralError as error:
         raise UsageError(
             f"what {source.path.name} says of {kernel} cannot be followed",
@@ -99,17 +99,17 @@ def launch_from_description(source: SourceFile, kernel: str, asked: Described) -
         ) from None
 
 
-def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, asked: Described) -> KernelLaunch:
+def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, description: Described) -> KernelLaunch:
     names = {p.name for p in source.kernel(kernel).parameters}
-    for what, given in (("constant", asked.constexprs), ("value", asked.arguments)):
+    for what, given in (("constant", description.constexprs), ("value", description.arguments)):
         for name in given:
             if name not in names:
                 raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
-    sizes, assumed = _sizes(source, kernel, entry, op, asked)
-    dtype = problem_dtype(entry, kernel, asked.dtype)
-    problem = kernel_problem(_problem(entry, op, sizes, dtype, asked.routing), asked.compute_capability)
+    sizes, assumed = _sizes(source, kernel, entry, op, description)
+    dtype = problem_dtype(entry, kernel, description.dtype)
+    problem = kernel_problem(_problem(entry, op, sizes, dtype, description.routing), description.compute_capability)
     space = entry.get("space") or {}
-    chosen = {k: v for k, v in {**asked.constexprs, **asked.options}.items() if k in space}
+    chosen = {k: v for k, v in {**description.constexprs, **description.options}.items() if k in space}
     configuration = {**chosen}
     if set(space) - set(chosen):
         untuned, whence = _untuned(source, kernel, entry, problem, chosen)
@@ -118,27 +118,27 @@ def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, 
         assumed.append(f"{whence}: " + " ".join(f"{k}={v}" for k, v in rest.items()))
     arguments = {
         **_plain_dict(call_function(source, entry.get("arguments"), dict(problem), dict(configuration))),
-        **asked.arguments,
-        **{k: v for k, v in asked.constexprs.items() if k not in space},
+        **description.arguments,
+        **{k: v for k, v in description.constexprs.items() if k not in space},
     }
     values = {**sizes, **configuration, **{k: v for k, v in arguments.items() if isinstance(v, (int, float, bool))}}
-    if asked.num_sms is not None:
-        values["NUM_SMS"] = asked.num_sms
+    if description.num_sms is not None:
+        values["NUM_SMS"] = description.num_sms
     contents: dict[str, Any] = {}
     if isinstance(entry.get("routing"), dict):
-        contents = aligned_routing(entry["routing"], problem, configuration, arguments, asked.routing)
-        if asked.routing is None:
+        contents = aligned_routing(entry["routing"], problem, configuration, arguments, description.routing)
+        if description.routing is None:
             assumed.append("balanced routing of tokens to experts")
     launch = described_launch(
         source,
         kernel,
         arguments,
-        {**configuration, **asked.options},
+        {**configuration, **description.options},
         _grid(source, entry, values),
         contents=contents,
         shapes={str(k): _whole(source, str(v), values) for k, v in (entry.get("shapes") or {}).items()},
     )
-    of = _problem(entry, op, sizes, product_type(entry, dtype, arguments), asked.routing)
+    of = _problem(entry, op, sizes, product_type(entry, dtype, arguments), description.routing)
     return replace(launch, assumed=tuple(assumed), tunable=frozenset(map(str, space)), problem=of)
 
 
@@ -212,7 +212,7 @@ def _untuned(
     )
 
 
-def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -> list[dict[str, Any]]:
+def nominated(source: SourceFile, kernel: str, wanted: Described, gpu: GpuSpec) -> list[dict[str, Any]]:
     """The configurations of the file's own space that the closed form of the kernel's family ranks first, each with another tile.
 
     None where the family's model cannot read the space: then nothing is known of what tuning could win.
@@ -223,10 +223,10 @@ def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -
     space = {str(name): list(values) for name, values in entry["space"].items()}
     if not space or math.prod(len(values) for values in space.values()) > LARGEST_SPACE:
         return []
-    op = asked.op or next(iter(entry["ops"]))
-    sizes, _ = _sizes(source, kernel, entry, op, asked)
-    problem = _problem(entry, op, sizes, problem_dtype(entry, kernel, asked.dtype), asked.routing)
-    told = kernel_problem(problem, gpu.compute_capability)
+    op = wanted.op or next(iter(entry["ops"]))
+    sizes, _ = _sizes(source, kernel, entry, op, wanted)
+    problem = _problem(entry, op, sizes, problem_dtype(entry, kernel, wanted.dtype), wanted.routing)
+    problem_values = kernel_problem(problem, gpu.compute_capability)
     rows = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
     numbers = {name: tuple(float(v) for v in values) for name, values in space.items() if all(isinstance(v, (int, bool)) for v in values)}
     if len(numbers) != len(space):
@@ -237,14 +237,14 @@ def nominated(source: SourceFile, kernel: str, asked: Described, gpu: GpuSpec) -
         latency = np.broadcast_to(analyse(launch, batch, gpu).latency_us, (len(rows),))
     except (AdvisorError, KeyError):
         return []
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    nominated_launches: dict[tuple[Any, ...], dict[str, Any]] = {}
     for i in np.argsort(latency, kind="stable"):
         tile = tuple(v for name, v in rows[i].items() if name not in ("GROUP_SIZE_M", "num_stages"))
-        if len(found) == NOMINATED or not np.isfinite(latency[i]):
+        if len(nominated_launches) == NOMINATED or not np.isfinite(latency[i]):
             break
-        if tile not in found and _is_valid(source, entry, rows[i], told):
-            found[tile] = rows[i]
-    return list(found.values())
+        if tile not in nominated_launches and _is_valid(source, entry, rows[i], problem_values):
+            nominated_launches[tile] = rows[i]
+    return list(nominated_launches.values())
 
 
 def _is_valid(source: SourceFile, entry: Mapping[str, Any], configuration: dict[str, Any], problem: dict[str, Any]) -> bool:
@@ -255,23 +255,23 @@ def _is_valid(source: SourceFile, entry: Mapping[str, Any], configuration: dict[
         return True
 
 
-def _sizes(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, asked: Described) -> tuple[dict[str, int], list[str]]:
+def _sizes(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, description: Described) -> tuple[dict[str, int], list[str]]:
     """The problem's sizes: those given, those that arguments given by name stand for, and else those of the example."""
     example = {str(k): int(v) for k, v in (entry.get("example") or {}).items()}
-    if unknown := [name for name in asked.sizes if name not in example]:
+    if unknown := [name for name in description.sizes if name not in example]:
         raise UsageError(f"{kernel} has no such size", ", ".join(unknown), "among " + ", ".join(example))
-    found = dict(asked.sizes)
-    known = {**asked.arguments, **asked.constexprs}
+    all_sizes = dict(description.sizes)
+    known = {**description.arguments, **description.constexprs}
     for size, text in (entry["ops"][op].get("sizes") or {}).items():
         try:
             value = expression(source, str(text), known)
         except NotLiteralError:
             continue  # it needs arguments that were not given, or the shape of a tensor
-        if size not in found and isinstance(value, int):
-            found[size] = int(value)
-    rest = {k: v for k, v in example.items() if k not in found}
+        if size not in all_sizes and isinstance(value, int):
+            all_sizes[size] = int(value)
+    rest = {k: v for k, v in example.items() if k not in all_sizes}
     assumed = ["sizes " + " ".join(f"{k}={v}" for k, v in rest.items()) + ", the file's example"] if rest else []
-    sizes = {k: int(found.get(k, v)) for k, v in example.items()}
+    sizes = {k: int(all_sizes.get(k, v)) for k, v in example.items()}
     if any(v < (0 if k == "causal" else 1) for k, v in sizes.items()):
         raise UsageError(f"sizes of {kernel} must be positive", " ".join(f"{k}={v}" for k, v in sizes.items()))
     return sizes, assumed
@@ -292,10 +292,10 @@ def _grid(source: SourceFile, entry: Mapping[str, Any], values: Mapping[str, Any
 
 
 def _whole(source: SourceFile, text: str, values: Mapping[str, Any]) -> tuple[int, ...]:
-    found = expression(source, f"({text},)", values)
-    if not 1 <= len(found) <= 5 or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**62 for n in found):
-        raise NotLiteralError(f"{text!r} gives {found!r}, not positive sizes")
-    return tuple(found)
+    value = expression(source, f"({text},)", values)
+    if not 1 <= len(value) <= 5 or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**62 for n in value):
+        raise NotLiteralError(f"{text!r} gives {value!r}, not positive sizes")
+    return tuple(value)
 
 
 def _problem(entry: Mapping[str, Any], op: str, sizes: Mapping[str, int], dtype: str, routing: Sequence[int] | None) -> Problem:

@@ -35,18 +35,20 @@ def inductor_launches(path: str | Path) -> list[KernelLaunch]:
         UsageError: It has kernels that somebody wrote.
     """
     source = read_source(path)
-    found = [
+    generated = [
         with_generated(KernelLaunch(source=part, kernel=function.name))
         for part in (source, *embedded(source))
         for function in part.functions.values()
         if function.inductor is not None
     ]
-    if not found:
-        own = [name for name in source.functions if name not in source.called] or list(source.functions)
-        if own:
-            raise UsageError(f"{path}: which of its kernels is meant?", None, ", ".join(f"{Path(path).name}::{name}" for name in own[:8]))
+    if not generated:
+        entry_points = [name for name in source.functions if name not in source.called] or list(source.functions)
+        if entry_points:
+            raise UsageError(
+                f"{path}: which of its kernels is meant?", None, ", ".join(f"{Path(path).name}::{name}" for name in entry_points[:8])
+            )
         raise NothingMatchedError(f"{path}: no kernel that TorchInductor generated, and no @triton.jit function")
-    return found
+    return generated
 
 
 def embedded(source: SourceFile) -> Iterator[SourceFile]:
@@ -65,8 +67,8 @@ def with_generated(launch: KernelLaunch) -> KernelLaunch:
     function = launch.source.kernel(launch.kernel)
     if function.inductor is None:
         return launch
-    made = _Generated(function=function, told=function.inductor, given={**launch.given.scalars, **launch.given.constexprs})
-    constants = {k: v for k, v in as_dict(as_dict(made.told.get("triton_meta")).get("constants")).items() if isinstance(k, str)}
+    made = _Generated(function=function, recorded=function.inductor, given={**launch.given.scalars, **launch.given.constexprs})
+    constants = {k: v for k, v in as_dict(as_dict(made.recorded.get("triton_meta")).get("constants")).items() if isinstance(k, str)}
     options = made.options()
     options = {name: value for name, value in options.items() if name not in launch.given.options}
     blocks = {name: value for name, value in made.blocks.items() if name not in made.given}
@@ -89,16 +91,16 @@ class _Generated:
     """One generated kernel: its decorator's arguments, and what somebody gave for its arguments."""
 
     function: JitFunction
-    told: Mapping[str, Any]
+    recorded: Mapping[str, Any]
     given: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.set_inside = self.function.numbers
         self.axes: dict[str, str] = {}  # axis -> parameter: x -> xnumel, r0_ -> r0_numel
         for parameter in self.function.parameters:
-            if found := _NUMEL.fullmatch(parameter.name):
-                self.axes[found.group(1)] = parameter.name
-        hints = self.told.get("size_hints")
+            if generated := _NUMEL.fullmatch(parameter.name):
+                self.axes[generated.group(1)] = parameter.name
+        hints = self.recorded.get("size_hints")
         if isinstance(hints, (list, tuple)):  # up to torch 2.5
             hints = dict(zip(self.axes, hints, strict=False))
         self.hints = as_dict(hints)
@@ -119,14 +121,14 @@ class _Generated:
 
     def options(self) -> dict[str, int]:
         """Warps and stages: a template's own, else what goes with the blocks; one stage, for nothing generated is pipelined."""
-        own = {name: self.told[name] for name in ("num_warps", "num_stages") if type(self.told.get(name)) is int}
-        if own or not (self.blocks or self.numels):
-            return own
+        recorded = {name: self.recorded[name] for name in ("num_warps", "num_stages") if type(self.recorded.get(name)) is int}
+        if recorded or not (self.blocks or self.numels):
+            return recorded
         return {"num_warps": self._warps(), "num_stages": 1}
 
     def grid(self) -> tuple[int, ...] | None:
         """Programs of the launch; None: of a template, or of a kind that the file alone does not tell."""
-        kind = as_dict(self.told.get("inductor_meta")).get("grid_type")
+        kind = as_dict(self.recorded.get("inductor_meta")).get("grid_type")
         axes = _GRIDS.get(kind if isinstance(kind, str) else "") if kind else "".join(axis for axis in "xyz" if axis in self.axes)
         if not axes or any(axis not in self.axes or self.axes[axis] not in self.numels for axis in axes):
             return None
@@ -158,7 +160,7 @@ class _Generated:
 
     def _reduction(self, loops: Sequence[str]) -> dict[str, int]:
         rows, row = self._extent("xyz"), self._extent(loops)
-        hint = self.told.get("reduction_hint", "DEFAULT")
+        hint = self.recorded.get("reduction_hint", "DEFAULT")
         if not any(self._missing(axis) for axis in loops):  # the whole row at once
             if hint == "INNER" and row >= 256:
                 several = row <= 1024 and rows >= 1024
@@ -181,9 +183,9 @@ class _Generated:
         if not loops:
             return min(max(elements // 256, 4 if elements >= 128 else 1), 8)
         persistent = not any(self._missing(axis) for axis in loops)
-        if persistent and self.told.get("reduction_hint") == "INNER" and blocks.get("x", 1) > 1:
+        if persistent and self.recorded.get("reduction_hint") == "INNER" and blocks.get("x", 1) > 1:
             return 1
-        counted = elements // blocks.get("x", 1) if self.told.get("reduction_hint") == "INNER" else elements
+        counted = elements // blocks.get("x", 1) if self.recorded.get("reduction_hint") == "INNER" else elements
         return min(max(_power_of_two(counted // 128), 2), 8 if persistent else 16)
 
 

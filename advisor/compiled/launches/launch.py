@@ -189,40 +189,40 @@ class Inspection:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What was guessed or assumed, each a sentence."""
-        found = [f"Assumed {text}." for text in (*self.launch.assumed, *self.guess.assumed)]
-        found += self.launch.notes
+        sentences = [f"Assumed {text}." for text in (*self.launch.assumed, *self.guess.assumed)]
+        sentences += self.launch.notes
         if self.launch.source.unset:
-            found.append(f"What the file asks of the environment counts as not set: {', '.join(sorted(self.launch.source.unset))}.")
+            sentences.append(f"What the file asks of the environment counts as not set: {', '.join(sorted(self.launch.source.unset))}.")
         if self.compiled.metadata.get("rewritten") == "block pointers":
-            found.append(
+            sentences.append(
                 f"Block pointers are no part of Triton {self.compiled.triton_version}, with which this kernel does not run; "
                 "compiled are the pointers and masks that earlier versions make of them."
             )
         if self.launch.grid is None:
-            found.append("The grid is not given: one program is counted.")
+            sentences.append("The grid is not given: one program is counted.")
         never = [loop.line for loop in self.demand.loops if loop.entries and not loop.trips and not loop.reasons]
         if idle := sorted({line for line in (*never, *(a.line for a in self.demand.accesses if not a.issued_bytes)) if line}):
             lines = f"line{'s' if len(idle) > 1 else ''} {', '.join(map(str, idle))}"
-            found.append(f"Nothing is moved in {lines}, which never run or have all lanes masked off: is a length 0, or too small?")
-        found += [f"Unknown: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
+            sentences.append(f"Nothing is moved in {lines}, which never run or have all lanes masked off: is a length 0, or too small?")
+        sentences += [f"Unknown: {reason} ({assumption})." for reason, assumption in self.demand.unknown.items()]
         places = self.demand.addressed_by
         if places:  # one number for all of it would send every program to the same place
             options = " ".join(f"--contents {name}" for name in places)
-            found.append(
+            sentences.append(
                 f"Addresses depend on {what_holds(places)}: specify `--content {places[0]}=random(ROWS)`, list it under [contents] "
                 f"of a TOML file (--toml), or record the launch with `advisor record {options}`. The size of the indexed tensor goes under "
                 "[sizes] and [shapes]."
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
-            found.append(f"Work depends on data. Specify them: {options} (a number, a list, range(…) or random(ROWS)).")
+            sentences.append(f"Work depends on data. Specify them: {options} (a number, a list, range(…) or random(ROWS)).")
         if shapeless := sorted(reason.removeprefix(SHAPE) for reason in self.demand.unknown if reason.startswith(SHAPE)):
-            said = ", ".join(f"{name} = [rows, columns]" for name in shapeless)
-            found.append(f"How large the tensors of descriptors are can be said under [shapes] of a TOML file (--toml): {said}.")
-        found += [f"{text[0].upper()}{text[1:]}." for text in (*self.demand.approximations, *self._short_contents())]
+            shapes = ", ".join(f"{name} = [rows, columns]" for name in shapeless)
+            sentences.append(f"How large the tensors of descriptors are can be said under [shapes] of a TOML file (--toml): {shapes}.")
+        sentences += [f"{text[0].upper()}{text[1:]}." for text in (*self.demand.approximations, *self._short_contents())]
         if self.demand.scale > 1:
-            found.append("The grid is large: a sample of its programs was counted.")
-        return tuple(found)
+            sentences.append("The grid is large: a sample of its programs was counted.")
+        return tuple(sentences)
 
     def _short_contents(self) -> Iterator[str]:
         """Of contents that are fewer numbers than are read, what stands for the rest."""
@@ -295,9 +295,9 @@ def compile_launch(
                     if late is not None:
                         break
                     late = error
-                found = corrections(str(error.got), guess, launch.source, function, launch.given)
-                if not found.items() <= corrected.items():
-                    corrected |= found
+                changes = corrections(str(error.got), guess, launch.source, function, launch.given)
+                if not changes.items() <= corrected.items():
+                    corrected |= changes
                     first, waiting = None, guesses(launch.source, function, launch.given, corrected)
         check_target(target, workers)
     first = late or first
@@ -328,18 +328,28 @@ def inspect_launch(
     """
     launch = replace(launch, source=launch.source.on(target.backend, target.arch))
     compiled, guess, failures = compile_launch(launch, target, pool, sass)
-    inputs = inputs_of(launch, guess)
-    counted = counted or Counted()
+    return inspection_of(launch, compiled, guess, failures, counted or Counted())
+
+
+def inspection_of(
+    launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, failures: tuple[str, ...] = (), counted: Counted | None = None
+) -> Inspection:
+    """A compiled launch with what it asks for, and what it likely asks for where addresses hang on what is not known.
+
+    Raises:
+        IrError: The compiler's text cannot be read.
+    """
+    inputs, counted = inputs_of(launch, guess), counted or Counted()
 
     def count(inputs: Inputs, programs: NDArray[np.int64] | None = None) -> KernelDemand:
         return counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled), programs)
 
     demand = certain_of_guesses(count(inputs), guess)
-    found = Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
+    inspection = Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
     likely = likely_inputs(demand, inputs, count)
     if likely is None:
-        return found
-    return replace(found, demand=with_likely_places(demand, inputs, likely, count), least=demand, likely=likely)
+        return inspection
+    return replace(inspection, demand=with_likely_places(demand, inputs, likely, count), least=demand, likely=likely)
 
 
 def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:

@@ -78,18 +78,18 @@ class KernelTarget:
     chosen: bool = False
 
 
-def launches(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None = None) -> list[KernelTarget]:
+def launches(source: SourceFile, kernel: str, options: LaunchOptions, gpu: GpuSpec | None = None) -> list[KernelTarget]:
     """All launches that a kernel in a file stands for: its operators, and the configurations it is tuned over.
 
     Raises:
         UsageError, InputError: Something given does not fit the kernel.
     """
     source = _for(source, gpu)
-    if asked.op is None and not asked.signature and not asked.toml.get("signature"):
+    if options.op is None and not options.signature and not options.toml.get("signature"):
         ops = operators(source, kernel)
         if ops:
-            return [item for op in ops for item in _tuned(source, kernel, replace(asked, op=op), gpu, op if len(ops) > 1 else kernel)]
-    return list(_tuned(source, kernel, asked, gpu, kernel))
+            return [item for op in ops for item in _tuned(source, kernel, replace(options, op=op), gpu, op if len(ops) > 1 else kernel)]
+    return list(_tuned(source, kernel, options, gpu, kernel))
 
 
 def _for(source: SourceFile, gpu: GpuSpec | None) -> SourceFile:
@@ -97,20 +97,20 @@ def _for(source: SourceFile, gpu: GpuSpec | None) -> SourceFile:
     return source.on(*gpu.triton_target[:2]) if gpu is not None else source
 
 
-def _tuned(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None, name: str) -> Iterator[KernelTarget]:
-    configurations = _configurations(source, kernel, asked, gpu)
+def _tuned(source: SourceFile, kernel: str, wanted: LaunchOptions, gpu: GpuSpec | None, name: str) -> Iterator[KernelTarget]:
+    configurations = _configurations(source, kernel, wanted, gpu)
     if not configurations:
-        yield KernelTarget(id=name, launch=one_launch(source, kernel, asked, gpu))
+        yield KernelTarget(id=name, launch=one_launch(source, kernel, wanted, gpu))
         return
     tunable = frozenset(n for configuration in configurations for n in configuration.constants)
     seen = set()
     for number, item in enumerate(configurations):
-        constants, options = {**item.constants, **asked.constexprs}, {**item.options, **asked.options}
+        constants, options = {**item.constants, **wanted.constexprs}, {**item.options, **wanted.options}
         key = repr((sorted(constants.items()), sorted(options.items())))
         if key in seen:
             continue  # what is given takes the place of what they differ in
         seen.add(key)
-        launch = one_launch(source, kernel, replace(asked, constexprs=constants, options=options), gpu)
+        launch = one_launch(source, kernel, replace(wanted, constexprs=constants, options=options), gpu)
         launch = launch if launch.tunable is not None else replace(launch, tunable=tunable)
         yield KernelTarget(id=f"{name}-config{number}", launch=launch, source=item.source, space=name, chosen=item.chosen)
 
@@ -125,14 +125,14 @@ class Choice:
     chosen: bool = False
 
 
-def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> list[Choice]:
+def _configurations(source: SourceFile, kernel: str, options: LaunchOptions, gpu: GpuSpec | None) -> list[Choice]:
     """The configurations to look at: those given, those of `@triton.autotune`, or the likeliest of the file's own space.
 
     None of a list where the kernel takes descriptors, which 0.2 % of public kernels do: compiled with the block of another, one would do
     less than the work.
     """
     function = source.kernel(kernel)
-    listed = asked.toml.get("configs")
+    listed = options.toml.get("configs")
     if (listed is not None or function.autotune is not None) and _blocks_follow(source, function):
         return []
     if listed is not None:
@@ -141,19 +141,19 @@ def _configurations(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: 
         return [_choice(item, f"configs entry {number}") for number, item in enumerate(listed)]
     if function.autotune is not None:
         return _configurations_listed(function, gpu)
-    if gpu is None or not _is_described(source, kernel, asked):
+    if gpu is None or not _is_described(source, kernel, options):
         return []
     space = (description(source, kernel) or {}).get("space") or {}
-    if set(space) & {*asked.constexprs, *asked.options, *asked.toml.get("constexprs", {}), *asked.toml}:
+    if set(space) & {*options.constexprs, *options.options, *options.toml.get("constexprs", {}), *options.toml}:
         return []  # part of the configuration is given: that one is meant
-    rows = nominated(source, kernel, _problem_asked(asked, gpu), gpu)
+    rows = nominated(source, kernel, _problem_asked(options, gpu), gpu)
     untuned = Choice(constants={}, options={}, source="the file's untuned configuration", chosen=True)
     return [untuned, *(_choice(row, "the file's space") for row in rows)] if rows else []
 
 
 def _configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[Choice]:
     """Those of the list of `@triton.autotune`; none where there is no list, or it cannot be read."""
-    found = []
+    listed = []
     for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS] if function.autotune is not None else ()):
         constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
         options = {
@@ -163,8 +163,8 @@ def _configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[C
             **_rare(config.num_ctas, config.maxnreg),
         }
         options = {k: v for k, v in options.items() if k not in function.heuristics}  # which have the last word
-        found.append(Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
-    return found
+        listed.append(Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
+    return listed
 
 
 def _blocks_follow(source: SourceFile, function: JitFunction) -> bool:
@@ -184,13 +184,13 @@ def _amd_options(config: ConfigLiteral, gpu: GpuSpec | None) -> dict[str, int]:
     return {k: v for k, v in config.parameters.items() if k in AMD_OPTIONS and isinstance(v, int)}
 
 
-def _list_notes(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> Iterator[str]:
+def _list_notes(source: SourceFile, kernel: str, options: LaunchOptions, gpu: GpuSpec | None) -> Iterator[str]:
     """What is not known of the list of `@triton.autotune`, each a sentence."""
     function = source.kernel(kernel)
     tuned = function.autotune
     if function.unread:
         yield f"What @{', @'.join(function.unread)} does to a launch of {function.name} is not read: it may set the configuration."
-    if tuned is None or "configs" in asked.toml:
+    if tuned is None or "configs" in options.toml:
         return
     if _blocks_follow(source, function):
         yield f"The configurations of {function.name} are not compared: how the blocks of its descriptors follow from them is not read."
@@ -216,17 +216,17 @@ def _rare(num_ctas: int, maxnreg: int | None) -> dict[str, int]:
     return {k: v for k, v in (("num_ctas", num_ctas if num_ctas != 1 else None), ("maxnreg", maxnreg)) if v}
 
 
-def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None = None) -> KernelLaunch:
+def one_launch(source: SourceFile, kernel: str, wanted: LaunchOptions, gpu: GpuSpec | None = None) -> KernelLaunch:
     """The one launch that the options describe.
 
     Raises:
         UsageError, InputError: Something given does not fit the kernel.
     """
     source = _for(source, gpu)
-    if _is_described(source, kernel, asked):
-        return _described(source, kernel, asked, gpu)
-    types = written_values.signature(asked.signature, source, kernel) if asked.signature else {}
-    for what, value in (("--sizes", asked.sizes or None), ("--op", asked.op), ("--dtype", asked.dtype)):
+    if _is_described(source, kernel, wanted):
+        return _described(source, kernel, wanted, gpu)
+    types = written_values.signature(wanted.signature, source, kernel) if wanted.signature else {}
+    for what, value in (("--sizes", wanted.sizes or None), ("--op", wanted.op), ("--dtype", wanted.dtype)):
         if value is not None:
             raise UsageError(
                 f"{what} is for kernels that their file describes",
@@ -234,82 +234,82 @@ def one_launch(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSp
                 "a KERNELS literal (triton_kernels/README.md)",
                 "give --arg, --constexpr and --element",
             )
-    options = asked.options
+    options = wanted.options
     tuned = source.kernel(kernel).autotune
-    if tuned is not None and tuned.configs and "num_warps" not in options and not set(tuned.configs[0].parameters) & set(asked.constexprs):
+    if tuned is not None and tuned.configs and "num_warps" not in options and not set(tuned.configs[0].parameters) & set(wanted.constexprs):
         options = {**_amd_options(tuned.configs[0], gpu), **options}  # the first configuration is the one that is guessed
-    toml = asked.toml
+    toml = wanted.toml
     written = toml.get("constexprs", {})
     constants = {k: written_values.literal(v) if isinstance(v, str) and v.startswith("tl.") else v for k, v in written.items()}
     launch = target.make_launch(
         source,
         kernel,
         types=target.types_listed(source, kernel, toml.get("signature", {})) | types,
-        constexprs={**constants, **asked.constexprs},
-        arguments={**toml.get("arguments", {}), **asked.arguments},
+        constexprs={**constants, **wanted.constexprs},
+        arguments={**toml.get("arguments", {}), **wanted.arguments},
         options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **options},
-        grid=asked.grid or toml.get("grid"),
-        contents={**toml.get("contents", {}), **asked.contents},
+        grid=wanted.grid or toml.get("grid"),
+        contents={**toml.get("contents", {}), **wanted.contents},
         sizes=toml.get("sizes"),
         shapes=toml.get("shapes"),
         divisible=toml.get("divisible"),
-        element=asked.element,
+        element=wanted.element,
         num_sms=gpu.num_sms if gpu is not None else None,
     )
-    return replace(launch, notes=(*_list_notes(source, kernel, asked, gpu), *launch.notes))
+    return replace(launch, notes=(*_list_notes(source, kernel, wanted, gpu), *launch.notes))
 
 
-def _is_described(source: SourceFile, kernel: str, asked: LaunchOptions) -> bool:
+def _is_described(source: SourceFile, kernel: str, options: LaunchOptions) -> bool:
     """Whether the file's own description is used: types that are given take its place."""
-    return description(source, kernel) is not None and not asked.signature and not asked.toml.get("signature")
+    return description(source, kernel) is not None and not options.signature and not options.toml.get("signature")
 
 
-def _problem_asked(asked: LaunchOptions, gpu: GpuSpec | None) -> Described:
-    toml = asked.toml
+def _problem_asked(options: LaunchOptions, gpu: GpuSpec | None) -> Described:
+    toml = options.toml
     return Described(
-        sizes={**{k: int(v) for k, v in toml.get("problem", {}).items()}, **asked.sizes},
-        op=asked.op,
-        dtype=asked.dtype or toml.get("dtype"),
-        arguments={**toml.get("arguments", {}), **asked.arguments},
-        constexprs={**toml.get("constexprs", {}), **asked.constexprs},
-        options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **asked.options},
-        routing=asked.routing,
+        sizes={**{k: int(v) for k, v in toml.get("problem", {}).items()}, **options.sizes},
+        op=options.op,
+        dtype=options.dtype or toml.get("dtype"),
+        arguments={**toml.get("arguments", {}), **options.arguments},
+        constexprs={**toml.get("constexprs", {}), **options.constexprs},
+        options={**{k: toml[k] for k in OPTION_NAMES if k in toml}, **options.options},
+        routing=options.routing,
         num_sms=gpu.num_sms if gpu is not None else None,
         compute_capability=gpu.compute_capability if gpu is not None else None,
     )
 
 
-def _described(source: SourceFile, kernel: str, asked: LaunchOptions, gpu: GpuSpec | None) -> KernelLaunch:
-    launch = launch_from_description(source, kernel, _problem_asked(asked, gpu))
+def _described(source: SourceFile, kernel: str, options: LaunchOptions, gpu: GpuSpec | None) -> KernelLaunch:
+    launch = launch_from_description(source, kernel, _problem_asked(options, gpu))
     least = (description(source, kernel) or {}).get("min_capability")
     if gpu is not None and not gpu.reaches(least):  # it may compile all the same
         launch = replace(launch, assumed=(*launch.assumed, f"that it runs on {gpu.name}, though its file asks for sm_{least} or later"))
-    contents = {**asked.toml.get("contents", {}), **asked.contents}
+    contents = {**options.toml.get("contents", {}), **options.contents}
     if contents:
         launch = replace(launch, contents={**launch.contents, **contents})
-    grid = asked.grid or asked.toml.get("grid")
+    grid = options.grid or options.toml.get("grid")
     if grid is None:
         return launch
     names = {**(launch.problem.sizes if launch.problem else {}), **launch.given.constexprs, **launch.given.scalars}
     return replace(launch, grid=target.grid_of(grid, names, source) if isinstance(grid, str) else target.checked_grid(grid, grid))
 
 
-def options_by_kernel(source: SourceFile, kernels: Sequence[str], asked: LaunchOptions) -> dict[str, LaunchOptions]:
+def options_by_kernel(source: SourceFile, kernels: Sequence[str], options: LaunchOptions) -> dict[str, LaunchOptions]:
     """The options that each of several kernels is given: those of its own arguments, and those that any kernel has.
 
     Raises:
         UsageError: No kernel has an argument of a name that is given, or something is given that means another thing for each.
     """
     if len(kernels) == 1:
-        return {kernels[0]: asked}
+        return {kernels[0]: options}
     one_by_one = {
-        "--signature": asked.signature,
-        "--grid": asked.grid,
-        "--toml": asked.toml,
-        "--op": asked.op,
-        "--sizes": asked.sizes,
-        "--dtype": asked.dtype,
-        "--routing": asked.routing,
+        "--signature": options.signature,
+        "--grid": options.grid,
+        "--toml": options.toml,
+        "--op": options.op,
+        "--sizes": options.sizes,
+        "--dtype": options.dtype,
+        "--routing": options.routing,
     }
     if given := [option for option, value in one_by_one.items() if value]:
         raise UsageError(
@@ -320,7 +320,7 @@ def options_by_kernel(source: SourceFile, kernels: Sequence[str], asked: LaunchO
         )
     names = {kernel: {p.name for p in source.kernel(kernel).parameters} for kernel in kernels}
     known = set().union(*names.values())
-    for option, values in (("--constexpr", asked.constexprs), ("--arg", asked.arguments), ("--content", asked.contents)):
+    for option, values in (("--constexpr", options.constexprs), ("--arg", options.arguments), ("--content", options.contents)):
         if unknown := [name for name in values if name not in known]:
             raise UsageError(
                 f"no kernel of {source.path.name} has an argument of that name (for {option})",
@@ -329,9 +329,12 @@ def options_by_kernel(source: SourceFile, kernels: Sequence[str], asked: LaunchO
             )
     return {
         kernel: replace(
-            asked, constexprs=_of(asked.constexprs, own), arguments=_of(asked.arguments, own), contents=_of(asked.contents, own)
+            options,
+            constexprs=_of(options.constexprs, options_of_kernel),
+            arguments=_of(options.arguments, options_of_kernel),
+            contents=_of(options.contents, options_of_kernel),
         )
-        for kernel, own in names.items()
+        for kernel, options_of_kernel in names.items()
     }
 
 

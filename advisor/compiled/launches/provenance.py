@@ -31,28 +31,28 @@ _COUNTS = ("a branch", "the trips", "a mask", "a block")
 def origins(launch: KernelLaunch, guess: Guess) -> dict[str, Origin]:
     """The origin of every parameter's value (of a pointer: of its type), of the options, and of the grid (`GRID`)."""
     function = launch.source.kernel(launch.kernel)
-    usage, found = usage_of(launch.source, function), dict[str, Origin]()
+    usage, origins_ = usage_of(launch.source, function), dict[str, Origin]()
     for parameter in function.parameters:
         name, kind = parameter.name, guess.signature.get(parameter.name, "")
         if name in guess.undecided:
-            found[name] = "guessed"
+            origins_[name] = "guessed"
         elif name in launch.origins:
-            found[name] = launch.origins[name]
+            origins_[name] = launch.origins[name]
         elif name in guess.invented:
-            found[name] = "typical" if name in guess.settled and not usage[name].switch else "guessed"
+            origins_[name] = "typical" if name in guess.settled and not usage[name].switch else "guessed"
         elif name in guess.presumed:
-            found[name] = "typical"
+            origins_[name] = "typical"
         elif kind.startswith("tensordesc"):
-            found[name] = "guessed"
+            origins_[name] = "guessed"
         elif kind.startswith("*"):
-            found[name] = "typical" if name in guess.guessed or not parameter.annotation else "literal"
+            origins_[name] = "typical" if name in guess.guessed or not parameter.annotation else "literal"
         elif kind == "constexpr":
-            found[name] = "typical" if STRIDE_NAME.search(name) and parameter.default is MISSING else "literal"
+            origins_[name] = "typical" if STRIDE_NAME.search(name) and parameter.default is MISSING else "literal"
         else:
-            told = parameter.default is not MISSING or name in launch.given.scalars
-            found[name] = "literal" if told else "typical" if STRIDE_NAME.search(name) else "unknown"
+            is_known = parameter.default is not MISSING or name in launch.given.scalars
+            origins_[name] = "literal" if is_known else "typical" if STRIDE_NAME.search(name) else "unknown"
     options = {name: launch.origins.get(name, "literal") for name in OPTION_NAMES if name in {*guess.options, *launch.origins}}
-    return {**found, **options, GRID: launch.origins.get(GRID, "unknown" if launch.grid is None else "literal")}
+    return {**origins_, **options, GRID: launch.origins.get(GRID, "unknown" if launch.grid is None else "literal")}
 
 
 def deciding(launch: KernelLaunch, guess: Guess, demand: KernelDemand) -> tuple[str, ...]:
@@ -65,13 +65,13 @@ def deciding(launch: KernelLaunch, guess: Guess, demand: KernelDemand) -> tuple[
         demand: What was counted of it.
     """
     where, code = origins(launch, guess), deciding_code(launch, guess)
-    asked = {*_arguments(demand.unknown), *not_given({reason for loop in demand.loops for reason in loop.reasons})}
-    found = []
+    unknown_arguments = {*_arguments(demand.unknown), *not_given({reason for loop in demand.loops for reason in loop.reasons})}
+    names = []
     for parameter in launch.source.kernel(launch.kernel).parameters:
         name, kind = parameter.name, guess.signature.get(parameter.name, "")
-        if name in code or (name in asked and (where[name] in NO_DECISION or kind.startswith("*"))):
-            found.append(name)
-    return (*found, *(name for name in (*OPTION_NAMES, GRID) if where.get(name) in NO_DECISION))
+        if name in code or (name in unknown_arguments and (where[name] in NO_DECISION or kind.startswith("*"))):
+            names.append(name)
+    return (*names, *(name for name in (*OPTION_NAMES, GRID) if where.get(name) in NO_DECISION))
 
 
 def deciding_code(launch: KernelLaunch, guess: Guess) -> tuple[str, ...]:

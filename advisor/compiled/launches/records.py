@@ -47,18 +47,20 @@ def heaviest(recorded: Sequence[RecordedKernel]) -> tuple[list[RecordedKernel], 
     if len(recorded) <= MOST_SHOWN:
         return list(recorded), []
     groups: dict[str, list[RecordedKernel]] = defaultdict(list)
-    for each in recorded:
-        groups[each.launch.kernel].append(each)
+    for launch in recorded:
+        groups[launch.launch.kernel].append(launch)
     firsts = {id(group[0]) for group in groups.values()}
     kept = {id(element) for element in sorted(recorded, key=lambda entry: id(entry) not in firsts)[:MOST_SHOWN]}
     total_us = sum(record.cost_us for record in recorded)
-    said = [f"Of {len(recorded):,} launches with other arguments the {len(kept)} heaviest are shown; sums by kernel are of all."]
+    notes = [f"Of {len(recorded):,} launches with other arguments the {len(kept)} heaviest are shown; sums by kernel are of all."]
     for name, group in sorted(groups.items(), key=lambda item: (-sum(entry.cost_us for entry in item[1]), -sum(e.count for e in item[1]))):
         took_us = sum(entry.cost_us for entry in group)
         took = f", {took_us / 1000:,.3g} ms in all ({took_us / total_us:.0%} of what was timed)" if took_us else ""
         shown = sum(id(entry) in kept for entry in group)
-        said.append(f"{name}: {len(group):,} launches with other arguments ran {sum(e.count for e in group):,} times{took}; {shown} shown.")
-    return [record for record in recorded if id(record) in kept], said[: 1 + MOST_SUMS]
+        notes.append(
+            f"{name}: {len(group):,} launches with other arguments ran {sum(e.count for e in group):,} times{took}; {shown} shown."
+        )
+    return [record for record in recorded if id(record) in kept], notes[: 1 + MOST_SUMS]
 
 
 MOST_SUMS = 100
@@ -75,14 +77,14 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
     """
     records = read_launches(path)
     files: dict[str, SourceFile] = {}
-    found, tried = [], defaultdict(list)
+    launches, tried = [], defaultdict(list)
     for launch in records.launches:
         kernel = _recorded_kernel(records, launch, files)
         if kernel is not None and launch.tuning:
             tried[_work(launch)].append(kernel.launch)
         elif kernel is not None:
-            found.append((_work(launch), kernel))
-    if not found:
+            launches.append((_work(launch), kernel))
+    if not launches:
         trials = "all that was recorded are trials of autotuners" if tried else "no launch was recorded"
         why = "; ".join(records.problems[:2]) or trials
         if records.damaged:
@@ -91,7 +93,7 @@ def record_target(path: str | Path) -> list[RecordedKernel]:
             )
         remedy = "record until the program launches what was chosen" if tried else "record a program that launches Triton kernels"
         raise NothingMatchedError(f"{path}: no launch that can be read", why, None, remedy)
-    complete = (replace(kernel, tried=tuple(tried[work])) for work, kernel in found)
+    complete = (replace(kernel, tried=tuple(tried[work])) for work, kernel in launches)
     return sorted(complete, key=lambda k: (-k.cost_us, -k.count * sum(k.launch.sizes.values()), -k.count, k.id))
 
 

@@ -101,17 +101,17 @@ def make_launch(
     )
     known = {**around, **scalars, **constants}
     size = bytes_of(launch.given.element)
-    found = (
+    in_file = (
         None if grid is not None else grid_from_launches(source, kernel, known, _defaults(function), OPTION_NAMES, num_sms, size, elsewhere)
     )
-    found = found or common_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
-    if found is not None:
-        launch = replace(_as_launched(launch, found), line=None if elsewhere else found.line)
+    in_file = in_file or common_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
+    if in_file is not None:
+        launch = replace(_as_launched(launch, in_file), line=None if elsewhere else in_file.line)
     launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
     launch = replace(launch, origins={**_passed_unknown(launch, elsewhere), **launch.origins})
     if grid is None:
-        if found is not None and found.grid is not None:
-            launch = replace(launch, grid=found.grid, origins={**launch.origins, "grid": "literal"})
+        if in_file is not None and in_file.grid is not None:
+            launch = replace(launch, grid=in_file.grid, origins={**launch.origins, "grid": "literal"})
         return launch if launch.grid is not None else _with_grid_note(launch, known, num_sms, size)
     if isinstance(grid, str):
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
@@ -150,12 +150,12 @@ def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int
     """The launch with what to give so that its grid follows from one in the file, where there is one."""
     source, function = launch.source, launch.source.kernel(launch.kernel)
     guess = next(guesses(source, function, launch.given))
-    told = {**launch.given.scalars, **launch.given.constexprs}
+    known_values = {**launch.given.scalars, **launch.given.constexprs}
     unknown = [
         p.name
         for p in function.parameters
         if guess.signature.get(p.name) in ("i32", "i64", "constexpr")
-        and p.name not in told
+        and p.name not in known_values
         and (not p.is_constexpr or type(guess.constexprs.get(p.name)) is int)
     ]
     needed = needed_for_grid(source, launch.kernel, known, unknown, _defaults(function), OPTION_NAMES, num_sms, size)
@@ -169,33 +169,33 @@ def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int
     return replace(launch, notes=(*launch.notes, note), asks=dict(zip(needed[1], options, strict=True)))
 
 
-def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
+def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
     """A launch with what the file's launch of its kernel passes, where nothing else is given."""
     given, function = launch.given, launch.source.kernel(launch.kernel)
-    options = {n: v for n, v in found.options.items() if n not in function.heuristics}  # they have the last word
-    numbers = {n: v for n, v in found.numbers.items() if n not in given.types}
+    options = {n: v for n, v in in_file.options.items() if n not in function.heuristics}  # they have the last word
+    numbers = {n: v for n, v in in_file.numbers.items() if n not in given.types}
     constants = {p.name for p in function.parameters if p.is_constexpr}
-    untold = constants | function.unaligned  # of which the compiler is not told that they are multiples
-    strides = {n: v for n, v in found.strides.items() if n not in given.types and not (v is None and n in untold)}
+    not_specialized = constants | function.unaligned  # of which the compiler is not told that they are multiples
+    strides = {n: v for n, v in in_file.strides.items() if n not in given.types and not (v is None and n in not_specialized)}
     known = {n: v for n, v in strides.items() if v is not None}
-    from_launch = _that_can_be(launch, found.constexprs)
+    from_launch = _that_can_be(launch, in_file.constexprs)
     passed = {**from_launch, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
-    types = {n: f"*{kind}" for n, t in found.types.items() if (kind := known_type(t)) is not None}
+    types = {n: f"*{kind}" for n, t in in_file.types.items() if (kind := known_type(t)) is not None}
     types = {n: t for n, t in types.items() if n not in given.types and n not in {*constants, *given.scalars}}
     texts = [*(f"{k}={symbol_text(v)}" for k, v in passed.items()), *(f"{k}: {t}" for k, t in types.items())]
-    if found.grid is not None:
-        assumed = [f"the grid of the launch in line {found.line}, {found.text}" + (" with " + " ".join(texts) if texts else "")]
+    if in_file.grid is not None:
+        assumed = [f"the grid of the launch in line {in_file.line}, {in_file.text}" + (" with " + " ".join(texts) if texts else "")]
     else:
-        assumed = [f"{' '.join(texts)}, as in the launch in line {found.line}"] if texts else []
-    presumed = {n: v for n, v in found.presumed.items() if n not in function.heuristics}
+        assumed = [f"{' '.join(texts)}, as in the launch in line {in_file.line}"] if texts else []
+    presumed = {n: v for n, v in in_file.presumed.items() if n not in function.heuristics}
     if presumed:
         flags = " ".join(f"{name}={value}" for name, value in presumed.items())
-        assumed.append(f"{flags}, taking for given what the function around the launch in line {found.line} requires")
+        assumed.append(f"{flags}, taking for given what the function around the launch in line {in_file.line} requires")
     if strides:
-        assumed.append(launched(found.line, strides))
-    elements = dict.fromkeys(found.of_elements - given.constexprs.keys(), element_type(given.element))
+        assumed.append(launched(in_file.line, strides))
+    elements = dict.fromkeys(in_file.of_elements - given.constexprs.keys(), element_type(given.element))
     if elements:
-        assumed.append(f"{', '.join(sorted(elements))}: the type of elements, which the launch in line {found.line} asks a tensor for")
+        assumed.append(f"{', '.join(sorted(elements))}: the type of elements, which the launch in line {in_file.line} asks a tensor for")
     filled = replace(
         given,
         types={**types, **given.types},
@@ -203,14 +203,14 @@ def _as_launched(launch: KernelLaunch, found: FoundLaunch) -> KernelLaunch:
         options={**options, **given.options},
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
         multiples=frozenset(strides) - frozenset(known),
-        passed=found.passed,
-        switched=found.switched,
+        passed=in_file.passed,
+        switched=in_file.switched,
     )
     names = {*filled.types, *filled.constexprs, *filled.options, *filled.scalars}
     origins: dict[str, Origin] = {
         **dict.fromkeys(names, "literal"),
-        **dict.fromkeys([*elements, *strides, *presumed, *found.by_default], "typical"),
-        **dict.fromkeys(found.switched & names, "guessed"),
+        **dict.fromkeys([*elements, *strides, *presumed, *in_file.by_default], "typical"),
+        **dict.fromkeys(in_file.switched & names, "guessed"),
     }
     return replace(launch, given=filled, assumed=(*launch.assumed, *assumed), origins={**origins, **launch.origins})
 
@@ -280,10 +280,10 @@ def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
     good = 1 <= len(sizes) <= 3 and all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 2**31 for n in sizes)
     if not good:
         worked_out = sizes[0] if len(sizes) == 1 else sizes
-        told = str(shown) if str(shown) == str(worked_out) else f"{shown} = {worked_out}"
+        text = str(shown) if str(shown) == str(worked_out) else f"{shown} = {worked_out}"
         whole = any(isinstance(n, float) and n.is_integer() for n in sizes)
         remedy = "a size with a point or an exponent is a float: n=1000000 in place of n=1e6" if whole else None
-        raise UsageError("not a grid", told, "one to three positive sizes below 2**31", remedy)
+        raise UsageError("not a grid", text, "one to three positive sizes below 2**31", remedy)
     return sizes
 
 
@@ -303,10 +303,10 @@ def compile_target(text: str) -> Target:
     cleaned = text.strip().lower()
     if re.fullmatch(r"gfx[0-9a-f]{3,5}", cleaned):
         return Target(backend="hip", arch=cleaned, warp_size=64 if cleaned.startswith("gfx9") else 32)
-    found = re.fullmatch(r"(?:sm_?|cuda:?)?(\d{2,3})[af]?", cleaned) or re.fullmatch(r"(\d{1,2}\.\d)", cleaned)
-    if not found:
+    matched = re.fullmatch(r"(?:sm_?|cuda:?)?(\d{2,3})[af]?", cleaned) or re.fullmatch(r"(\d{1,2}\.\d)", cleaned)
+    if not matched:
         raise UsageError("not a compile target", text, "sm_90, sm_100, gfx942 or the like, or a GPU with --gpu")
-    return Target(backend="cuda", arch=int(found.group(1).replace(".", "")))
+    return Target(backend="cuda", arch=int(matched.group(1).replace(".", "")))
 
 
 def gpu_of(target: Target) -> GpuSpec | None:

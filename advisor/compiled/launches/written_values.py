@@ -96,17 +96,17 @@ def known_type(text: str) -> str | None:
 def element_type(text: str) -> Symbol | None:
     """A type of triton's language from what people write of it, `bf16` or `torch.bfloat16`; None: it is none."""
     name = known_type(text)
-    found = re.fullmatch(r"(bf16|fp|i|u)(\w*)", name or "")
-    return Symbol(f"tl.{_LANGUAGE_NAMES[found.group(1)]}{found.group(2)}") if found else None
+    matched = re.fullmatch(r"(bf16|fp|i|u)(\w*)", name or "")
+    return Symbol(f"tl.{_LANGUAGE_NAMES[matched.group(1)]}{matched.group(2)}") if matched else None
 
 
 def literal(text: str) -> Any:
     """A value from the command line: a number, true/false, none, a type (`tl.float32`), `range(8192)`, `random(151936)` (so many rows to
     choose from) or `random(151936, 8192)` (and so many indices), or else the text."""
     lowered = text.strip().lower()
-    if found := _RANGE.fullmatch(lowered):
+    if matched := _RANGE.fullmatch(lowered):
         with contextlib.suppress(ValueError, TypeError):
-            counted = range(*(int(part) for part in found.group(1).split(",")))
+            counted = range(*(int(part) for part in matched.group(1).split(",")))
             if len(counted) <= MOST_ITEMS:
                 return counted
     if (drawn := _RANDOM.fullmatch(lowered)) and 0 < int(drawn.group(1)) <= 2**31 and int(drawn.group(2) or MOST_ITEMS) <= MOST_ITEMS:
@@ -134,13 +134,13 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
     Raises:
         UsageError: One has no `=`.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for item in (part for entry in items for part in _NEXT_ASSIGNMENT.split(entry)):
         name, separator, value = item.partition("=")
         if not separator or not name.strip().isidentifier():
             raise UsageError(f"{option} takes NAME=VALUE", item)
-        found[name.strip()] = literal(value)
-    return found
+        values[name.strip()] = literal(value)
+    return values
 
 
 def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
@@ -150,23 +150,23 @@ def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
     Raises:
         UsageError: One has no `=`, or no number behind it.
     """
-    found = assignments(items, option)
-    for name, value in found.items():
+    values = assignments(items, option)
+    for name, value in values.items():
         if isinstance(value, np.ndarray) and option == "--content":
             continue
         with contextlib.suppress(ValueError):
-            found[name] = float(value) if isinstance(value, str) else value
+            values[name] = float(value) if isinstance(value, str) else value
         if isinstance(value, (list, range)) and len(value) <= MOST_ITEMS:
-            found[name] = tuple(value)
-        items = found[name] if isinstance(found[name], tuple) else [found[name]]
-        if found[name] is not None and not all(isinstance(item, (bool, int, float)) for item in items):
+            values[name] = tuple(value)
+        items = values[name] if isinstance(values[name], tuple) else [values[name]]
+        if values[name] is not None and not all(isinstance(item, (bool, int, float)) for item in items):
             raise UsageError(
                 f"{option} takes NAME=NUMBER, or NAME=(NUMBER,…)",
                 f"{name}={value}",
                 f"at most {MOST_ITEMS:,} numbers",
                 "a tl.constexpr is given with --constexpr" if option == "--arg" else None,
             )
-    return found
+    return values
 
 
 def signature(text: str, source: SourceFile, kernel: str) -> dict[str, str]:
@@ -178,13 +178,13 @@ def signature(text: str, source: SourceFile, kernel: str) -> dict[str, str]:
     names = [p.name for p in source.kernel(kernel).parameters]
     parts = [p.strip() for p in re.split(r",(?![^<\[(]*[>\])])", text) if p.strip()]
     if any("=" in p for p in parts):
-        found = {}
+        kinds = {}
         for part in parts:
             name, _, kind = part.partition("=")
             if name.strip() not in names:
                 raise UsageError(f"{kernel} has no argument of that name", name.strip(), "one of " + ", ".join(names))
-            found[name.strip()] = type_name(kind)
-        return found
+            kinds[name.strip()] = type_name(kind)
+        return kinds
     if len(parts) > len(names):
         raise UsageError(f"{kernel} has fewer arguments than the signature has types", len(parts), f"at most {len(names)}")
     return {name: type_name(kind) for name, kind in zip(names, parts, strict=False)}

@@ -69,7 +69,7 @@ def check_compiled(
     context = CompiledContext(inspection=inspection, facts=facts, gpu=gpu, analysis=analysis)
     findings = []
     divisible_known = inspection.launch.divisible is not None  # of every argument: by a record, or by the user
-    strides, assumed_strides = (frozenset(), ()) if divisible_known else (inspection.guess.strides, inspection.guess.untold)
+    strides, assumed_strides = (frozenset(), ()) if divisible_known else (inspection.guess.strides, inspection.guess.not_specialized)
     withheld = STRIDES_DECIDE if strides else frozenset()
     if strides & set(assumed_strides):
         withheld |= TOLD_STRIDES_DECIDE

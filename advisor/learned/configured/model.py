@@ -54,7 +54,7 @@ class ConfiguredModel:
 
     Attributes:
         forest: log(latency / longest pipeline) from `features`.
-        networks: The same; they differ by what was drawn when they were fitted.
+        networks: The same; the first is the smallest, which looks at most of a space (`order`).
         errors: log(measured / predicted) of launches left out, over how `unsure` each was, at `LEVELS`, by kind (`kind_of`; of single GPUs
             with their name behind it) and `SEEN` or `UNSEEN`.
         margins: The same of the gain of a first pick over another configuration, measured less predicted, over how unsure both were.
@@ -99,7 +99,11 @@ class ConfiguredModel:
         """Logarithm of the predicted latency in microseconds, and how `unsure` it is, [n] each."""
         base, told = features(problem, configuration, gpu, demand)
         forest, networks = self.opinions(told)
-        return base + together(forest, networks), unsure(forest, networks)
+        return base + together(forest, networks, self._known(problem, gpu)), unsure(forest, networks)
+
+    def _known(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
+        """`SEEN` where such launches were measured on this GPU or a relative of it, else `UNSEEN`."""
+        return SEEN if self.nearest(problem, gpu) else UNSEEN
 
     def opinions(self, told: Array) -> tuple[Array, Array]:
         """log(latency / longest pipeline) of `features` as the forest and as the networks have it, [n] each."""
@@ -116,7 +120,7 @@ class ConfiguredModel:
         rough = base[likely] + self.networks[0](told[likely])
         few = _first(rough, LOOKED_AT)
         best = likely[few]
-        fine = base[best] + together(*self.opinions(told[best]))
+        fine = base[best] + together(*self.opinions(told[best]), self._known(problem, gpu))
         out += max(float(rough.max() - base[likely].max()), 0.0) + BEHIND
         shift = max(float(fine.max() - rough[few].max()), 0.0) + BEHIND
         out[likely], out = rough + shift, out + shift
@@ -190,13 +194,13 @@ class ConfiguredModel:
         }
 
 
-FOREST_SHARE = 1 / 3
-"""Of what is predicted, beside two networks (`MODEL_CARD.md` has what other shares gave)."""
+FOREST_SHARE = {SEEN: 0.2, UNSEEN: 0.6}
+"""Of what is predicted, beside two networks. Networks know a measured GPU better, trees one that is none (`ceilings/ATTEMPTS.md`)."""
 
 
-def together(forest: Array, networks: Array) -> Array:
-    """What the parts of the model say as one, [n]."""
-    return FOREST_SHARE * forest + (1 - FOREST_SHARE) * networks
+def together(forest: Array, networks: Array, known: str) -> Array:
+    """What the parts of the model say as one, [n], on a GPU that is `SEEN` or `UNSEEN`."""
+    return FOREST_SHARE[known] * forest + (1 - FOREST_SHARE[known]) * networks
 
 
 SURE = 0.05

@@ -19,7 +19,7 @@ from advisor.learned.machine import TENSOR_MEMORY
 from advisor.pipelines import token_draws
 from advisor.pipelines.columns import Array
 from advisor.pipelines.memory import SPLIT_L2
-from advisor.tables.entries import FIELDS, released_defaults
+from advisor.tables.entries import FIELDS, default_fields
 
 BF16, FP8, FP8_BLOCK, MXFP4 = range(4)
 KINDS = ("bf16", "fp8", "fp8_block", "w4a16_mxfp4")
@@ -38,14 +38,12 @@ WEIGHT_BYTES = np.array([2.0, 1.0, 1.0, 0.53125, 1.0, 1.0, 1.0])
 UNGATED_FROM = {"sglang": 514, "vllm": 2400}
 """Versions from which a stack gives the Nemotron models, whose activation has no gate, a w13 of N columns, not 2 N."""
 
+BLOCKS_AS_SOURCE = 1900
+"""Versions of vLLM from which layers of block-scaled fp8 are taken with the default of its source. Those measured with 0.18 fit the 64 rows
+that 0.16 had, although 0.17 has 16; the weights were fitted so."""
+
 REGISTERS_PER_SM, REGISTERS_KEPT, REGISTER_SPILL = 65536, 64, 1.3
 """A thread keeps the accumulators and some 64 registers more, and the compiler a third on top (compiled sm_90 kernels)."""
-
-
-def version_number(text: str) -> int:
-    """`0.5.14` as 514, `0.24.0` as 2400; what follows three numbers (`post2`, `.dev1`) does not count. 0: no version."""
-    parts = [int("".join(c for c in piece if c.isdigit()) or 0) for piece in text.strip().lstrip("v").split("+")[0].split(".")[:3]]
-    return sum(part * scale for part, scale in zip(parts, (10000, 100, 1), strict=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +59,7 @@ class Layers:
         ranks: Expert-parallel ranks.
         kind: Place in `KINDS`, or one of the kinds behind them.
         sglang: Whether SGLang launches it, else vLLM.
-        version: As `version_number` gives it.
+        version: As `tables.entries.version_number` gives it.
         ungated: Whether w13 is [E, N, H], without a gate.
         routing: As `token_draws.exponent` gives it.
     """
@@ -248,13 +246,15 @@ def default_configuration(layers: Layers, kept: Array, gpu: GpuSpec) -> dict[str
     keys = np.stack([layers.sglang, layers.version, layers.kind]).T
     for sglang, version, kind in np.unique(keys, axis=0):
         rows = (keys == (sglang, version, kind)).all(axis=1)
-        found = released_defaults(
-            "sglang" if sglang else "vllm",
-            int(version),
+        blocks = AS_MEASURED[int(kind)] == FP8_BLOCK
+        old = blocks and not sglang and 0 < version < BLOCKS_AS_SOURCE
+        found = default_fields(
+            "sglang" if sglang or old else "vllm",
             kept[rows],
             held[rows],
+            version=int(version),
             dtype="fp8" if AS_MEASURED[int(kind)] in (FP8, FP8_BLOCK) else None,
-            block_shape=(128, 128) if AS_MEASURED[int(kind)] == FP8_BLOCK else None,
+            block_shape=(128, 128) if blocks else None,
             shared_memory_bytes_per_cta=gpu.smem_bytes_per_cta,
         )
         for name in FIELDS:

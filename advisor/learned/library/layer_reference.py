@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.layers.moe_layer import KINDS, MXFP4, Layers, nemotron
 from advisor.learned.library import moe_kernels, moe_layers, series_model
 from advisor.learned.library.moe_kernels import LEAST_MODELS, LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, MoeLayers
+from advisor.pipelines import Array
 from advisor.pipelines.token_draws import Loads
 from advisor.result.schema import Latency
 
@@ -16,7 +18,7 @@ GPT_OSS_HIDDEN = 2880
 """H of gpt-oss, of which mxfp4 weights were measured, by most kernels of it alone: these answer for its layers."""
 
 
-def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, cold: bool) -> list[Latency | None]:
+def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, cold: bool, form: str = "") -> list[Latency | None]:
     """What the fastest library kernel takes for each layer, measured or not on the GPU: of its own stack where one
     was measured there, else of any. None where no library was measured with the format.
 
@@ -26,11 +28,12 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
         gpu: Where.
         stack: vllm or sglang.
         cold: Whether the bound is that of layers of which nothing is in the L2 when they begin.
+        form: Of `moe_layers.NAMES`, where they are not stored as the kind of `layers` says.
     """
     model = moe_kernels.load_shipped()
-    if int(layers.kind[0]) >= len(KINDS):
+    if not form and int(layers.kind[0]) >= len(KINDS):
         return [None] * len(layers)
-    form = KINDS[int(layers.kind[0])]
+    form = form or KINDS[int(layers.kind[0])]
     if model is None or (layers.ranks > 1).any() or form not in NAMES or not model.answers_for(gpu):
         return [None] * len(layers)
     of_measured = KINDS[MXFP4] == form and bool((layers.hidden == GPT_OSS_HIDDEN).all())
@@ -41,21 +44,31 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
     return [min(each, key=lambda latency: latency.us) for each in zip(*told, strict=True)] if told else [None] * len(layers)
 
 
-def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, form: str, gpu: GpuSpec, cold: bool) -> list[Latency]:
-    series, ones = model.series[place], np.ones(len(layers))
-    version = ones * series_model.number(series.version)
-    kernel, whose = (np.full(len(layers), text) for text in (series.kernel, series.stack))
-    asked = MoeLayers(
+def bound_of_layers(layers: Layers, loads: Loads, form: str, gpu: GpuSpec) -> tuple[Array, NDArray[np.str_]]:
+    """Lower bounds in microseconds of layers stored in a format of `moe_layers.NAMES`, [n], with nothing in the L2 when they begin, and the
+    pipeline of each."""
+    return moe_layers.bound(_stored_as(layers, loads, form, layers.ungated), gpu, cold=True)
+
+
+def _stored_as(layers: Layers, loads: Loads, form: str, ungated: NDArray[np.bool_]) -> MoeLayers:
+    return MoeLayers(
         tokens=layers.tokens,
         experts=layers.experts,
         topk=layers.topk,
         hidden=layers.hidden,
         inner=layers.inner,
-        ungated=moe_layers.ungated(layers.hidden, layers.topk, kernel, whose, version),
+        ungated=ungated,
         form=np.full(len(layers), NAMES.index(form)),
         loads=loads,
         alpha=np.maximum(layers.routing, 0.0),
     )
+
+
+def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, form: str, gpu: GpuSpec, cold: bool) -> list[Latency]:
+    series, ones = model.series[place], np.ones(len(layers))
+    version = ones * series_model.number(series.version)
+    kernel, whose = (np.full(len(layers), text) for text in (series.kernel, series.stack))
+    asked = _stored_as(layers, loads, form, moe_layers.ungated(layers.hidden, layers.topk, kernel, whose, version))
     told = model.predict(asked, np.full(len(layers), place), gpu)
     least, _ = moe_layers.bound(asked, gpu, cold=cold)  # as that of the layer beside it
     source = series.words if told.seen else f"{series.words}; never measured on {gpu.name}"

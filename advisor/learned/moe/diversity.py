@@ -105,8 +105,10 @@ class Wins:
     problem: NDArray[np.unsignedinteger[Any]]
     configuration: NDArray[np.unsignedinteger[Any]]
 
-    def picks(self, opinions: Array, turns: Iterable[int], known: NDArray[np.int64], launch: Launch, count: int) -> NDArray[np.int64]:
-        """The first `PICKS` places, which several opinions fill in turn; each sees what the others picked.
+    def picks(
+        self, opinions: Array, turns: Iterable[int], known: NDArray[np.int64], launch: Launch, count: int, most: int = PICKS
+    ) -> NDArray[np.int64]:
+        """The first `most` places, which several opinions fill in turn; each sees what the others picked.
 
         Args:
             opinions: Log-odds of the candidates, [o, n]; -inf where an opinion has no say.
@@ -115,26 +117,23 @@ class Wins:
             launch: Their launches, [n], of one problem.
             count: Number of known configurations.
         """
-        weight, where = self._likeness(launch), configuration_coordinates(launch)
+        where = configuration_coordinates(launch)
         by_odds = np.argsort(-opinions[0], kind="stable")
         again = np.zeros(known.size, dtype=bool)
         again[by_odds] = repeats(where[by_odds])
+        left = np.where(again, -np.inf, opinions.astype(np.float64))
+        if most == 1:  # nothing was picked before that it could resemble
+            return np.array([next(int(np.argmax(left[turn])) for turn in turns if np.isfinite(left[turn]).any())])
         unlike = 0.0 if self.know(launch) else UNLIKE
-        # A table of the wins of like problems, [p, n]: row by row what a problem counts for each candidate that won it.
-        place = np.full(count, -1)
-        place[known] = np.arange(known.size)
-        some = np.flatnonzero((weight[self.problem] > 0) & (place[self.configuration] >= 0))
-        problem, candidate = self.problem[some], place[self.configuration[some]]
-        table = np.zeros((weight.size, known.size), dtype=np.float32)
-        table[problem, candidate] = (weight / np.sqrt(np.maximum(np.bincount(self.problem, minlength=weight.size), 1)))[problem]
+        weight = self._likeness(launch)
+        table = self._won(known, weight, count)
         won, total = table.sum(axis=0, dtype=np.float64), max(float(weight.sum()), TINY)
         before = np.log(won / total + FLOOR)
-        left = np.where(again, -np.inf, opinions.astype(np.float64))
         change, alike = np.zeros(known.size), np.zeros(known.size)
         picks: list[int] = []
         for turn in turns:
             number = len(picks)
-            if number == PICKS or not np.isfinite(left).any():
+            if number == most or not np.isfinite(left).any():
                 break
             later = max(1.0, number / SURE)
             best = int(np.argmax(left[turn] + STRENGTH * later * change - unlike / later * alike))
@@ -151,6 +150,16 @@ class Wins:
             if unlike:
                 alike = np.maximum(alike, np.exp(-0.5 * ((where - where[best]) ** 2).sum(axis=1) / REACH**2))
         return np.array(picks)
+
+    def _won(self, known: NDArray[np.int64], weight: Array, count: int) -> NDArray[np.float32]:
+        """The wins of like problems, [p, n]: row by row what a problem, of `weight` [p], counts for each candidate that won it."""
+        place = np.full(count, -1)
+        place[known] = np.arange(known.size)
+        some = np.flatnonzero((weight[self.problem] > 0) & (place[self.configuration] >= 0))
+        problem, candidate = self.problem[some], place[self.configuration[some]]
+        table = np.zeros((weight.size, known.size), dtype=np.float32)
+        table[problem, candidate] = (weight / np.sqrt(np.maximum(np.bincount(self.problem, minlength=weight.size), 1)))[problem]
+        return table
 
     def know(self, launch: Launch) -> bool:
         """Whether sweeps of the launches' GPU are among them."""

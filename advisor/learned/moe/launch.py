@@ -92,7 +92,7 @@ class Launch:
         """Whether the registers of a thread hold its accumulators, [n]: no launch that was measured spills them."""
         return spilled_share(self.accumulators, 32 * self.warps, REGISTERS_PER_SM, MOST_REGISTERS) == 0
 
-    def take(self, index: np.ndarray) -> Launch:
+    def take(self, index: np.ndarray | slice) -> Launch:
         """Rows `index` of every column."""
         return Launch(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 

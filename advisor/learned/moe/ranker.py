@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, cycle, repeat
+from dataclasses import dataclass
+from itertools import chain, cycle, islice, repeat
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned import forest
+from advisor.learned.base import Ranking
 from advisor.learned.forest import Forest
 from advisor.learned.machine import Machine
 from advisor.learned.moe import diversity, moe_physics, order
 from advisor.learned.moe.diversity import Wins
 from advisor.learned.moe.features import EXACT, matrix
-from advisor.learned.moe.launch import Launch, as_configuration, as_rows, fits, moe_launch
+from advisor.learned.moe.launch import Launch, as_configuration, as_rows, concatenate, fits, moe_launch
 from advisor.learned.moe.moe_physics import SPLIT_L2
-from advisor.learned.moe.ranking_features import Rivals, ranking_features, rivals
+from advisor.learned.moe.ranking_features import ranking_features, rivals
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.batch import repeats
 
@@ -78,16 +78,44 @@ class Latencies(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """A quick look at the configurations [n] of a problem: their launches, features and log-odds, and what physics adds to those.
+class Space:
+    """Configurations to be ranked on a GPU.
 
-    `closer` has the log-odds of those that were looked at closely too, and NaN for the others: it is filled in as they are asked for.
+    Attributes:
+        rows: All of them, [c, 6].
+        candidates: Places of those that won a sweep somewhere, or of all that fit where none did, [n].
+        never_won: Places of the others that fit, [m].
+        known: Where the candidates stand among `Ranker.known`, [n]; None where they are too few to be varied.
+        most_stages: The most `num_stages` of a candidate.
+    """
+
+    rows: Array
+    candidates: NDArray[np.int64]
+    never_won: NDArray[np.int64]
+    known: NDArray[np.int64] | None
+    most_stages: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A quick look at a problem.
+
+    Attributes:
+        launch: Launches of the candidates, [n].
+        features: Theirs, [n, features].
+        trees: Log-odds by the quick forest, [n].
+        added: What physics adds to those.
+        others: Launches of configurations that won no sweep, [m].
+        others_odds: Their log-odds by physics, [m].
+        closer: Log-odds of those candidates that are looked at closely, NaN for the others: filled in by `Ranker._look_closely`.
     """
 
     launch: Launch
     features: Array
     trees: Array
     added: Array | float
+    others: Launch
+    others_odds: Array
     closer: Array
 
 
@@ -106,7 +134,6 @@ class Ranker:
         order: Parameters of `order.log_odds`.
         wins: Where the known ones won, for the variety of the first picks.
         shortlist: How many are looked at closely.
-        recent: The last quick looks, by what was asked.
     """
 
     quick: Forest
@@ -118,54 +145,83 @@ class Ranker:
     order: Array
     wins: Wins
     shortlist: int = 160
-    recent: deque[tuple[tuple[ProblemBatch, ConfigurationBatch, Machine], Look]] = field(
-        default_factory=lambda: deque(maxlen=2), repr=False, compare=False
-    )
 
-    def scores(self, latencies: Latencies, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: Machine) -> Array:
-        """Smaller is better, [c]; inf where the shared memory does not fit.
+    def rankings(
+        self, latencies: Latencies, groups: Sequence[Sequence[ProblemBatch]], configuration: ConfigurationBatch, gpu: Machine
+    ) -> list[Ranking]:
+        """The order of configurations for every group; scores are inf where the shared memory does not fit.
 
         Args:
             latencies: What the model predicts them by.
-            problems: That share a configuration, a batch of one each.
+            groups: Problems that share a configuration, a batch of one each. What several groups ask of one problem is computed once.
             configuration: The configurations, [c].
             gpu: The GPU.
         """
+        space = self._space(configuration, gpu)
+        if not space.candidates.size:
+            return [Ranking(scores=np.full(space.rows.shape[0], np.inf), first=(0,) * len(group)) for group in groups]
+        problems = list({id(problem): problem for group in groups for problem in group}.values())
+        look_of = dict(zip(map(id, problems), self._looks(latencies.physics, problems, space, gpu), strict=True))
+        together = [[look_of[id(problem)] for problem in group] for group in groups]
+        alone = [[look] for group in together if len(group) > 1 for look in group]
+        promising = [self._promising(group) for group in (*together, *alone)]
+        self._look_closely(list(zip((*together, *alone), promising, strict=True)))
+        first = (
+            int(np.argmin(self._scores(latencies, group, chosen, space, first_only=True)))
+            for group, chosen in zip(alone, promising[len(together) :], strict=True)
+        )
+        rankings = []
+        for group, chosen in zip(together, promising, strict=False):
+            scores = self._scores(latencies, group, chosen, space)
+            rankings.append(Ranking(scores=scores, first=tuple(islice(first, len(group))) if len(group) > 1 else (int(np.argmin(scores)),)))
+        return rankings
+
+    def _space(self, configuration: ConfigurationBatch, gpu: Machine) -> Space:
         rows = as_rows(configuration)
-        score = np.full(rows.shape[0], np.inf)
         usable = np.flatnonzero(fits(gpu, configuration))
-        if not usable.size:
-            return score
         most_stages = self.wins.most_stages(self.known, gpu)
         tried = usable[_among(rows[usable], self.known) & (rows[usable, diversity.STAGES] <= most_stages)]
         candidates = tried if tried.size else usable
-        looks = [self._looked_at(latencies.physics, problem, configuration, rows[candidates], gpu) for problem in problems]
-        launches, odds = [look.launch for look in looks], self._closely(looks)
-        shares = _time_shares(latencies, launches, [each for each, _ in odds])
-        rank, by_trees = np.average(odds, axis=0, weights=shares)
-        launch = launches[int(np.argmax(shares))]  # what is asked of one problem, the longest answers
-        if tried.size > diversity.PICKS:
+        return Space(
+            rows=rows,
+            candidates=candidates,
+            never_won=np.setdiff1d(usable, candidates, assume_unique=True),
+            known=_places(rows[tried], self.known) if tried.size > diversity.PICKS else None,
+            most_stages=most_stages,
+        )
+
+    def _scores(
+        self, latencies: Latencies, group: Sequence[Look], chosen: NDArray[np.int64] | None, space: Space, first_only: bool = False
+    ) -> Array:
+        """Scores of the space for one group, [c]; `chosen` has the candidates that were looked at closely, None stands for none.
+
+        With `first_only` no more than the first place is as it should be.
+        """
+        odds = [_odds(look, chosen) for look in group]
+        shares = _time_shares(latencies, group, odds)
+        opinions = [(by_tree + look.added, by_tree) for look, by_tree in zip(group, odds, strict=True)]
+        rank, by_trees = np.average(opinions, axis=0, weights=shares)
+        longest = group[int(np.argmax(shares))]  # what is asked of one problem, the longest answers
+        if space.known is not None:
 
             def log_us() -> Array:
-                return np.average([latencies.estimate(each, EXACT).log_us for each in launches], axis=0, weights=shares)
+                return np.average([latencies.estimate(look.launch, EXACT).log_us for look in group], axis=0, weights=shares)
 
-            rank = _moved_first(rank, self._picks(log_us, rank, by_trees, _places(rows[tried], self.known), launch))
-        score[candidates] = -rank
-        if candidates.size < usable.size:
-            rest = np.setdiff1d(usable, candidates, assume_unique=True)
-            never = [moe_launch(problem, as_configuration(rows[rest]), gpu) for problem in problems]
-            by_physics = np.average([order.log_odds(order.columns(each), self.order) for each in never], axis=0, weights=shares)
-            score[rest] = -rank.min() + 1 + by_physics.max() - by_physics
-            if candidates.size > diversity.PICKS and not self.wins.know(launch):
-                others = never[int(np.argmax(shares))]
-                within = np.flatnonzero(others.stages <= most_stages)
-                new = rest[within[_first_new(by_physics[within], others.take(within), launch)]]
-                last, following = np.sort(score[candidates])[diversity.PICKS - 1 : diversity.PICKS + 1]
-                score[new] = np.linspace(last, following, new.size + 2)[1:-1]
-        return score
+            rank = _moved_first(rank, self._picks(log_us, rank, by_trees, space.known, longest.launch, first_only))
+        scores = np.full(space.rows.shape[0], np.inf)
+        scores[space.candidates] = -rank
+        if space.never_won.size:
+            by_physics = np.average([look.others_odds for look in group], axis=0, weights=shares)
+            scores[space.never_won] = -rank.min() + 1 + by_physics.max() - by_physics
+            if rank.size > diversity.PICKS and not first_only and not self.wins.know(longest.launch):
+                within = np.flatnonzero(longest.others.stages <= space.most_stages)
+                new = space.never_won[within[_first_new(by_physics[within], longest.others.take(within), longest.launch)]]
+                last, following = np.sort(-rank)[diversity.PICKS - 1 : diversity.PICKS + 1]
+                scores[new] = np.linspace(last, following, new.size + 2)[1:-1]
+        return scores
 
     def _picks(
-        self, log_us: Callable[[], Array], rank: Array, by_trees: Array, places: NDArray[np.int64], launch: Launch
+        self, log_us: Callable[[], Array], rank: Array, by_trees: Array, places: NDArray[np.int64], launch: Launch, first_only: bool
     ) -> NDArray[np.int64]:
         """The first places of configurations [n]: of several opinions in turn, after some of the first alone.
 
@@ -177,12 +233,16 @@ class Ranker:
             by_trees: Those of the trees alone, [n].
             places: Where the configurations stand in `known`, [n].
             launch: Their launches, [n].
+            first_only: No more than the first is asked for.
         """
+        most = 1 if first_only else diversity.PICKS
 
         def picks(opinions: Sequence[Array], turns: Iterable[int]) -> NDArray[np.int64]:
-            return self.wins.picks(np.stack(opinions), turns, places, launch, self.known.shape[0])
+            return self.wins.picks(np.stack(opinions), turns, places, launch, self.known.shape[0], most)
 
         if self.wins.know(launch):
+            if first_only:
+                return picks([rank], repeat(0))
             by_latency = rank - SHARE_OF_LATENCY * log_us()
             return _in_turn(*(picks([odds], repeat(0)) for odds in (rank, by_latency)))
         one_buffer = launch.stages <= 2
@@ -194,48 +254,61 @@ class Ranker:
         first = ONE_BUFFER_FIRST * [BOTH_ONE_BUFFER, TREES_ONE_BUFFER]
         return picks(opinions, chain(first, cycle([TREES, BOTH, TREES_ONE_BUFFER, TREES, BOTH, BOTH_ONE_BUFFER])))
 
-    def _rivals(self, physics: Array, problem: ProblemBatch, gpu: Machine) -> Rivals:
-        """Needs of the configurations that may win; the same for whoever asks about few of them."""
+    def _looks(self, physics: Array, problems: Sequence[ProblemBatch], space: Space, gpu: Machine) -> list[Look]:
+        """Quick looks at problems; rivals are the configurations that may win, whichever are asked about: all that won a sweep and fit."""
         fitting = self.known[fits(gpu, as_configuration(self.known))]
-        launch = moe_launch(problem, as_configuration(fitting if fitting.size else self.known), gpu)
-        return rivals(launch, *moe_physics.terms(launch, physics))
+        tried, count = slice(0, space.candidates.size), space.candidates.size + space.never_won.size
+        parts = (space.rows[space.candidates], space.rows[space.never_won], fitting if fitting.size else self.known)
+        configuration = as_configuration(np.concatenate(parts))
+        features, launches = [], []
+        for problem in problems:
+            launch = moe_launch(problem, configuration, gpu)
+            predicted_us, stack = moe_physics.terms(launch, physics)
+            others = rivals(launch.take(slice(count, None)), predicted_us[count:], stack[:, count:])
+            launches.append(launch.take(slice(count)))
+            features.append(matrix(ranking_features(launch.take(tried), predicted_us[tried], stack[:, tried], others)))
+        trees = np.split(self.quick(np.concatenate(features)), len(problems))
+        known = self.wins.know(launches[0])
+        looks = []
+        for launch, columns, by_tree in zip(launches, features, trees, strict=True):
+            odds = order.log_odds(order.columns(launch), self.order)
+            looks.append(
+                Look(
+                    launch=launch.take(tried),
+                    features=columns,
+                    trees=by_tree,
+                    added=0.0 if known else SHARE_OF_PHYSICS * odds[tried],
+                    others=launch.take(slice(tried.stop, None)),
+                    others_odds=odds[tried.stop :],
+                    closer=np.full(by_tree.shape, np.nan),
+                )
+            )
+        return looks
 
-    def _looked_at(self, physics: Array, problem: ProblemBatch, configuration: ConfigurationBatch, rows: Array, gpu: Machine) -> Look:
-        """The quick look at a problem's candidates `rows`; remembered for the next few: whoever ranks for each of several problems ranks
-        for all of them together next."""
-        for asked, look in self.recent:
-            if asked[0] is problem and asked[1] is configuration and asked[2] == gpu:
-                return look
-        look = self._look(physics, moe_launch(problem, as_configuration(rows), gpu), self._rivals(physics, problem, gpu))
-        self.recent.append(((problem, configuration, gpu), look))
-        return look
+    def _promising(self, group: Sequence[Look]) -> NDArray[np.int64] | None:
+        """Candidates that any problem of a group finds promising: all have a closer look at them, so that their odds can be averaged. None
+        where all are as few as need no choice."""
+        if len(group[0].launch) <= 8:
+            return None
+        opinions = [opinion for look in group for opinion in (look.trees + look.added, look.trees)]
+        return np.unique([np.argsort(-opinion, kind="stable")[: self.shortlist] for opinion in opinions])
 
-    def _look(self, physics: Array, launch: Launch, others: Rivals) -> Look:
-        features = matrix(ranking_features(launch, *moe_physics.terms(launch, physics), others))
-        known = self.wins.know(launch)
-        added = 0.0 if known else SHARE_OF_PHYSICS * order.log_odds(order.columns(launch), self.order)
-        trees = self.quick(features)
-        return Look(launch=launch, features=features, trees=trees, added=added, closer=np.full(trees.shape, np.nan))
-
-    def _closely(self, quick: Sequence[Look]) -> list[tuple[Array, Array]]:
-        """Log-odds [n] of each problem's launches: with the physics of the order, and by the trees alone, alike on GPUs with sweeps.
-
-        All problems have a closer look at what any of them finds promising, so that their odds can be averaged.
-        """
-        known = self.wins.know(quick[0].launch)
-        trees, added = [each.trees for each in quick], [each.added for each in quick]
-        if len(quick[0].launch) > 8:
-            opinions = [opinion for odds, more in zip(trees, added, strict=True) for opinion in (odds + more, odds)]
-            chosen = np.unique([np.argsort(-opinion, kind="stable")[: self.shortlist] for opinion in opinions])
-            # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
-            looks = (self.close, self.first_afar, self.first if known else self.first_unseen)
-            weights = (1, 1, 1 if known else UNSEEN_LOOKS)
-            for i, each in enumerate(quick):
-                new = chosen[np.isnan(each.closer[chosen])]
-                each.closer[new] = np.average([forest(each.features[new]) for forest in looks], axis=0, weights=weights)
-                trees[i] = trees[i] - 1000.0
-                trees[i][chosen] = each.closer[chosen]
-        return [(odds + more, odds) for odds, more in zip(trees, added, strict=True)]
+    def _look_closely(self, groups: Sequence[tuple[Sequence[Look], NDArray[np.int64] | None]]) -> None:
+        """Fill in `Look.closer` of the candidates that each group finds promising."""
+        wanted: dict[int, tuple[Look, NDArray[np.bool_]]] = {}
+        for group, promising in groups:
+            for look in group if promising is not None else ():
+                wanted.setdefault(id(look), (look, np.zeros(look.trees.size, dtype=bool)))[1][promising] = True
+        if not wanted:
+            return
+        known = self.wins.know(groups[0][0][0].launch)
+        # What is hard to tell differs from GPU to GPU: what `first` learned of it misleads where no sweep is known.
+        forests = (self.close, self.first_afar, self.first if known else self.first_unseen)
+        features = np.concatenate([look.features[rows] for look, rows in wanted.values()])
+        odds = np.average([forest(features) for forest in forests], axis=0, weights=(1, 1, 1 if known else UNSEEN_LOOKS))
+        ends = np.cumsum([rows.sum() for _, rows in wanted.values()])[:-1]
+        for (look, rows), closer in zip(wanted.values(), np.split(odds, ends), strict=True):
+            look.closer[rows] = closer
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """The ranker as named arrays."""
@@ -265,12 +338,21 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
     )
 
 
-def _time_shares(latencies: Latencies, launches: Sequence[Launch], odds: Sequence[Array]) -> Array:
-    """Share [p] of each problem in the time of all, each with the likeliest of its configurations; `odds` are [p, n]."""
-    if len(launches) == 1:
+def _odds(look: Look, chosen: NDArray[np.int64] | None) -> Array:
+    """Log-odds by the trees, [n]; those that were not looked at closely come behind."""
+    if chosen is None:
+        return look.trees
+    odds = look.trees - 1000.0
+    odds[chosen] = look.closer[chosen]
+    return odds
+
+
+def _time_shares(latencies: Latencies, group: Sequence[Look], odds: Sequence[Array]) -> Array:
+    """Share [p] of each problem in the time of all, each with the likeliest of its configurations; `odds` by the trees, [n] each."""
+    if len(group) == 1:
         return np.ones(1)
-    first = [launch.take(np.array([np.argmax(each)])) for launch, each in zip(launches, odds, strict=True)]
-    us = np.exp([float(latencies.estimate(launch, EXACT).log_us[0]) for launch in first])
+    likeliest = [look.launch.take(np.array([np.argmax(by_tree + look.added)])) for look, by_tree in zip(group, odds, strict=True)]
+    us = np.exp(latencies.estimate(concatenate(likeliest), EXACT).log_us)
     return us / us.sum()
 
 

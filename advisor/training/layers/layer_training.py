@@ -15,12 +15,13 @@ from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.layers import layer_time
 from advisor.learned.layers.layer_features import LABELS, features
 from advisor.learned.layers.layer_model import TOKEN_BINS, LayerModel, token_bin
-from advisor.learned.layers.moe_layer import KINDS, Layers, launched, version_number, without_gate
+from advisor.learned.layers.moe_layer import KINDS, Layers, launched, without_gate
 from advisor.learned.layers.tuned_tables import TunedTables
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, token_draws
 from advisor.rows import silicon
 from advisor.system.errors import MissingDependencyError
+from advisor.tables.entries import version_number
 from advisor.training.correction_network import fit_correction
 from advisor.training.layers.held_out import held_out
 from advisor.training.layers.layer_tables import Measured, choose_launches

@@ -29,8 +29,8 @@ CRUDE = replace(WHOLE, rounds=70, options=QUICK, steps=0)
 MOST_JUDGED = 5_000
 """Rows judged of what is left out."""
 
-FOLDS, MOST_FOLDS, PAIR_FOLDS = 4, 2, 5
-"""Parts of the models, how many of them are left out in turn, and parts of the pairs, of which one is left out."""
+FOLDS, PAIR_FOLDS = 4, 5
+"""Parts of the models, each left out in turn, and parts of the pairs, of which one is left out."""
 
 MOST_GPUS = 3
 """GPUs that are left out in turn at most."""
@@ -255,4 +255,4 @@ def splits(table: Table, what: str, gpus: Sequence[str] | None) -> Iterator[Spli
     if what == "pairs":
         yield Split(name="pairs", out=np.isin(of, groups[::PAIR_FOLDS]))
     elif groups.size > 1:
-        yield from (Split(name=f"models {i + 1} of {FOLDS}", out=np.isin(of, groups[i::FOLDS])) for i in range(MOST_FOLDS))
+        yield from (Split(name=f"models {i + 1} of {FOLDS}", out=np.isin(of, groups[i::FOLDS])) for i in range(FOLDS))

@@ -19,7 +19,7 @@ from advisor.learned.base import Predictor
 from advisor.result.step import StepTime
 from advisor.rows.silicon import GPUS
 from advisor.steps.collectives import Constants
-from advisor.steps.model_config import Architecture, architecture, load_architecture
+from advisor.steps.model_config import Architecture, architecture, load_architecture, with_experts_in
 from advisor.steps.step import Priced, StepRequest, price
 from advisor.steps.workload import Load, Split
 from advisor.system.errors import InputError, UsageError
@@ -192,7 +192,7 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             whole = row["mode"] == "agg" and float(row["attention_dp_size"] or 1) <= 1 and float(row["tp_size"]) <= 8
-            if whole and row["backend"] in ("vllm", "sglang") and row["precision"] != "fp4":
+            if whole and row["backend"] in ("vllm", "sglang"):
                 times = 1e3 * float(row["silicon_tpot_ms"]), 1e3 * float(row["silicon_ttft_ms"] or 0)
                 measured[tuple(row[name] for name in POINT)].append(times)
     found = []
@@ -202,6 +202,8 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
             model = load_architecture(name.removesuffix("-FP8"))
             if gpu is None:
                 continue
+            if precision == "fp4":
+                model = with_experts_in(model, "nvfp4")
             split = Split(tensor=int(float(ranks)), experts=float(experts or 1) > 1)
             dtype = "fp8" if precision == "fp8" else model.dtype
             requests = [

@@ -1,0 +1,138 @@
+"""The answer of a comparison that has one: its first line, why, and that no check mark stands beside a predicted slowdown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from advisor.advising.public import report_on
+from advisor.comparison.assembling import counts, headline
+from advisor.comparison.gate import DEFAULT, gate
+from advisor.learned.analytical import AnalyticalPredictor
+from advisor.rendering.comparison_answer import answer, why
+from advisor.rendering.comparison_files import to_comment, to_page
+from advisor.rendering.comparison_words import to_text
+from advisor.result.comparison_schema import ResourceRow, StaticRow, StaticSide, Subject
+from advisor.result.schema import Latency
+
+from .repository import Repository, compared_files
+from .test_headline import row
+
+
+def side(us: float, low: float, high: float, unit: str | None = None, share: float | None = None) -> StaticSide:
+    latency = Latency(us=us, origin="predicted", source="model", low_us=low, high_us=high, coverage=0.8)
+    return StaticSide(configuration=None, source="compiled", predicted=latency, peak_pipeline=unit, share_of_peak=share)
+
+
+def judged(before: float, after: float, gpu: str = "H100", label: str = "grid 8192") -> StaticRow:
+    verdict = "predicted-improved" if after < before else "predicted-regressed"
+    found = row(label, verdict, gpu, after / before - 1)
+    sides = side(before, 0.9 * before, 1.1 * before, "dram", 0.16), side(after, 0.9 * after, 1.8 * after, "dram", 0.93)
+    return replace(found, base=sides[0], head=sides[1])
+
+
+def a_kernel(*rows: StaticRow) -> Subject:
+    compiled = ResourceRow(kernel="k", gpu="H100", label="", base=None, head=None, changed=("BLOCK 128 → 4096",))
+    return Subject(kind="kernel", title="k.py::k", path="k.py", change="modified", static=rows, resources=(compiled,))
+
+
+def test_the_first_line_has_the_factor_the_times_and_the_change():
+    subject = a_kernel(judged(253.0, 43.0))
+    assert headline([subject], *counts([subject])) == (
+        "Predicted about 6x faster on H100 (253.0 → 43.0 µs; 80 % interval 38.7 to 77.4): BLOCK 128 → 4096; not measured"
+    )
+    slower = a_kernel(judged(100.0, 120.0))
+    assert answer([slower]).startswith("Predicted 20 % slower on H100 (100.0 → 120.0 µs; ")
+    assert "about 2.0x slower" in answer([a_kernel(judged(100.0, 200.0))])
+
+
+def test_two_gpus_are_one_answer_and_several_rows_are_none():
+    both = a_kernel(judged(253.0, 43.0), judged(200.0, 50.0, "H200"))
+    assert " on H100 (253.0 → " in answer([both]) and " and about 4x faster on H200 (200.0 → " in answer([both])
+    assert answer([a_kernel(judged(253.0, 43.0), judged(20.0, 50.0, "H200"))]) == "", "one way on each"
+    assert answer([a_kernel(judged(253.0, 43.0), judged(253.0, 43.0))]) == "", "two of one GPU"
+    assert answer([a_kernel(row("grid 1", "within-doubt"))]) == "" == answer([])
+
+
+def test_what_limits_both_sides_is_the_second_line():
+    assert why([a_kernel(judged(253.0, 43.0))]) == (
+        "Before: no unit is above 16 % of its peak (highest: DRAM). Now: memory-bound at 93 % of DRAM's peak."
+    )
+    unknown = judged(253.0, 43.0)
+    assert unknown.base is not None
+    assert why([a_kernel(replace(unknown, base=replace(unknown.base, peak_pipeline=None)))]) == ""
+    l2 = replace(unknown, head=side(43.0, 40.0, 50.0, "l2", 0.7))
+    assert why([a_kernel(l2)]).endswith(" Now: L2-bound at 70 % of the L2's peak.")
+
+
+def test_a_gate_that_passes_names_what_is_predicted_slower():
+    passed = gate([a_kernel(judged(100.0, 120.0))], DEFAULT)
+    assert not passed.failed
+    assert passed.sentence.endswith("Predicted slower, which does not gate: k.py::k grid 8192 on H100 (+20.0 %).")
+    assert "does not gate:" not in gate([a_kernel(judged(120.0, 100.0))], DEFAULT).sentence
+
+
+HEAD = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gather(ids_ptr, table_ptr, out_ptr, stride_table, stride_out, hidden, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    token = tl.load(ids_ptr + row)
+    for start in range(0, hidden, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(table_ptr + token * stride_table + cols, mask=cols < hidden, other=0.0)
+        tl.store(out_ptr + row * stride_out + cols, x, mask=cols < hidden)
+
+
+def run(ids, table):
+    tokens, hidden = ids.numel(), table.shape[1]
+    out = torch.empty((tokens, hidden), dtype=torch.bfloat16, device=table.device)
+    gather[(tokens,)](ids, table, out, table.stride(0), out.stride(0), hidden, BLOCK=SIZE, num_warps=8)
+    return out
+"""
+
+
+@pytest.fixture(scope="module")
+def widened(tmp_path_factory):
+    pytest.importorskip("triton")
+    sides = [{"k.py": HEAD.replace("SIZE", block)} for block in ("128", "4096")]
+    repository = Repository(tmp_path_factory.mktemp("widened"))
+    return compared_files(repository, AnalyticalPredictor(), *sides, compiling=True), compared_files(
+        repository, AnalyticalPredictor(), *reversed(sides), compiling=True
+    )
+
+
+def test_a_comparison_says_what_advise_says_of_the_same_launch(widened, tmp_path):
+    """Rows that are gathered are other rows for each index, for both: that they follow one another would be too fast."""
+    (tmp_path / "k.py").write_text(HEAD.replace("SIZE", "4096"))
+    static = widened[0].subjects[0].static[0]
+    values = {"gpu": static.gpu, "arguments": ["tokens=8192", "hidden=4096"], "element": "bf16", "try_for": 0.0}
+    launch = report_on(f"{tmp_path / 'k.py'}::gather", values, command="", flags=True).launches[0]
+    assert static.head.predicted.us == pytest.approx(launch.predicted.us)
+    assert (static.head.predicted.low_us, static.head.predicted.high_us) == pytest.approx(
+        (launch.predicted.low_us, launch.predicted.high_us)
+    )
+    assert (static.head.peak_pipeline, static.head.share_of_peak) == (launch.peak_pipeline, pytest.approx(launch.share_of_peak))
+
+
+def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_come_from(widened):
+    faster, slower = widened
+    comment = to_comment(faster)
+    title = comment.splitlines()[1]
+    assert title.startswith("### Predicted about ") and "x faster on " in title and title.endswith(": BLOCK 128 → 4096; not measured")
+    assert comment.index("base µs (80 % interval)") < comment.index("| compiled | base | head |")
+    assert comment.index("<summary>Instructions in the code") < comment.index(" instructions | ")
+    assert "Sizes called typical are assumed" in comment and "**4096**" not in comment and "cured" not in comment
+    assert "✅ **Gate.**" in comment and "✓ Gate passed" in to_page(faster)
+    assert "✅" not in to_comment(slower) and "🟠 **Gate.**" in to_comment(slower) and "✓ Gate passed" not in to_page(slower)
+    assert why(faster.subjects) in to_text(faster) and why(faster.subjects)
+
+
+def test_the_page_says_what_a_bound_covers_and_has_no_empty_columns(widened):
+    page = to_page(widened[0])
+    assert "certain work only" in page and "The bound covers certain work only." in page
+    assert ">ceiling µs<" not in page and ">of ceiling<" not in page
