@@ -314,7 +314,7 @@ def _key(launch: LaunchReport) -> int | None:
 
 def _table(launch: LaunchReport) -> str:
     """Which table the launch's entry stands in: empty, or `_down` for one of w2 alone beside the target's."""
-    return "_down" if (launch.decision or "").startswith("w2-") else ""
+    return "_down" if launch.configuration_source.startswith("_down ") else ""
 
 
 def _plural(tokens: list[int]) -> str:

@@ -174,8 +174,8 @@ INSTRUCTIONS = " instructions"
 
 
 def compiled_cells(row: ResourceRow) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
-    """What differs of the compiled sides: resources, and counts of instructions in the code, which loops run any number of times."""
-    cells = differing_cells(row)
+    """`resource_cells`, apart: resources, and counts of instructions in the code, which loops run any number of times."""
+    cells = resource_cells(row)
     return [cell for cell in cells if INSTRUCTIONS not in cell[0]], [cell for cell in cells if INSTRUCTIONS in cell[0]]
 
 
@@ -249,9 +249,9 @@ def by_weight(rows: Sequence[ResourceRow]) -> tuple[list[ResourceRow], int]:
     return sorted(rows, key=lambda row: not resources_matter(row)), sum(map(resources_matter, rows))
 
 
-def differing_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
-    """Those of `resource_cells` that are another in head."""
-    return [cell for cell in resource_cells(row) if cell[1] != cell[2]]
+def unlike(cells: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Those of some cells that are another in head."""
+    return [cell for cell in cells if cell[1] != cell[2]]
 
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
@@ -444,7 +444,7 @@ def _subject(subject: Subject) -> list[str]:
         )
         lines += [f"    {fault}" for fault in row.faults]
     for compiled in subject.resources:
-        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in differing_cells(compiled))
+        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in unlike(resource_cells(compiled)))
         cells = cells or ("the same resources and instructions" if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
         lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))

@@ -103,7 +103,10 @@ def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
     assert first["title"] == "Write a table with entries M=4096, 8192" and first["snippet"].startswith('"4096": {')
     assert len(first["launches"]) == 4 and "Changing 2 of 2 table entries " in result["verdict"]["sentence"]
     assert result["verdict"]["sentence"].endswith(" of the matrix products' time.")
-    assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192") == 0
+    assert advise(tmp_path, "--stack", "sglang", "--tokens", "4096", "--format", "json") == 0
+    entries = json.loads(capsys.readouterr().out)["actions"][0]["snippet"]
+    assert entries.startswith('"4096": {') and '_down table:\n"4096": {' in entries, "one table for each product"
+    assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192", folder="shown") == 0
     shown = capsys.readouterr().out
     assert "all 4 launches (of 2 token counts, and a step runs one): " in shown and "triton.Config" not in shown
 

@@ -69,7 +69,7 @@ def fused_moe_kernel(request: Request) -> Target:
                     problem=problem,
                     configuration=used,
                     tokens=tokens,
-                    source=source,
+                    source=f"_down table: {source}" if apart and op == "w2" else source,
                     decision_id=f"w2-M{tokens}" if apart and op == "w2" else f"M{tokens}",
                     frozen_parameters=(SHARED,) if apart else (),
                     row_sort_id=f"M{tokens}" if apart else None,
