@@ -273,8 +273,22 @@ NAMES_THAT_SAY_NOTHING = {"looked", "told", "said", "asked", "inquiry", "surroun
 VARIABLES_THAT_SAY_NOTHING = {"found", "each", "told", "said", "untold", "unsaid", "asked", "own"}
 """Of variables, parameters and functions."""
 RENAMED = (
-    *("advising", "autotuning", "cli", "diagnosis", "gpus", "measurement", "pipelines", "rendering", "result", "rows", "search", "steps"),
-    *("system", "tables", "tuning"),
+    *(
+        "advising",
+        "autotuning",
+        "cli",
+        "diagnosis",
+        "gpus",
+        "learned",
+        "measurement",
+        "pipelines",
+        "rendering",
+        "result",
+        "rows",
+        "search",
+        "steps",
+    ),
+    *("system", "tables", "training", "tuning"),
     *("comparison", "compiled/demand", "compiled/guesses", "compiled/ir", "compiled/launches", "python_source"),
 )
 """Packages whose names were gone through."""

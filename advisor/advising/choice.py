@@ -66,8 +66,6 @@ def rank_groups(
     Raises:
         NothingMatchedError: No configuration of the space fits the GPU.
     """
-    if not groups:
-        return []
     space = target.space
     problems = [[problem_batch([launch.problem]) for launch in group] for group in groups]
     rankings = predictor.rankings(problems, space, target.gpu)

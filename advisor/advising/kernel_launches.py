@@ -50,6 +50,7 @@ class KernelReports:
     takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
     stopped: dict[str, str] = field(default_factory=dict)  # by space that was made by trying, why that ended
+    unsearched: dict[str, str] = field(default_factory=dict)  # and what of it was not evaluated for want of time
 
     @property
     def kernels(self) -> dict[str, SourceFile]:

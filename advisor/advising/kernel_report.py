@@ -15,7 +15,7 @@ from advisor.advising.kernel_launches import KernelReports
 from advisor.advising.launch_facts import gpu_figures, warm_cache
 from advisor.advising.measured.profiles import timed
 from advisor.advising.missing_options import is_tuned
-from advisor.advising.trials import DOUBT, LEAST_S, OTHER_WORK, Regrid, Trials
+from advisor.advising.trials import DOUBT, LEAST_S, NO_END, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
@@ -113,7 +113,7 @@ def advise_compiled(
     unsized = tuple(report.id for report in launches if gathered.targets[report.id].launch.grid is None)
     if unsized:
         unknowns.append(phrase("note.no_grid"))
-    elif any(report.ceiling is None for report in launches):
+    elif any(report.ceiling is None and not report.unsearched for report in launches):
         unknowns.append(phrase("note.one_configuration"))
     often = {report.id: gathered.targets[report.id].count for report in launches}
     if len(set(often.values())) > 1:
@@ -175,7 +175,7 @@ def _try(
             for target, outcome in tried.analyses if tried is not None else ():
                 gathered.take(target, outcome, gpu, tried=True)
             if tried is not None:
-                gathered.stopped[report.id] = tried.stopped
+                gathered.stopped[report.id], gathered.unsearched[report.id] = tried.stopped, tried.unsearched
                 gathered.unknowns[report.id] += [f"{report.kernel}: {text}" for text in tried.left_alone]
                 for target, _ in tried.analyses[1:]:  # what is assumed of the launch holds for all of them
                     gathered.unknowns[target.id], gathered.missing[target.id] = gathered.unknowns[report.id], gathered.missing[report.id]
@@ -198,7 +198,8 @@ def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[Sea
     for name, every in spaces.items():
         group = _by_one_model(every, gathered)
         tried = name in gathered.stopped
-        best = _best(group, next((report.configuration for report in group if tried and report.id == name), None) or USUAL)
+        launched = next((report.configuration for report in group if tried and report.id == name), None)
+        best = _best(group, launched or USUAL, TIE if tried else NEAR_BEST)
         main = next((report for report in group if gathered.targets[report.id].chosen), best)
         count = sum(target.space == name for target in gathered.targets.values())
         if main is best and not gathered.targets[main.id].chosen and count > 1:
@@ -208,7 +209,10 @@ def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[Sea
             main = replace(main, configuration=None, configuration_source=f"unknown: one of {count}")
         if tried:
             gathered.unknowns[main.id].append(_outcome(main, best, group, gathered.stopped[name]))
-        shown[main.id] = _with_ceiling(main, best, count, DOUBT if tried else WORTH_CHANGING) if count > 1 else main
+        line = gathered.targets[main.id].launch.line if tried else None
+        shown[main.id] = _with_ceiling(main, best, count, DOUBT if tried else WORTH_CHANGING, line) if count > 1 else main
+        if unsearched := gathered.unsearched.get(name):
+            shown[main.id] = _of_part(shown[main.id], unsearched)
         searches += [_search(main, name, gathered)] if count > 1 else []
     shown |= {report.id: report for report in alone if gathered.targets[report.id].space not in spaces}
     for group in _alike(tuple(shown.values()), gathered.targets):
@@ -236,8 +240,12 @@ USUAL = Configuration(parameters={})
 """The warps and stages of a launch that names neither."""
 
 
-def _best(reports: Sequence[LaunchReport], like: Configuration = USUAL) -> LaunchReport:
-    """The least predicted latency; of those that cannot be told apart (`NEAR_BEST`) the one that is most `like` another, the first of
+TIE = 1.01
+"""Of configurations that were tried, those predicted within this of each other are the same to a user: what runs now is left as it is."""
+
+
+def _best(reports: Sequence[LaunchReport], like: Configuration = USUAL, tie: float = NEAR_BEST) -> LaunchReport:
+    """The least predicted latency; of those within a `tie` the one that is most `like` another, the first of
     equals: in its warps and stages, and in what else that one has."""
 
     def unlike(report: LaunchReport) -> tuple[float, int]:
@@ -249,7 +257,7 @@ def _best(reports: Sequence[LaunchReport], like: Configuration = USUAL) -> Launc
         return apart + abs(math.log2(made.num_warps / like.num_warps)), abs(made.num_stages - like.num_stages)
 
     least = min(map(_predicted_us, reports))
-    return min((report for report in reports if _predicted_us(report) <= NEAR_BEST * least), key=unlike)
+    return min((report for report in reports if _predicted_us(report) <= tie * least), key=unlike)
 
 
 def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchReport], stopped: str) -> str:
@@ -265,6 +273,7 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
         outcome = phrase("note.none_faster", doubt=doubt)
     else:
         outcome = phrase("note.near_best", count=near, doubt=doubt) if near else phrase("note.none_near", doubt=doubt)
+    ranges = f" ({ranges})" if ranges else ""
     return phrase("note.tried", kernel=main.kernel, count=len(group), ranges=ranges, outcome=outcome, stopped=stopped)
 
 
@@ -333,10 +342,14 @@ def _search(main: LaunchReport, space: str, gathered: KernelReports) -> SearchRe
 
 def _why_not(reason: str) -> str:
     """Why nothing is predicted of a configuration, in a few words."""
-    return "other work" if reason == OTHER_WORK else "no end in time" if "was not compiled" in reason else "does not compile"
+    return "other work" if reason == OTHER_WORK else "no end in time" if NO_END in reason else "does not compile"
 
 
-def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: float = WORTH_CHANGING) -> LaunchReport:
+def _with_ceiling(
+    report: LaunchReport, best: LaunchReport, count: int, worth: float = WORTH_CHANGING, line: int | None = None
+) -> LaunchReport:
+    """A report with the ceiling that the `best` of `count` configurations is, and the change to that where it is `worth` it; in which
+    `line` the configuration stands, where a launch names it itself."""
     if best.predicted is None or best.configuration is None:
         return report
     source = f"analytical model, best of {count} configurations: {best.configuration.label()}"
@@ -353,7 +366,7 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: f
             latency=best.predicted,
             speedup=speedup,
             p_speedup_10pct=None,
-            reason=phrase("choice.best", count=count),
+            reason=phrase("choice.best", count=count) + (phrase("choice.at_line", line=line) if line is not None else ""),
             triton_config=triton_config(best.configuration),
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
@@ -366,6 +379,13 @@ def _with_ceiling(report: LaunchReport, best: LaunchReport, count: int, worth: f
         headroom=now / ceiling.us - 1 if now is not None else None,
         recommendation=recommendation,
     )
+
+
+def _of_part(report: LaunchReport, unsearched: str) -> LaunchReport:
+    """A report of a space of which only a part was evaluated: without a faster one in that, nothing is known of a ceiling."""
+    if report.recommendation is None and report.configuration is not None:
+        report = replace(report, ceiling=None, ceiling_configuration=None, headroom=None)
+    return replace(report, unsearched=unsearched)
 
 
 def _cured(finding: Finding, cured: bool) -> Finding:

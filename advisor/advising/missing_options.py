@@ -31,7 +31,7 @@ PROBE_GRID = (3, 3, 3)
 _NAMED = ("--arg", "--constexpr", "--content")
 """Options that say something of an argument by its name."""
 
-_FOR_EXAMPLE = {"--element …": "action.element", "--grid …": "action.grid"}
+_FOR_EXAMPLE = {"--grid …": "action.grid"}
 """The phrase that gives an example of an option."""
 
 
@@ -70,7 +70,7 @@ def options_besides(inspection: Inspection) -> tuple[str, ...]:
     """The options for what was guessed besides: types of elements, of index tensors, block sizes. A command asks for them too."""
     guess, given = inspection.guess, inspection.launch.given
     plain = [name for name in guess.guessed if guess.signature[name] == f"*{given.element}"]
-    besides = ["--element …"] if plain and not given.element_given else []
+    besides = [f"--element {given.element}"] if plain and not given.element_given else []
     typed = ",".join(f"{name}=…" for name in sorted(guess.guessed) if name not in plain)
     besides += [f"--signature '{typed}'"] if typed else []
     return (*besides, *(f"--constexpr {name}=…" for name in guess.invented if BLOCK_NAMES.search(name) and name not in guess.settled))
@@ -165,4 +165,5 @@ def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:
             else:
                 arguments.append(f"{target}::{lacking.kernel}" if word == target else word)
         words = arguments
-    return " ".join([shlex.join(words), *lacking.options])
+    types = (option for option in lacking.besides if option.startswith("--element "))
+    return " ".join([shlex.join(words), *lacking.options, *types])

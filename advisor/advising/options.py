@@ -65,9 +65,17 @@ OPTIONS = (
     Option("expert_parallel", "P", "integer", KNOWN, "GPUs the experts are spread over"),
     Option("constexprs", "NAME=VALUE", "by name", FILE, "a tl.constexpr argument", "--constexpr"),
     Option("arguments", "NAME=VALUE", "by name", FILE, "value of a number, or of a tuple: 'strides=(4096,1)'", "--arg"),
-    Option("contents", "NAME=VALUE", "by name", FILE, "what an index tensor holds: a number, list or range(…)", "--content"),
+    Option(
+        "contents", "NAME=VALUE", "by name", FILE, "what an index tensor holds: a number, a list, range(…) or random(ROWS)", "--content"
+    ),
     Option("signature", "TYPES", "text", FILE, '"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"'),
-    Option("element", "TYPE", "text", FILE, "type behind pointers whose type is not given (fp16)"),
+    Option(
+        "element",
+        "TYPE",
+        "text",
+        FILE,
+        "type behind pointers whose type is not given (default: bf16 where the file names it alone, else fp16)",
+    ),
     Option("grid", "X[,Y[,Z]]", "text", FILE, "programs; an expression over arguments: 'cdiv(M, BLOCK_M),8'"),
     *(Option(name, "N", "integer", FILE, f"{name} of the launch") for name in LAUNCH_OPTIONS),
     Option("op", "NAME", "text", FILE, "operator of a kernel that its file describes (KERNELS)"),

@@ -14,7 +14,6 @@ from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import Counted
-from advisor.compiled.guesses.inference import Guess
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets
 from advisor.compiled.launches.configured import (
@@ -23,7 +22,7 @@ from advisor.compiled.launches.configured import (
     warps_at_most,
     with_configuration,
 )
-from advisor.compiled.launches.launch import KernelLaunch, inputs_of, own_files, request_for
+from advisor.compiled.launches.launch import Inspection, KernelLaunch, inputs_of, own_files, request_for
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import launch_analysis
 from advisor.system.errors import AdvisorError
@@ -42,6 +41,8 @@ SAME_BYTES, SAME_FLOP = 0.01, 0.2
 block, and the blocks on the diagonal of a causal product, of which half is masked away."""
 
 OTHER_WORK = "it computes something else"
+NO_END = "was not compiled"
+"""In the reason of what the time limit of a compilation ended."""
 
 Values = Mapping[str, int]
 """Of the tunables by name, launch options among them."""
@@ -52,11 +53,19 @@ Found = dict[tuple[tuple[str, int], ...], tuple[KernelTarget, KernelAnalysis | U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What came of trying: the launch itself first, each with what was found; why it ended; constants that were left alone."""
+    """What came of trying.
+
+    Attributes:
+        analyses: The launch itself first, each with what was found.
+        stopped: Why it ended.
+        left_alone: Sentences on constants that were not varied.
+        unsearched: A sentence on what was not evaluated for want of time; empty where the search came to its end.
+    """
 
     analyses: tuple[tuple[KernelTarget, KernelAnalysis | Unreadable], ...]
     stopped: str
     left_alone: tuple[str, ...]
+    unsearched: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,11 +88,11 @@ class Trials:
     _tried: int = 0
 
     def of(self, target: KernelTarget, analysis: KernelAnalysis, until: float) -> Tried | None:
-        """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables, or there is no time.
+        """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables.
 
-        Warps and stages first: they leave the IR as it is, in which the work is counted. They have half of the time; then the blocks too.
+        Blocks first: they decide how much is in flight, and what each program does. A neighbour that is better is gone on from at once.
         """
-        until, self._slowest = min(until, self.deadline), 0.0
+        until, self._slowest, started_s = min(until, self.deadline), 0.0, time.monotonic()
         base, compiled = pinned(analysis.inspection), analysis.inspection.compiled
         function = base.source.kernel(base.kernel)
         now: dict[str, int] = {}
@@ -91,34 +100,46 @@ class Trials:
             now["num_warps"] = compiled.num_warps
         if "num_stages" not in function.heuristics and pipelined(analysis.inspection.demand):
             now["num_stages"] = compiled.num_stages
-        analyses: Found = {_key(now): (replace(target, space=target.id, chosen=True), analysis)}
-        best, _ = self._climb(now, base, analysis, analyses, (time.monotonic() + until) / 2)
-        blocks, left = self._blocks(base, analysis, until)
-        analyses = {_key({**dict(key), **blocks}): analyse for key, analyse in analyses.items()}
-        _, ended = self._climb({**best, **blocks}, base, analysis, analyses, until)
-        if len(analyses) == 1:
+        blocks, left, late = self._blocks(base, analysis, until)
+        if not (now or blocks or late):
             return None
-        ended = ended and not any(text.endswith(phrase("search.no_time", name="")) for text in left)
-        stopped = phrase("search.ended") if ended else phrase("search.time_up")
+        now |= blocks
+        analyses: Found = {_key(now): (replace(target, space=target.id, chosen=True), analysis)}
+        waiting = self._climb(now, base, analysis, analyses, until)
         (launched, outcome), *others = (_with_tunables(*pair, frozenset(blocks)) for pair in analyses.values())
         if blocks.keys() & set(analysis.inspection.guess.invented):  # a block of which nothing says what it is: nothing says what runs
             launched, outcome = replace(launched, chosen=False), _without_assumed(outcome, blocks)
-        return Tried(analyses=((launched, outcome), *others), stopped=stopped, left_alone=tuple(left))
+        waiting += sum(_timed_out(other) for _, other in others)
+        evaluated = 1 + sum(not _timed_out(other) for _, other in others)
+        if not (others or waiting or late):
+            return None
+        unsearched = ""
+        if waiting or late:
+            seconds = max(math.ceil((time.monotonic() - started_s) * (evaluated + waiting) / evaluated / 30) * 60, 60)
+            which = phrase("search.unvaried", names=", ".join(late)) if late else ""
+            unsearched = phrase("search.unsearched", count=evaluated, whole=evaluated + waiting, which=which, seconds=seconds)
+        return Tried(
+            analyses=((launched, outcome), *others),
+            stopped=phrase("search.time_up" if unsearched else "search.ended"),
+            left_alone=tuple(left),
+            unsearched=unsearched,
+        )
 
-    def _climb(
-        self, best: dict[str, int], base: KernelLaunch, analysis: KernelAnalysis, analyses: Found, until: float
-    ) -> tuple[dict[str, int], bool]:
-        """Adds neighbours of the best to those `analyses`, as long as one is better; the best, and whether that came to its end."""
+    def _climb(self, best: dict[str, int], base: KernelLaunch, analysis: KernelAnalysis, analyses: Found, until: float) -> int:
+        """Adds neighbours of the best to those `analyses`, until none is better; how many of the last best's there was no time for."""
+        demand = self._comparable(analysis.inspection)
         while True:
-            best_us = _us(analyses[_key(best)][1])
             queue = [neighbour for neighbour in self._neighbours(best, analysis) if _key(neighbour) not in analyses]
-            self.workers.timeout_s = max(until - time.monotonic(), 1.0)
-            while queue and self._in_time(until):
+            self.workers.timeout_s, self.workers.limit_name = max(until - time.monotonic(), 1.0), "--try-for"
+            better = _key(best)
+            while queue and better == _key(best) and self._in_time(until):
                 batch, queue = queue[: self.workers.size], queue[self.workers.size :]
-                self._take(batch, base, analysis.inspection.demand, analyses, len(queue))
-            better = min(analyses, key=lambda values: _us(analyses[values][1]))
-            if queue or NEAR_BEST * _us(analyses[better][1]) >= best_us:
-                return (dict(better) if _us(analyses[better][1]) < best_us else best), not queue
+                self._take(batch, base, demand, analyses, len(queue))
+                better = min(analyses, key=lambda values: _us(analyses[values][1]))
+                if NEAR_BEST * _us(analyses[better][1]) >= _us(analyses[_key(best)][1]):
+                    better = _key(best)
+            if better == _key(best):
+                return len(queue)
             best = dict(better)
 
     def _in_time(self, until: float) -> bool:
@@ -134,7 +155,7 @@ class Trials:
         ]
         looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted, judge=launch_analysis)
         for values, (tried, outcome) in zip(batch, looked, strict=True):
-            if isinstance(outcome, KernelAnalysis) and not same_work(demand, outcome.inspection.demand):
+            if isinstance(outcome, KernelAnalysis) and not same_work(demand, self._comparable(outcome.inspection)):
                 outcome = Unreadable(id=tried.id, reason=OTHER_WORK)
             analyses[_key(values)] = (tried, outcome)
         self._slowest = max(self._slowest, time.monotonic() - started)
@@ -157,8 +178,8 @@ class Trials:
         """One step from a configuration in one tunable, and in a block and the warps together."""
         blocks = [name for name in values if name not in ("num_warps", "num_stages")]
         steps = [{name: factor} for name in blocks for factor in (2.0, 0.5)]
-        steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
         steps += [{"num_warps": factor} for factor in (2.0, 0.5)]
+        steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
         if stages := values.get("num_stages"):
             steps += [{"num_stages": (stages + more) / stages} for more in (1, 2, -1) if 1 <= stages + more <= MOST_STAGES]
         least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if analysis.inspection.demand.total_tensor_flop else {})
@@ -169,8 +190,8 @@ class Trials:
                 if all(least[name] <= other[name] <= most.get(name, other[name]) for name in step):
                     yield other
 
-    def _blocks(self, base: KernelLaunch, analysis: KernelAnalysis, until: float) -> tuple[dict[str, int], list[str]]:
-        """The constants of a launch that are blocks, and sentences on those that look like it and are none.
+    def _blocks(self, base: KernelLaunch, analysis: KernelAnalysis, until: float) -> tuple[dict[str, int], list[str], list[str]]:
+        """The constants of a launch that are blocks, sentences on those that look like it and are none, and those there was no time for.
 
         A constant is a block where half of it (or twice, where that does not compile) leaves the work as it is: the same bytes, the same
         FLOP. The IR tells, before anything depends on the machine.
@@ -191,34 +212,47 @@ class Trials:
             and (not launch.tunable or parameter.name in launch.tunable)
         ]
         blocks: dict[str, int] = {}
-        left = []
+        left, late = [], []
         for name in names:
             value = inspection.guess.constexprs[name]
-            if not self._in_time(until):
-                left.append(phrase("search.no_time", name=name))
-            elif self._is_block(base, inspection.guess, inspection.demand, name, value):
+            is_block = self._is_block(base, inspection, name, value) if self._in_time(until) else None
+            if is_block:
                 blocks[name] = value
+            elif is_block is None and not self._in_time(until):
+                late.append(name)
             else:
-                left.append(phrase("search.other_work", name=name))
-        return blocks, left
+                left.append(phrase("search.other_work" if is_block is False else "search.no_other", name=name))
+        return blocks, left, late
 
-    def _is_block(self, base: KernelLaunch, guess: Guess, demand: KernelDemand, name: str, value: int) -> bool:
-        """Whether another value of a constant leaves the work as it is: half of it, or twice where that does not compile. A grid that does
-        not follow from the constants stays as it is: with fewer blocks of another size it would be another launch."""
+    def _is_block(self, base: KernelLaunch, inspection: Inspection, name: str, value: int) -> bool | None:
+        """Whether another value of a constant leaves the work as it is: half of it, or twice where that does not compile; None: neither
+        does. A grid that does not follow from the constants stays as it is: with fewer blocks of another size it would be another
+        launch."""
         for other in (value // 2, 2 * value):
-            then = self._front_end(self._launch(base, {name: other}), guess)
+            then = self._front_end(self._launch(base, {name: other}), inspection)
             if then is not None:
-                return same_work(demand, then)
-        return False
+                return same_work(self._comparable(inspection), then)
+        return None
 
-    def _front_end(self, launch: KernelLaunch, guess: Guess) -> KernelDemand | None:
-        """The demand of a launch by its IR alone; None: it does not compile so far."""
+    def _comparable(self, inspection: Inspection) -> KernelDemand:
+        """The demand of a launch with the likely values of what is not given: `_front_end` takes the same."""
+        if inspection.likely is None:
+            return inspection.demand
+        grid = inspection.launch.grid or (1,)
+        return self.counted.demand(inspection.compiled.ttir, grid, inspection.likely, own_files(inspection.compiled))
+
+    def _front_end(self, launch: KernelLaunch, inspection: Inspection) -> KernelDemand | None:
+        """The demand of a launch by its IR alone, with the likely values of the one inspected; None: it does not compile so far."""
         started = time.monotonic()
-        here = replace(guess, signature=launch.given.types, constexprs=launch.given.constexprs, options=launch.given.options)
+        here = replace(inspection.guess, signature=launch.given.types, constexprs=launch.given.constexprs, options=launch.given.options)
         try:
             request = request_for(launch, here, Target.of(self.gpu), sass=False)
             compiled = compile_kernel(replace(request, only="ttir"), self.workers)
-            return self.counted.demand(compiled.ttir, launch.grid or (1,), inputs_of(launch, here), own_files(compiled))
+            inputs = inputs_of(launch, here)
+            if (likely := inspection.likely) is not None:
+                scalars = {**likely.scalars, **inputs.scalars}
+                inputs = replace(inputs, scalars=scalars, contents={**likely.contents, **inputs.contents})
+            return self.counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled))
         except AdvisorError:
             return None
         finally:
@@ -231,7 +265,11 @@ def pipelined(demand: KernelDemand) -> bool:
 
 
 def same_work(first: KernelDemand, second: KernelDemand) -> bool:
-    """Whether two launches read and write as many distinct bytes, and multiply as much of what holds data."""
+    """Whether two launches read and write as many distinct bytes, and multiply as much of what holds data.
+
+    What either touches of an argument of which neither is known to touch what is no proof of other work; with nothing but such
+    arguments there is no proof of the same.
+    """
 
     def alike(one: float, other: float, share: float = SAME_BYTES) -> bool:
         return abs(one - other) <= share * max(one, other)
@@ -239,11 +277,23 @@ def same_work(first: KernelDemand, second: KernelDemand) -> bool:
     def useful(demand: KernelDemand) -> float:
         return demand.total_tensor_flop - sum(demand.padding.tensor_flop.values())
 
+    unknown = first.unlocated & second.unlocated
+    known = (first.likely_footprint_bytes.keys() | second.likely_footprint_bytes.keys()) - unknown
+
+    def passing(footprints: Mapping[str, float]) -> float:
+        return sum(size for name, size in footprints.items() if name in known)
+
     return (
-        alike(sum(first.likely_read_footprints.values()), sum(second.likely_read_footprints.values()))
-        and alike(sum(first.likely_written_footprints.values()), sum(second.likely_written_footprints.values()))
+        bool(known)
+        and alike(passing(first.likely_read_footprints), passing(second.likely_read_footprints))
+        and alike(passing(first.likely_written_footprints), passing(second.likely_written_footprints))
         and alike(useful(first), useful(second), SAME_FLOP)
     )
+
+
+def _timed_out(analysis: KernelAnalysis | Unreadable) -> bool:
+    """Whether a configuration was given up because its compilation took too long."""
+    return isinstance(analysis, Unreadable) and NO_END in analysis.reason
 
 
 def _with_tunables(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import changes, limited_by, microseconds, share_text
+from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
 from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, Origin, PipelineTime, Verdict, nearest_to_peak
 from advisor.system.phrases import phrase
 
@@ -124,7 +124,20 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
         return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=_us(current), times=times)
     assumed = guessed or any(part.cause == UNCERTAIN for report in able for part in report.gap)
     share = phrase("verdict.about", share=share_text(of_peak)) if assumed else share_text(of_peak)
+    if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
+        return phrase("verdict.in_flight", share=share, bytes=f"{in_flight[0] / 1e3:.2g}", needed=f"{in_flight[1] / 1e3:.2g}")
     return limited_by(unit, share, of_peak)
+
+
+def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:
+    """Bytes in flight per SM, and those that keep DRAM busy, of a launch that mostly waits for loads of too few."""
+    occupancy = report.occupancy
+    if occupancy is None or occupancy.in_flight_bytes is None or occupancy.needed_bytes is None:
+        return None
+    waits = max(report.gap, key=lambda part: part.us, default=None)
+    if waits is None or waits.cause != "latency" or occupancy.in_flight_bytes > occupancy.needed_bytes / 2:
+        return None
+    return occupancy.in_flight_bytes, occupancy.needed_bytes
 
 
 def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float, layers: bool) -> str:
@@ -153,6 +166,8 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
             return phrase("win.configuration", chance=chance, share=share)
         named = " and ".join(f"{name}={after}" for name, after in (_changed(text) for text in changed))
         return phrase("win.set", change=named, chance=chance, share=share)
+    if any(report.unsearched for report in able):
+        return phrase("win.cut")
     if not rated:
         return phrase("win.unknown")
     if percent >= 100.5:
@@ -211,6 +226,7 @@ def _notes(
     ):
         if count:
             out.append(phrase(key, count=count, whole=len(launches)))
+    out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
     if uncertain:
         out.append(phrase("note.uncertain"))

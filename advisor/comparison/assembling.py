@@ -71,16 +71,16 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
         if subject.kind == "kernel" and (subject.configurations_added or subject.configurations_removed)
     ]:
         first.append(f"Other configurations to tune over: {_several(tuned)}")
-    told = answer(subjects)
-    if launched := [text for subject in subjects if not told and (text := _launched_with(subject))]:
+    answered = answer(subjects)
+    if launched := [text for subject in subjects if not answered and (text := _launched_with(subject))]:
         first.append(f"Launched with: {_several(launched)}")
-    if not first and not told and (registers := [text for subject in subjects if (text := _registers(subject))]):
+    if not first and not answered and (registers := [text for subject in subjects if (text := _registers(subject))]):
         first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
     lacking = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
     last = [f"no time can be predicted for {_several(lacking)}"] if lacking else []
-    verdicts = told or _verdicts(subjects, measured, static)
-    named = "" if told else named
+    verdicts = answered or _verdicts(subjects, measured, static)
+    named = "" if answered else named
     text = "; ".join(filter(None, [*first, verdicts[:1].lower() + verdicts[1:] if first else verdicts, *last]))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
 

@@ -125,20 +125,20 @@ class ChangedFiles:
         if suffix == ".csv" or not named_like_table(change.path):
             return self._plain(change)
         spent = self.compiling.late()
-        found = self._table(change, predict=not spent)
-        return [replace(found, notes=(*found.notes, f"{AUDITED}: {spent}.")) if spent else found]
+        subject = self._table(change, predict=not spent)
+        return [replace(subject, notes=(*subject.notes, f"{AUDITED}: {spent}.")) if spent else subject]
 
     def failing(self, changes: Sequence[FileChange]) -> Iterator[Subject]:
         """Of files that are past the limit of what is compared, those that soon turn out to fail: they cannot be read, or have entries that
         no launch takes."""
         for change in changes[:MOST_GLANCED_AT]:
-            found = None
+            subject = None
             with contextlib.suppress(AdvisorError):
-                found = no_longer_readable(self.base, self.head, change)
-                if found is None and change.head is not None and change.head.kind == "file" and named_like_table(change.path):
-                    found = self._table(change, predict=False)
-            if found is not None and found.failures:
-                yield found
+                subject = no_longer_readable(self.base, self.head, change)
+                if subject is None and change.head is not None and change.head.kind == "file" and named_like_table(change.path):
+                    subject = self._table(change, predict=False)
+            if subject is not None and subject.failures:
+                yield subject
 
     def _table(self, change: FileChange, *, predict: bool) -> Subject:
         base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))

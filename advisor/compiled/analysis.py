@@ -24,13 +24,14 @@ from advisor.compiled.demand.machine_work import machine_work, stages_that_run
 from advisor.compiled.demand.products import scales_blocks, unpacked_type
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.compiled.one_program import in_flight_bytes, of_one_program
 from advisor.compiled.phases import pipeline_times
 from advisor.gpus.hardware import FP16_ACCUMULATOR, GpuSpec
 from advisor.pipelines import memory as residency
 from advisor.pipelines import occupancy as residents
 from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, least_launch_us
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
-from advisor.pipelines.schedule import gap, latency_us, schedule, start_us
+from advisor.pipelines.schedule import DRAM_LATENCY_US, gap, latency_us, schedule, start_us
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
 from advisor.result.schema import UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
@@ -67,9 +68,6 @@ class KernelAnalysis:
 
 CONSIDERABLE = 1.1
 """Where the bound of the likely work is so many times that of what is certain, it is said."""
-
-MOST_SCALARS = 3
-"""Scalars that are taken to be loaded one after another; more are addressed by arguments, and come together."""
 
 FLOP_PER_EXPONENTIAL = 4 * 512
 """From one exponential for as many FLOP of products on, a kernel is taken for one whose products wait for them: attention with heads of up
@@ -117,6 +115,8 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
             registers_origin="compiled" if resources.registers is not None else "estimated",
             spill_bytes=resources.spill_bytes,
             k_iterations=round(float(demand.k_iterations[0])),
+            in_flight_bytes=in_flight_bytes(chain, demand, gpu, int(np.atleast_1d(plan.resident)[0])),
+            needed_bytes=residency.sustained_bytes_per_us(gpu) * DRAM_LATENCY_US / gpu.num_sms,
         ),
         bound=Latency(us=bound_us, origin="predicted", source=SOURCE),
         likely_bound=Latency(us=likely_us, origin="predicted", source=SOURCE),
@@ -277,11 +277,11 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - sum(demand.likely_read_footprints.values()), 0.0)
     missed = again * float(residency.re_read_fraction(compulsory - in_place, gpu.l2_bytes)[0])
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
-    rounds, reductions, repeated, near = _of_one_program(inspection, gpu, min(slots, ctas), cluster)
+    chain, repeated, near = of_one_program(inspection, gpu, min(slots, ctas), cluster)
     missed += repeated + extra.spill_l2_bytes * float(residency.second_pass_fraction(_column(extra.spilled_at_once), gpu)[0])
     dram = residency.likely_dram_bytes(compulsory + demand.likely_unused_bytes, gpu, cache, in_place)
     nearest = float(np.clip(dram / np.maximum(compulsory, 1), 0, 1)[0])
-    chain = phases.Chain(rounds=rounds, reductions=reductions, from_dram=nearest)
+    chain = replace(chain, from_dram=nearest * chain.from_dram)
     scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
     on_lanes = (demand.fma_flop + rest + demand.fp64_flop) / 1.5 + demand.xu_op + demand.alu_op
     issue = on_lanes / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
@@ -321,44 +321,6 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         phases=None if demand.total_tensor_flop else phases.shipped().phases(chain, gpu, cache),
     )
     return demanded, chain
-
-
-def _of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[float, float, float, float]:
-    """Of a program in the middle, the loads that wait for each other and the reductions; and the bytes that come from DRAM again, of what
-    all programs read that they read before, and that the L1 keeps: without products, of NVIDIA, whose copies for products pass it by.
-
-    Args:
-        inspection: The launch.
-        gpu: The GPU.
-        in_flight: CTAs at work at a time.
-        cluster: CTAs of a program.
-    """
-    demand, resources = inspection.demand, inspection.compiled.resources
-    inputs = inputs_of(inspection.launch, inspection.guess)
-    middle = np.array([demand.programs // 2], dtype=np.int64)
-    one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), middle)
-    loads = [access for access in one.accesses if access.kind == "load"]
-    tiles: dict[int | None, float] = {}
-    for access in loads:
-        if access.lanes > 1:
-            tiles[access.loop] = max(tiles.get(access.loop, 0.0), access.executions if access.in_loop else 1.0)
-    scalars = sum(access.lanes == 1 and not access.in_loop for access in loads)
-    rounds = max(sum(tiles.values()) + min(scalars, MOST_SCALARS), 1.0)
-    read = sum(likely_footprints(loads, inputs, 1).values())
-    again = max(one.requested_load_bytes - read, 0.0) * demand.programs
-    per_sm = math.ceil(in_flight / gpu.num_sms) / cluster
-    room = max(gpu.smem_bytes_per_sm - per_sm * cluster * resources.shared_memory_bytes, 1.0)
-    kept = min(max((0.5 - per_sm * read / room) / 0.25, 0.0), 1.0)  # by the L1: all up to a quarter of it, nothing from half of it on
-    # What all programs share (weights) the L2 holds once. One in two partitions holds what is read in both, what is stored in one.
-    whole, at_once, loaded = demand.likely_footprint_bytes, in_flight / cluster, one.likely_read_footprints
-    stored = 0.5 if gpu.compute_capability in residency.SPLIT_L2 else 1.0
-    held = sum(
-        min(at_once * (read_once + stored * (item - read_once)), max(whole.get(name, 0.0), item))
-        for name, item in one.likely_footprint_bytes.items()
-        for read_once in (loaded.get(name, 0.0),)
-    )
-    near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
-    return rounds, one.reductions, again * (1 - kept) * float(residency.second_pass_fraction(_column(held), gpu)[0]), near
 
 
 def _useful_fraction(demand: KernelDemand) -> float:

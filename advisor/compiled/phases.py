@@ -10,7 +10,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,12 +35,17 @@ class Chain:
     Attributes:
         rounds: Loads that wait for each other: one for all that stand outside of loops, one for each trip that loads, one for each scalar.
         reductions: Reductions and scans over the CTA's threads.
-        from_dram: Share of the distinct bytes that DRAM moves: the rest is nearer.
+        from_dram: Share of these loads that DRAM answers: what a program reads again, or others have read before it, is nearer.
+        in_flight_bytes: Of one of them that DRAM answers, where most do.
+        waits: What each load of one CTA is waited for, by the line and text of its operation: how often, in rounds that DRAM answers.
+            Of loads that are waited for together the longest wait counts, divided among them.
     """
 
     rounds: float
     reductions: float
     from_dram: float
+    in_flight_bytes: float = 0.0
+    waits: Mapping[tuple[int | None, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +76,10 @@ class Constants:
         else:
             start = None
         share = values["dram"] + values["gddr"] * (capability in GDDR) + values.get(f"dram {capability}", 0.0)
-        round_us = values[f"{warm}round_us"] * (chain.from_dram + (1 - chain.from_dram) * L2_LATENCY_US / DRAM_LATENCY_US)
+        near_us = (
+            values["warm round_us"] * L2_LATENCY_US / DRAM_LATENCY_US
+        )  # what a cache answers takes as long whatever the L2 held before
+        round_us = values["round_us"] * chain.from_dram + near_us * (1 - chain.from_dram)
         serial = values[f"{warm}cta_us"] + round_us * (chain.rounds - 1) + values[f"{warm}reduce_us"] * chain.reductions
         return Phases(
             start_us=None if start is None else column(start),

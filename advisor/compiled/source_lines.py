@@ -87,12 +87,12 @@ def exposed_us(analysis: KernelAnalysis) -> Mapping[tuple[str, int], float]:
     compiled = analysis.inspection.compiled
     loads = [a for a in analysis.inspection.demand.accesses if a.kind == "load" and a.line is not None and a.executions > 0]
     loads = [a for a in loads if a.in_loop] or loads
-    total = sum(a.executions for a in loads)
-    found: dict[tuple[str, int], float] = {}
-    for access in loads:
+    waits = [analysis.chain.waits.get((a.line, a.operation.text), 0.0) if analysis.chain.waits else a.executions for a in loads]
+    exposed: dict[tuple[str, int], float] = {}
+    for access, wait in zip(loads, waits, strict=True):
         key = (author_file(compiled, access.file) or "", access.line or 0)
-        found[key] = found.get(key, 0.0) + hidden * access.executions / total
-    return found
+        exposed[key] = exposed.get(key, 0.0) + hidden * wait / (sum(waits) or 1.0)
+    return exposed
 
 
 def source_texts(inspection: Inspection, lines: tuple[SourceLine, ...]) -> tuple[SourceText, ...]:

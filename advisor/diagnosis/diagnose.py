@@ -20,7 +20,7 @@ NOTES: dict[str, str] = {
     "padding": "Rows and columns of tiles without data.",
     "tail-wave": "SMs idle while the last CTAs finish, or get no CTA.",
     "occupancy": "Too few CTAs are resident per SM to hide loads.",
-    "latency": "The software pipeline does not hide all load latency.",
+    "latency": "Warps wait for loads: too little is in flight to hide their latency.",
     "traffic": "Bytes beyond the bound: outputs written back to DRAM, and data that is read again.",
     "launch": "Launch overhead: CTAs start, and the pipeline fills.",
     "power": "The board's power limit lowers the clock.",

@@ -72,13 +72,13 @@ class AnalyticalPredictor:
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The least predicted latency over a few dozen configurations that cover the space."""
-        found = least_of(problem, gpu, lambda some, members: _of_configurations(some, members, gpu))
-        return replace(found, share=None)
+        least = least_of(problem, gpu, lambda some, members: _of_configurations(some, members, gpu))
+        return replace(least, share=None)
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The log of the predicted latency, in all."""
-        each = [problems] if isinstance(problems, ProblemBatch) else problems
-        return np.log(sum(self._latency_us(problem, configuration, gpu) for problem in each))
+        group = [problems] if isinstance(problems, ProblemBatch) else problems
+        return np.log(sum(self._latency_us(problem, configuration, gpu) for problem in group))
 
     def rankings(self, groups: Sequence[Sequence[ProblemBatch]], configuration: ConfigurationBatch, gpu: GpuSpec) -> list[Ranking]:
         """The `scores` of several groups."""
@@ -87,8 +87,8 @@ class AnalyticalPredictor:
     def _latency_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The latencies of a problem's configurations; remembered for the next few: whoever ranks for each of several problems ranks for
         all of them together next."""
-        for *asked, us in self._recent:
-            if all(mine is yours for mine, yours in zip(asked, (problem, configuration, gpu), strict=True)):
+        for *key, us in self._recent:
+            if all(mine is yours for mine, yours in zip(key, (problem, configuration, gpu), strict=True)):
                 return us
         us = pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu)
         self._recent.append((problem, configuration, gpu, us))
@@ -142,9 +142,9 @@ def least_of(problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[ProblemBatch, C
     at_once = max(LAUNCHES_AT_ONCE // len(members) // groups, 1)
     parts = []
     for some in np.split(problems, np.arange(at_once, problems.size, at_once)):
-        found = ask(problem.take(np.repeat(some, len(members))), members.take(np.tile(np.arange(len(members)), some.size)))
-        first = np.arange(some.size) * len(members) + found.us.reshape(some.size, len(members)).argmin(axis=1)
-        parts.append((found.us[first], found.low_us[first], found.high_us[first], found.learned[first]))
+        prediction = ask(problem.take(np.repeat(some, len(members))), members.take(np.tile(np.arange(len(members)), some.size)))
+        first = np.arange(some.size) * len(members) + prediction.us.reshape(some.size, len(members)).argmin(axis=1)
+        parts.append((prediction.us[first], prediction.low_us[first], prediction.high_us[first], prediction.learned[first]))
     us, low, high, learned = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return Prediction(us=us, low_us=low, high_us=high, learned=learned, share=np.ones(us.shape))
 
@@ -182,10 +182,10 @@ def written_by_hand(predicted: Prediction) -> Prediction:
 
 
 def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
-    needed, asked = pipelines.work(problem, gpu), pipelines.demand(problem, configuration, gpu)
-    least = pipelines.config_bound(needed, asked, gpu, problem.cache).us
-    products = bool(asked.per_cta["tensor"].any())
-    return _with_interval(np.maximum(pipelines.latency_us(asked, gpu), least), least, gpu, products)
+    needed, needs = pipelines.work(problem, gpu), pipelines.demand(problem, configuration, gpu)
+    least = pipelines.config_bound(needed, needs, gpu, problem.cache).us
+    products = bool(needs.per_cta["tensor"].any())
+    return _with_interval(np.maximum(pipelines.latency_us(needs, gpu), least), least, gpu, products)
 
 
 def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:

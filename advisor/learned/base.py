@@ -63,7 +63,7 @@ def ranking_of(scores: Callable[[Sequence[ProblemBatch]], Array], problems: Sequ
     """The ranking of a group by scores that are asked for the group, and for each of its problems."""
     together = scores(problems)
     alone = [together] if len(problems) == 1 else [scores([problem]) for problem in problems]
-    return Ranking(scores=together, first=tuple(int(np.argmin(own)) for own in alone))
+    return Ranking(scores=together, first=tuple(int(np.argmin(scored)) for scored in alone))
 
 
 class Predictor(Protocol):

@@ -146,7 +146,7 @@ def flatten(trees: Sequence[Mapping[str, Any]], features: int) -> BushyForest:
         ValueError: A feature has more thresholds than a byte counts.
     """
     nodes = [list(_preorder(tree["tree_structure"])) for tree in trees]
-    every = [each for of_tree in nodes for each in of_tree]
+    every = [item for of_tree in nodes for item in of_tree]
     inner = [(node["split_feature"], node["threshold"], to_right) for node, to_right in every if "split_feature" in node]
     split = np.array([feature for feature, _, _ in inner], dtype=np.int64)
     threshold = _rounded_down(np.array([value for _, value, _ in inner]))
@@ -157,9 +157,9 @@ def flatten(trees: Sequence[Mapping[str, Any]], features: int) -> BushyForest:
     for i, values in enumerate(edges):
         code[split == i] = np.searchsorted(values, threshold[split == i])
     leaves = [np.array([node["leaf_value"] for node, _ in of_tree if "split_feature" not in node]) for of_tree in nodes]
-    middle = np.array([(each.max() + each.min()) / 2 for each in leaves])
-    step = np.array([max(each.max() - each.min(), 1e-30) / 254 for each in leaves])
-    leaf = [np.rint((each - mid) / unit) for each, mid, unit in zip(leaves, middle, step, strict=True)]
+    middle = np.array([(leave.max() + leave.min()) / 2 for leave in leaves])
+    step = np.array([max(leave.max() - leave.min(), 1e-30) / 254 for leave in leaves])
+    leaf = [np.rint((leave - mid) / unit) for leave, mid, unit in zip(leaves, middle, step, strict=True)]
     return BushyForest(
         feature=np.array([node.get("split_feature", LEAF) for node, _ in every], dtype=np.uint8),
         code=code,

@@ -86,10 +86,10 @@ class Calibration:
     def _of(self, task: str, seen: bool, gpu: str) -> Array:
         if seen and (task, gpu) in self.of_gpu:
             return self.of_gpu[(task, gpu)]
-        found = self.quantiles.get((task, seen))
-        if found is None:
-            found = self.quantiles[(task, not seen)]
-        return found
+        quantiles = self.quantiles.get((task, seen))
+        if quantiles is None:
+            quantiles = self.quantiles[(task, not seen)]
+        return quantiles
 
     def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """The calibration as named arrays."""
@@ -99,7 +99,7 @@ class Calibration:
 
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Calibration:
     """The reverse of `Calibration.arrays`."""
-    found, of_gpu = {}, {}
+    quantiles, of_gpu = {}, {}
     for name, table in stored.items():
         if name.startswith(prefix + "/"):
             key = name[len(prefix) + 1 :]
@@ -108,8 +108,8 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Calibration:
                 of_gpu[(task, gpu)] = table
             else:
                 task, seen = key.rsplit("/", 1)
-                found[(task, seen == "seen")] = table
-    return Calibration(quantiles=found, of_gpu=of_gpu)
+                quantiles[(task, seen == "seen")] = table
+    return Calibration(quantiles=quantiles, of_gpu=of_gpu)
 
 
 def scale(forest: Forest, features: Array) -> Array:

@@ -25,15 +25,15 @@ def unmeasured_vendor(gpus: Iterable[GpuSpec]) -> tuple[str, ...]:
 def exact_products(problems: Iterable[Problem], gpu: GpuSpec) -> tuple[str, ...]:
     """Where the bound of a product is shown that the GPU's matrix units take faster less exactly, a sentence that says so; else nothing."""
     types = {p.dtype for p in problems if p.op in PRODUCTS or p.family in PRODUCTS}
-    said: list[str] = []
+    caveats: list[str] = []
     if "fp32" in types and compute_pipeline(gpu, "tf32") is not None:
-        said.append(
+        caveats.append(
             "fp32 means exact products here: their bound is that of the vector units, and input_precision tf32 or tf32x3 "
             "(--dtype tf32) can go below it."
         )
     if "fp16" in types and "fp16" in (gpu.fp16_accumulator_flop_per_clock_per_sm or {}):
-        said.append(f"fp16 means products summed up in fp32 here: on {gpu.name}, out_dtype=tl.float16 can go below their bound.")
-    return tuple(said)
+        caveats.append(f"fp16 means products summed up in fp32 here: on {gpu.name}, out_dtype=tl.float16 can go below their bound.")
+    return tuple(caveats)
 
 
 HELD_SHARE = 0.1

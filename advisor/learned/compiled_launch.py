@@ -53,11 +53,11 @@ def analysed_alike(
 ) -> tuple[list[KernelAnalysis], list[Latency | None]]:
     """The analyses of launches that are to be compared: where the learned model does not know one of them, it is asked of none. Then,
     beside them, what it says of those that it knows; else nothing is beside them."""
-    found = [launch_analysis(each, gpu, cache) for each in inspections]
-    learned = [each.predicted if each.predicted is not None and each.predicted.source == SOURCE else None for each in found]
-    if len({each is None for each in learned}) > 1:
-        return [kernel_analysis(each, gpu, cache) for each in inspections], learned
-    return found, [None] * len(found)
+    analyses = [launch_analysis(inspection, gpu, cache) for inspection in inspections]
+    learned = [item.predicted if item.predicted is not None and item.predicted.source == SOURCE else None for item in analyses]
+    if len({item is None for item in learned}) > 1:
+        return [kernel_analysis(inspection, gpu, cache) for inspection in inspections], learned
+    return analyses, [None] * len(analyses)
 
 
 def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | None:
@@ -65,37 +65,37 @@ def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | No
     compiled, launch = inspection.compiled, inspection.launch
     try:
         module = parse(compiled.ttir)
-        found = family_launch(module, read_demand(module, launch.grid or (1,), inputs_of(launch, inspection.guess)), launch.shapes)
+        counted = family_launch(module, read_demand(module, launch.grid or (1,), inputs_of(launch, inspection.guess)), launch.shapes)
     except NoFamilyError:
         return None
-    problem = replace(found.problem, cache="cold" if cache == "cold" else "warm")
-    tile: dict[str, int | bool | str] = dict(found.tile)
+    problem = replace(counted.problem, cache="cold" if cache == "cold" else "warm")
+    tile: dict[str, int | bool | str] = dict(counted.tile)
     if problem.family == "gemm":
         groups = [value for name, value in compiled.constexprs.items() if GROUPS.search(name) and type(value) is int and value > 0]
         tile["GROUP_SIZE_M"] = groups[0] if len(groups) == 1 else 1
     configuration = Configuration(parameters=tile, num_warps=compiled.num_warps, num_stages=max(compiled.num_stages, 1))
     predictor = load_predictor()
-    said = predictor.predict(problem_batch([problem]), configuration_batch([configuration]), gpu)
-    if not said.learned[0]:
+    prediction = predictor.predict(problem_batch([problem]), configuration_batch([configuration]), gpu)
+    if not prediction.learned[0]:
         return None
-    us = float(said.us[0])
+    us = float(prediction.us[0])
     sizes = " x ".join(f"{name} {value}" for name, value in problem.sizes.items() if name in ("M", "N", "K", "D"))
     return Latency(
         us=us,
         origin="predicted",
         source=f"{predictor.name}, as {problem.family} of {sizes}: what the compiled code does",
-        low_us=min(float(said.low_us[0]), us * math.exp(-LEAST_SPREAD)),
-        high_us=max(float(said.high_us[0]), us * math.exp(LEAST_SPREAD)),
-        coverage=said.coverage,
+        low_us=min(float(prediction.low_us[0]), us * math.exp(-LEAST_SPREAD)),
+        high_us=max(float(prediction.high_us[0]), us * math.exp(LEAST_SPREAD)),
+        coverage=prediction.coverage,
     )
 
 
-def _far_off(said: Latency, gpu: GpuSpec) -> Latency | None:
+def _far_off(latency: Latency, gpu: GpuSpec) -> Latency | None:
     """What the analytical model says of a launch with products, where it is known to be far off; None on GPUs where it is not."""
     if gpu.vendor != "amd":
         return None
-    us, low, high = (float(each[0]) for each in interval(np.array([said.us]), gpu, products=True))
-    return replace(said, us=us, low_us=low, high_us=high)
+    us, low, high = (float(item[0]) for item in interval(np.array([latency.us]), gpu, products=True))
+    return replace(latency, us=us, low_us=low, high_us=high)
 
 
 def _split(analysis: KernelAnalysis, us: float) -> tuple[GapPart, ...]:

@@ -58,8 +58,8 @@ class LearnedPredictor:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
-        answers = (each.answer(self, problem, configuration, gpu) for each in PREDICTORS)
-        return next(found for found in answers if found is not None)
+        answers = (predictor.answer(self, problem, configuration, gpu) for predictor in PREDICTORS)
+        return next(prediction for prediction in answers if prediction is not None)
 
     def _served(self, problem: ProblemBatch, gpu: GpuSpec, served: Prediction) -> Prediction:
         """A product as the stack launches it, and no faster than the best."""
@@ -72,10 +72,10 @@ class LearnedPredictor:
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
         if problem.cache != "warm":
-            return self._with_cache(problem, gpu, lambda model, each: model.ceiling(each, gpu))
+            return self._with_cache(problem, gpu, lambda model, item: model.ceiling(item, gpu))
         if self._configured(as_expert(problem), gpu) is not None or self._products(as_expert(problem), gpu) is not None:
-            for asked, where, known_least in self._least:
-                if asked is problem and where == gpu:
+            for recent, where, known_least in self._least:
+                if recent is problem and where == gpu:
                     return known_least
             least = least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
             self._least.append((problem, gpu, least))
@@ -85,9 +85,9 @@ class LearnedPredictor:
             return self._analytical.ceiling(problem, gpu)
         known = machine(gpu, problem.dtype)
         launch, estimate = self._best_launch(moe, problem, known)
-        found = moe.interval(*self._errors(moe, "best", problem, gpu), estimate, gpu.name)
+        interval = moe.interval(*self._errors(moe, "best", problem, gpu), estimate, gpu.name)
         far = moe.domain.far(launch, known)
-        learned = _above(_slowed(_widened(found, far), _least_sustained_us(problem, gpu)), problem, gpu)
+        learned = _above(_slowed(_widened(interval, far), _least_sustained_us(problem, gpu)), problem, gpu)
         if (far <= DOMAIN_MARGIN).all():
             us, low, high = learned
             return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
@@ -128,9 +128,9 @@ class LearnedPredictor:
         known = machine(gpu, problem.dtype)
         task, source = moe.task(configuration)
         launch = moe.launch(problem, configuration, known)
-        found = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source), gpu.name)
+        interval = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source), gpu.name)
         far = moe.domain.far(launch, known)
-        learned = _launchable(_widened(found, far), problem, configuration, gpu)
+        learned = _launchable(_widened(interval, far), problem, configuration, gpu)
         return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
 
     def _as_analysed(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
@@ -147,8 +147,8 @@ class LearnedPredictor:
         with np.errstate(invalid="ignore"):  # inf - inf: what cannot launch
             added = np.maximum(np.nan_to_num(cold.us - ask(self._analytical, warm).us, nan=0.0), 0)
         low, high = learned.low_us + added * np.exp(-SPREAD), learned.high_us + added * np.exp(SPREAD)
-        found = _above((learned.us + added, low, high), problem, gpu)
-        us, low, high = (np.where(np.isfinite(cold.us), each, np.inf) for each in found)
+        interval = _above((learned.us + added, low, high), problem, gpu)
+        us, low, high = (np.where(np.isfinite(cold.us), item, np.inf) for item in interval)
         # Not vouched for: the held-out errors are those of warm launches.
         share = np.where(np.isfinite(us), learned.learned if learned.share is None else learned.share, 0.0)
         return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool), share=share)
@@ -167,8 +167,8 @@ class LearnedPredictor:
 
     def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
         """The winners' launch and its latency; remembered for the batches just asked about, because `p_speedup` follows `ceiling`."""
-        for asked, gpu, launch, estimate in self._recent:
-            if asked is problem and gpu == known:
+        for recent, gpu, launch, estimate in self._recent:
+            if recent is problem and gpu == known:
                 return launch, estimate
         launch = moe.core.best_launch(problem, known)
         estimate = moe.core.estimate(launch, BEST)
@@ -192,7 +192,7 @@ class LearnedPredictor:
         moe = self.weights.moe
         if moe is not None and moe.ranker is not None and all(self._ranked_as_swept(group, gpu) for group in groups):
             core, ranker = moe.core, moe.ranker
-            return self._remembered((groups, configuration, machine(gpu, groups[0][0].dtype)), lambda *asked: ranker.rankings(core, *asked))
+            return self._remembered((groups, configuration, machine(gpu, groups[0][0].dtype)), lambda *query: ranker.rankings(core, *query))
         return [ranking_of(lambda some: self._scores_by_latency(some, configuration, gpu), group) for group in groups]
 
     def _ranked_as_swept(self, problems: Sequence[ProblemBatch], gpu: GpuSpec) -> bool:
@@ -254,17 +254,17 @@ class LearnedPredictor:
         launch, estimate = self._best_launch(moe, problem, known)
         size = calibration.scale(moe.scale, estimate.features)
         task, seen = self._errors(moe, "best", problem, gpu)
-        now, told = _middle(prediction) if latency_us is None else latency_us, np.zeros(1)
+        now, shift = _middle(prediction) if latency_us is None else latency_us, np.zeros(1)
         name = measured_posterior.given(task, "served" if configuration is None else "exact")
         if latency_us is not None and (name, seen) in moe.shares:
             launched = measured_posterior.blocks(moe.launch(problem, configuration, known))
-            told = moe.shares[(name, seen)] * measured_posterior.signal(
+            shift = moe.shares[(name, seen)] * measured_posterior.signal(
                 latency_us, prediction.us, launched, measured_posterior.blocks(launch)
             )
             task = name
         with np.errstate(invalid="ignore", divide="ignore"):
             best = np.maximum(estimate.log_us, np.log(_least_sustained_us(problem, gpu)))
-            room = np.log(now) - np.log(at_least) - best - told
+            room = np.log(now) - np.log(at_least) - best - shift
             if latency_us is None:
                 spread = (np.log(prediction.high_us) - np.log(prediction.low_us)) / 2
                 mine = (np.log(ceiling.high_us) - np.log(ceiling.low_us)) / 2
@@ -306,20 +306,20 @@ class LearnedPredictor:
         """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""
         model, warm = self.weights.configured, replace(problem, cache="warm")
         assert model is not None
-        asked = pipelines.demand(warm, configuration, gpu)
-        launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, (len(configuration),))
+        demand = pipelines.demand(warm, configuration, gpu)
+        launches = np.broadcast_to(pipelines.schedule(demand, gpu).resident > 0, (len(configuration),))
         if not launches.any():
             return np.full(launches.shape, np.inf)
-        least = pipelines.config_bound(pipelines.work(warm, gpu), asked, gpu, "warm").us
-        return np.maximum(np.exp(model.order(warm, configuration, gpu, asked, launches)), least)
+        least = pipelines.config_bound(pipelines.work(warm, gpu), demand, gpu, "warm").us
+        return np.maximum(np.exp(model.order(warm, configuration, gpu, demand, launches)), least)
 
-    def _remembered(self, asked: tuple[Any, ...], order: Callable[..., Any]) -> Any:
-        """What `order` says of `asked`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
-        key = blake2b(pickle.dumps(asked)).digest()
+    def _remembered(self, query: tuple[Any, ...], order: Callable[..., Any]) -> Any:
+        """What `order` says of a `query`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
+        key = blake2b(pickle.dumps(query)).digest()
         if key not in self._ranked:
             if len(self._ranked) >= MOST_RANKED:
                 self._ranked.clear()
-            self._ranked[key] = order(*asked)
+            self._ranked[key] = order(*query)
         return deepcopy(self._ranked[key])
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
@@ -330,7 +330,7 @@ class LearnedPredictor:
             high = model.interval(problem, gpu)[1]
             doubt = float(np.hypot(_doubt(now, high), _doubt(then, high)))
             return model.p_gain(problem, gpu, float(now.us[0] / then.us[0]), doubt)
-        spread = [_sigma(each)[0] for each in (now, then)]
+        spread = [_sigma(item)[0] for item in (now, then)]
         shared = 2 * ALIKE * spread[0] * spread[1] if now.learned[0] and then.learned[0] else 0.0
         deviation = np.sqrt(max(spread[0] ** 2 + spread[1] ** 2 - shared, 1e-6))
         margin = (np.log(now.us[0] / then.us[0]) - np.log(NOTICED)) / deviation
@@ -362,14 +362,14 @@ class LearnedPredictor:
             return None
         if problem.dtype == "fp16" and problem.family == "gemm" and gpu.name not in model.gpus:
             return None  # owners of such boards published 6 % from the analytical model, 10 % from what bf16 takes on others
-        found, seen = model.predict(problem, gpu)
+        interval, seen = model.predict(problem, gpu)
         far = model.beyond(problem)
         if (far <= DOMAIN_MARGIN).all():
-            us, low, high = _above(found, replace(problem, cache="warm"), gpu)
+            us, low, high = _above(interval, replace(problem, cache="warm"), gpu)
             return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
         fallback = self._as_analysed(replace(problem, cache="warm"), None, gpu)
-        found = _above(_widened(found, far), replace(problem, cache="warm"), gpu)
-        return _joined(fallback, found, (far <= DOMAIN_MARGIN) & seen, _share(far))
+        interval = _above(_widened(interval, far), replace(problem, cache="warm"), gpu)
+        return _joined(fallback, interval, (far <= DOMAIN_MARGIN) & seen, _share(far))
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
         """The latency of the best library kernel for one problem, with its interval and source; None where none was measured."""
@@ -388,9 +388,9 @@ class LearnedPredictor:
         model = self.weights.direct.get(direct.kind_of(problem)) if direct.covers(problem, configuration) else None
         if model is None:
             return None
-        found, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
+        interval, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
         fallback = self._as_analysed(problem, configuration, gpu)
-        return _joined(fallback, _above(_widened(found, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
+        return _joined(fallback, _above(_widened(interval, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
 
 
 class Source(NamedTuple):
@@ -423,13 +423,13 @@ code is a product or attention (`compiled_launch.py`), else `compiled/phases.py`
 
 def _of_configured(model: ConfiguredModel, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
     """What the model of configured launches says, none of it below the bound; infinite where the configuration cannot launch."""
-    asked = pipelines.demand(problem, configuration, gpu)
-    log_us, doubt = model.log_us(problem, configuration, gpu, asked)
+    demand = pipelines.demand(problem, configuration, gpu)
+    log_us, doubt = model.log_us(problem, configuration, gpu, demand)
     us, (low, high) = np.exp(log_us), model.interval(problem, gpu)
-    least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
-    launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, us.shape)
-    found = (us, us * np.exp(np.maximum(min(low, 0.0) * doubt, -WIDEST)), us * np.exp(np.minimum(max(high, 0.0) * doubt, WIDEST)))
-    us, low_us, high_us = (np.where(launches, each, np.inf) for each in at_least_us(found, least))
+    least = pipelines.config_bound(pipelines.work(problem, gpu), demand, gpu, problem.cache).us
+    launches = np.broadcast_to(pipelines.schedule(demand, gpu).resident > 0, us.shape)
+    interval = (us, us * np.exp(np.maximum(min(low, 0.0) * doubt, -WIDEST)), us * np.exp(np.minimum(max(high, 0.0) * doubt, WIDEST)))
+    us, low_us, high_us = (np.where(launches, item, np.inf) for item in at_least_us(interval, least))
     known = model.nearest(problem, gpu) is not None
     return Prediction(us=us, low_us=low_us, high_us=high_us, learned=launches & known, share=np.ones(us.shape))
 
@@ -441,16 +441,16 @@ def _doubt(prediction: Prediction, high: float) -> float:
 
 
 def _launchable(
-    found: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
+    interval: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
 ) -> Prediction:
     """Learned values, none below the bound, of the configuration where one is given; infinite where that cannot launch."""
     if configuration is None:
-        us, low, high = _above(_slowed(found, _least_sustained_us(problem, gpu)), problem, gpu)
+        us, low, high = _above(_slowed(interval, _least_sustained_us(problem, gpu)), problem, gpu)
         return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
-    asked = pipelines.demand(problem, configuration, gpu)
-    least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
-    launches = np.broadcast_to(pipelines.schedule(asked, gpu).resident > 0, found[0].shape)
-    us, low, high = (np.where(launches, a, np.inf) for a in at_least_us(_slowed(found, sustained_us(asked, gpu)), least))
+    demand = pipelines.demand(problem, configuration, gpu)
+    least = pipelines.config_bound(pipelines.work(problem, gpu), demand, gpu, problem.cache).us
+    launches = np.broadcast_to(pipelines.schedule(demand, gpu).resident > 0, interval[0].shape)
+    us, low, high = (np.where(launches, a, np.inf) for a in at_least_us(_slowed(interval, sustained_us(demand, gpu)), least))
     return Prediction(us=us, low_us=low, high_us=high, learned=launches)
 
 
@@ -458,23 +458,23 @@ def _least_sustained_us(problem: ProblemBatch, gpu: GpuSpec) -> Array:
     return least_sustained_us(pipelines.work(problem, gpu), gpu)
 
 
-def _slowed(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
+def _slowed(interval: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
     """A prediction and its interval, moved to where the board's power lets the launch end (`pipelines.power`): the GPUs that were measured
     have enough for what they do, others may not."""
-    us, low, high = found
+    us, low, high = interval
     with np.errstate(invalid="ignore"):  # inf / inf
         slower = np.where(np.isfinite(us), np.maximum(least / us, 1.0), 1.0)
     return us * slower, low * slower, high * slower
 
 
-def _above(found: tuple[Array, Array, Array], problem: ProblemBatch, gpu: GpuSpec) -> tuple[Array, Array, Array]:
+def _above(interval: tuple[Array, Array, Array], problem: ProblemBatch, gpu: GpuSpec) -> tuple[Array, Array, Array]:
     """A prediction and its interval, none of them below the bound: no launch is, and errors of what was learned do not know it."""
-    return at_least_us(found, pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
+    return at_least_us(interval, pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
 
 
-def at_least_us(found: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
+def at_least_us(interval: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
     """A prediction and its interval, none of them below `least`; one that is raised keeps its distance to the upper end."""
-    us, low, high = found
+    us, low, high = interval
     with np.errstate(invalid="ignore"):  # inf / inf
         above = np.where(np.isfinite(us), high / us, 1.0)
     raised = np.maximum(us, least)
@@ -510,14 +510,14 @@ def _share(far: Array) -> Array:
         return np.clip(np.log(DOMAIN_END / far) / np.log(DOMAIN_END / DOMAIN_FADES), 0.0, 1.0)
 
 
-def _widened(found: tuple[Array, Array, Array], far: Array) -> tuple[Array, Array, Array]:
+def _widened(interval: tuple[Array, Array, Array], far: Array) -> tuple[Array, Array, Array]:
     """A prediction with an interval as much wider (in log latency) as it lies outside: twice at twice the margin, thrice at four times."""
-    us, low, high = found
+    us, low, high = interval
     times = 1 + np.log2(np.clip(far, DOMAIN_MARGIN, DOMAIN_END) / DOMAIN_MARGIN)
     return us, us * np.maximum((low / us) ** times, np.exp(-WIDEST)), us * np.minimum((high / us) ** times, np.exp(WIDEST))
 
 
-def _joined(fallback: Prediction, found: tuple[Array, Array, Array], vouched: NDArray[np.bool_], share: Array) -> Prediction:
+def _joined(fallback: Prediction, interval: tuple[Array, Array, Array], vouched: NDArray[np.bool_], share: Array) -> Prediction:
     """Learned values as far as they count (`share` [n]) and analytical ones for the rest; what cannot launch stays infinite.
 
     The means are geometric: errors of latencies are factors. `vouched` says which rows are learned, where they launch.
@@ -526,6 +526,6 @@ def _joined(fallback: Prediction, found: tuple[Array, Array, Array], vouched: ND
     share = np.where(launches, share, 0.0)
     plain = (fallback.us, fallback.low_us, fallback.high_us)
     with np.errstate(invalid="ignore"):  # 0 * inf, which is not chosen
-        mixed = (np.exp(share * np.log(a) + (1 - share) * np.log(b)) for a, b in zip(found, plain, strict=True))
-        us, low, high = (np.where(share >= 1, a, np.where(share <= 0, b, m)) for a, b, m in zip(found, plain, mixed, strict=True))
+        mixed = (np.exp(share * np.log(a) + (1 - share) * np.log(b)) for a, b in zip(interval, plain, strict=True))
+        us, low, high = (np.where(share >= 1, a, np.where(share <= 0, b, m)) for a, b, m in zip(interval, plain, mixed, strict=True))
     return Prediction(us=us, low_us=low, high_us=high, learned=vouched & launches, share=share)

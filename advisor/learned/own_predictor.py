@@ -49,20 +49,20 @@ def kind_of(problem: ProblemBatch, configured: bool) -> str:
     return f"{problem.family} {problem.op} {problem.dtype}{' in blocks' if problem.block_shape else ''}"
 
 
-def parts_of(pool: str, told: Array) -> list[str]:
+def parts_of(pool: str, matrix: Array) -> list[str]:
     """What of a pool launches of these `demands` [n, f] are, where all of it are too many."""
-    operator, width = told[:, -len(OPERATORS) :], told[:, configured.NAMES.index("operand_bytes")]
+    operator, width = matrix[:, -len(OPERATORS) :], matrix[:, configured.NAMES.index("operand_bytes")]
     names = np.where(operator.any(axis=1), np.array(OPERATORS)[operator.argmax(axis=1)], "other")
-    return [f"{pool}: {name} of {each:g} bytes" for name, each in zip(names, width, strict=True)]
+    return [f"{pool}: {name} of {item:g} bytes" for name, item in zip(names, width, strict=True)]
 
 
 def demands(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
     """What launches of a known configuration ask of the GPU, and their operator, [n, f]; NaN where there is no such thing."""
     with np.errstate(divide="ignore", invalid="ignore"):  # of no warps, which cannot launch
-        told = configured.features(problem, configuration, gpu)[1].astype(np.float64)
-    told[told == configured.NONE] = np.nan
-    operator = [np.full(len(told), float(problem.op == name)) for name in OPERATORS]
-    return np.column_stack([told, *operator])
+        matrix = configured.features(problem, configuration, gpu)[1].astype(np.float64)
+    matrix[matrix == configured.NONE] = np.nan
+    operator = [np.full(len(matrix), float(problem.op == name)) for name in OPERATORS]
+    return np.column_stack([matrix, *operator])
 
 
 def features(problem: ProblemBatch, gpu: GpuSpec, us: Array) -> Array:
@@ -73,8 +73,8 @@ def features(problem: ProblemBatch, gpu: GpuSpec, us: Array) -> Array:
     if problem.family == "gemm":
         tiles = np.ceil(s["M"] / USUAL_TILE) * np.ceil(s["N"] / USUAL_TILE)
     elif problem.family == "fused_moe":
-        own, count = problem.routing
-        tiles = (np.ceil(own / USUAL_TILE) * count).sum(axis=1) * np.ceil(s["N"] / USUAL_TILE)
+        rows, count = problem.routing
+        tiles = (np.ceil(rows / USUAL_TILE) * count).sum(axis=1) * np.ceil(s["N"] / USUAL_TILE)
     elif problem.family == "attention":
         tiles = np.ceil(s["M"] / USUAL_TILE) * s["B"] * np.maximum(s["H_kv"], 1)
     waves = tiles / gpu.num_sms
@@ -84,48 +84,50 @@ def features(problem: ProblemBatch, gpu: GpuSpec, us: Array) -> Array:
         problem.weight_bytes,
         float(problem.cache == "cold"),
     ]
-    found: list[Array | float] = [np.log(np.maximum(s[name], 1)) if name in s else 0.0 for name in SIZES]
-    found += [np.log(waves), np.where(waves < MANY_WAVES, waves / np.ceil(waves), 1.0), *whose, np.log(us), np.log(us / bound)]
-    return np.stack([np.broadcast_to(np.asarray(each, dtype=np.float64), us.shape) for each in found], axis=1)
+    columns: list[Array | float] = [np.log(np.maximum(s[name], 1)) if name in s else 0.0 for name in SIZES]
+    columns += [np.log(waves), np.where(waves < MANY_WAVES, waves / np.ceil(waves), 1.0), *whose, np.log(us), np.log(us / bound)]
+    return np.stack([np.broadcast_to(np.asarray(item, dtype=np.float64), us.shape) for item in columns], axis=1)
 
 
 class OwnPredictor:
     """`base` with corrections by GPU and `kind_of`; see `base.Predictor`."""
 
-    def __init__(self, base: LearnedPredictor, own: Mapping[tuple[str, str], OwnRows]) -> None:
-        self.base, self.own = base, own
+    def __init__(self, base: LearnedPredictor, rows: Mapping[tuple[str, str], OwnRows]) -> None:
+        self.base, self.corrections = base, rows
         self.weights, self.name = base.weights, base.name
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
-        found, own = self.base.predict(problem, configuration, gpu), self._own(problem, configuration is not None, gpu)
-        return found if own is None else _corrected(found, own, problem, configuration, gpu)
+        prediction, rows = self.base.predict(problem, configuration, gpu), self._own(problem, configuration is not None, gpu)
+        return prediction if rows is None else _corrected(prediction, rows, problem, configuration, gpu)
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space: off by as much as launches that were measured."""
         if problem.cache == "warm" and self._own(problem, True, gpu) is not None:
             return least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
-        found, own = self.base.ceiling(problem, gpu), self._own(problem, False, gpu)
-        return found if own is None else _corrected(found, own, problem, None, gpu)
+        prediction, rows = self.base.ceiling(problem, gpu), self._own(problem, False, gpu)
+        return prediction if rows is None else _corrected(prediction, rows, problem, None, gpu)
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
         """The latency of the best library kernel for one problem, where such kernels were measured."""
-        found, own = self.base.library_reference(problem, gpu), self._own(problem, False, gpu)
-        if found is None or own is None:
-            return found
-        us, low, high = (np.array([each]) for each in (found.us, found.low_us or found.us, found.high_us or found.us))
+        reference, rows = self.base.library_reference(problem, gpu), self._own(problem, False, gpu)
+        if reference is None or rows is None:
+            return reference
+        us, low, high = (np.array([item]) for item in (reference.us, reference.low_us or reference.us, reference.high_us or reference.us))
         prediction = Prediction(us=us, low_us=low, high_us=high, learned=np.ones(1, dtype=bool))
-        moved = [float(each[0]) for each in _columns(_corrected(prediction, own, problem, None, gpu))]
-        return replace(found, us=moved[0], low_us=moved[1], high_us=moved[2], source=f"{found.source}, as {len(own)} own rows correct it")
+        moved = [float(column[0]) for column in _columns(_corrected(prediction, rows, problem, None, gpu))]
+        return replace(
+            reference, us=moved[0], low_us=moved[1], high_us=moved[2], source=f"{reference.source}, as {len(rows)} own rows correct it"
+        )
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations; the first of them as they are corrected, where launches of the kind were measured."""
-        each = [problems] if isinstance(problems, ProblemBatch) else problems
-        order = self.base.scores(each, configuration, gpu)
-        if any(self._own(problem, True, gpu) is None for problem in each):
+        group = [problems] if isinstance(problems, ProblemBatch) else problems
+        order = self.base.scores(group, configuration, gpu)
+        if any(self._own(problem, True, gpu) is None for problem in group):
             return order
         first = np.argsort(order, kind="stable")[: min(LOOKED_AT, int(np.isfinite(order).sum()))]
-        us = sum(self.predict(problem, configuration.take(first), gpu).us for problem in each)
+        us = sum(self.predict(problem, configuration.take(first), gpu).us for problem in group)
         looked = np.round(np.log(us), DIGITS)
         behind = order[first].max(initial=0.0)
         order = order.copy()
@@ -163,34 +165,34 @@ class OwnPredictor:
 
     def _own(self, problem: ProblemBatch, configured: bool, gpu: GpuSpec) -> OwnRows | None:
         kind = kind_of(problem, configured)
-        found = self.own.get((gpu.name, kind))
-        if found is None and configured:
+        rows = self.corrections.get((gpu.name, kind))
+        if rows is None and configured:
             name = problem.op if problem.op in OPERATORS else "other"
-            found = self.own.get((gpu.name, f"{kind}: {name} of {problem.operand_bytes:g} bytes"))
-        return found
+            rows = self.corrections.get((gpu.name, f"{kind}: {name} of {problem.operand_bytes:g} bytes"))
+        return rows
 
 
 def predictor_of(base: LearnedPredictor) -> Predictor:
     """`base`, or where its weights hold rows of some GPU one that they correct."""
-    return OwnPredictor(base, base.weights.own) if base.weights.own else base
+    return OwnPredictor(base, base.weights.corrections) if base.weights.corrections else base
 
 
-def _columns(found: Prediction) -> tuple[Array, Array, Array]:
-    return found.us, found.low_us, found.high_us
+def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:
+    return prediction.us, prediction.low_us, prediction.high_us
 
 
 def _corrected(
-    found: Prediction, own: OwnRows, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
+    prediction: Prediction, rows: OwnRows, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
 ) -> Prediction:
-    """A prediction of launches of the kind of `own`; those that cannot launch stay infinite, and none is below the bound."""
-    launches = np.isfinite(found.us)
-    us, low, high = (np.where(launches, each, 1.0) for each in _columns(found))
-    told = features(problem, gpu, us) if configuration is None else demands(problem, configuration, gpu)
-    moved = own.corrected(np.broadcast_to(told, (us.size, told.shape[1])), us, low, high)
+    """A prediction of launches of the kind of the user's `rows`; those that cannot launch stay infinite, and none is below the bound."""
+    launches = np.isfinite(prediction.us)
+    us, low, high = (np.where(launches, column, 1.0) for column in _columns(prediction))
+    matrix = features(problem, gpu, us) if configuration is None else demands(problem, configuration, gpu)
+    moved = rows.corrected(np.broadcast_to(matrix, (us.size, matrix.shape[1])), us, low, high)
     work = pipelines.work(problem, gpu)
     if configuration is None:
         least = pipelines.bound(work, gpu, problem.cache).us
     else:
         least = pipelines.config_bound(work, pipelines.demand(problem, configuration, gpu), gpu, problem.cache).us
-    us, low, high = (np.where(launches, each, np.inf) for each in at_least_us(moved, least))
-    return replace(found, us=us, low_us=low, high_us=high, learned=launches, share=np.ones(us.shape))
+    us, low, high = (np.where(launches, item, np.inf) for item in at_least_us(moved, least))
+    return replace(prediction, us=us, low_us=low, high_us=high, learned=launches, share=np.ones(us.shape))

@@ -121,13 +121,13 @@ def of_rows(features: Array, errors: Array) -> OwnRows:
     features = np.where(known, features, mean)
     x, best, least = _scaled(features, *_units(features)), None, np.inf
     for size, noise in product(SIZES, NOISES):
-        shared, each = _shared(x, x, size), np.full(errors.size, noise)
+        shared, noises = _shared(x, x, size), np.full(errors.size, noise)
         for _ in range(ROUNDS):
-            solved = _solve(shared, errors, each, size)
-            each = noise * np.sqrt(np.maximum(1.0, np.abs(each**2 * solved.weights) / noise / 2))
+            solved = _solve(shared, errors, noises, size)
+            noises = noise * np.sqrt(np.maximum(1.0, np.abs(noises**2 * solved.weights) / noise / 2))
         error = float(np.abs(solved.left_out).mean())
         if error < least:
-            best, least = OwnRows(features=features, errors=errors, size=size, noise=each), error
+            best, least = OwnRows(features=features, errors=errors, size=size, noise=noises), error
     assert best is not None
     return best
 
@@ -140,8 +140,8 @@ def _units(features: Array) -> tuple[Array, Array]:
 
 def _scaled(features: Array, mean: Array, deviation: Array) -> Array:
     """Features that tell rows apart, in standard deviations from the mean; the mean itself where one is not known."""
-    told = np.isfinite(deviation)
-    return np.clip(np.nan_to_num((features[:, told] - mean[told]) / deviation[told], nan=0.0), -FARTHEST, FARTHEST)
+    present = np.isfinite(deviation)
+    return np.clip(np.nan_to_num((features[:, present] - mean[present]) / deviation[present], nan=0.0), -FARTHEST, FARTHEST)
 
 
 def _shared(a: Array, b: Array, size: float) -> Array:
@@ -182,5 +182,5 @@ def load_all(stored: Mapping[str, NDArray[Any]]) -> dict[tuple[str, str], OwnRow
 
 def arrays(rows: Mapping[tuple[str, str], OwnRows]) -> dict[str, NDArray[Any]]:
     """The reverse of `load_all`."""
-    named = {f"{PREFIX}{gpu}/{kind}": own for (gpu, kind), own in rows.items()}
-    return {f"{name}/{part}": np.asarray(getattr(own, part)) for name, own in named.items() for part in PARTS}
+    named = {f"{PREFIX}{gpu}/{kind}": rows_of_kind for (gpu, kind), rows_of_kind in rows.items()}
+    return {f"{name}/{part}": np.asarray(getattr(rows_of_kind, part)) for name, rows_of_kind in named.items() for part in PARTS}

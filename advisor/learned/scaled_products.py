@@ -46,14 +46,14 @@ def as_expert(problem: ProblemBatch) -> ProblemBatch:
     return replace(problem, family="fused_moe", op="w13", sizes=alike)
 
 
-def with_steps(found: Prediction, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
+def with_steps(prediction: Prediction, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
     """What is predicted `as_expert`, with the dependent steps of its scales."""
-    asked = pipelines.demand(problem, configuration, gpu)
+    demand = pipelines.demand(problem, configuration, gpu)
     accumulators = configuration.get("BLOCK_SIZE_M", 64) * configuration.get("BLOCK_SIZE_N", 64) / (gpu.warp_size * configuration.num_warps)
     step_us = STEP_US + SCALED_US * accumulators
-    more = step_us * asked.k_iterations * np.maximum(pipelines.schedule(asked, gpu).waves, 1.0)
-    more = np.where(np.isfinite(found.us), more, 0.0)
-    return replace(found, us=found.us + more, low_us=found.low_us + more / 2, high_us=found.high_us + 2 * more)
+    more = step_us * demand.k_iterations * np.maximum(pipelines.schedule(demand, gpu).waves, 1.0)
+    more = np.where(np.isfinite(prediction.us), more, 0.0)
+    return replace(prediction, us=prediction.us + more, low_us=prediction.low_us + more / 2, high_us=prediction.high_us + 2 * more)
 
 
 def quantisation_us(rows: Array, depth: Array, gpu: GpuSpec) -> Array:

@@ -71,7 +71,7 @@ class Weights:
         return products.load(self.silicon)
 
     @cached_property
-    def own(self) -> dict[tuple[str, str], OwnRows]:
+    def corrections(self) -> dict[tuple[str, str], OwnRows]:
         """Rows that `advisor calibrate` was given, by GPU and kind of launch."""
         return own_rows.load_all(self.silicon)
 
@@ -155,7 +155,7 @@ def load(path: Path | str) -> Weights:
             raise InputError(f"{name}: weights of another format", meta["format"], f"format {FORMAT}", "train them anew")
         return Weights(
             moe=moe.load(stored, meta["moe"]) if meta["moe"] else None,
-            direct={kind: direct.load(stored, kind, found) for kind, found in meta["direct"].items()},
+            direct={kind: direct.load(stored, kind, stored_kind) for kind, stored_kind in meta["direct"].items()},
             configured=configured.load(stored, meta["configured"]) if meta.get("configured") else None,
             about=meta["about"],
             silicon=_silicon(stored) or _beside(Path(path)),
@@ -216,8 +216,8 @@ def own_folder() -> Path:
 
 def in_use() -> Path | None:
     """The weights in the user's configuration folder, else those that come with the advisor."""
-    own = own_folder() / OWN
-    return own if own.is_file() else shipped()
+    folder = own_folder() / OWN
+    return folder if folder.is_file() else shipped()
 
 
 def shipped() -> Path | None:

@@ -118,6 +118,8 @@ class _Calls:
                 text = dotted(call.func)
                 if text != called and not text.endswith(f".{called}"):
                     continue
+                if any(item.is_triton or item.module.partition(".")[0] == "torch" for item in graph.imports.get(text.split(".")[0], ())):
+                    continue  # theirs is another function of the name, `tl.gather`
                 around = graph.scopes_around(call)
                 if function not in around and (file is source or text.split(".")[0] in graph.imports):
                     yield file, around, call

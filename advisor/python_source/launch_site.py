@@ -179,16 +179,9 @@ class LaunchSite(AroundLaunch):
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
-        values = {name: self._made(node) for name, node in self.passed.items()}
+        walk = LaunchWalk(self, {}, doubts=True)  # one that is made under a condition has the type that it has then
+        values = {name: walk.evaluated(node)[0] for name, node in self.passed.items()}
         return {name: value.element for name, value in values.items() if isinstance(value, Tensor) and value.element is not None}
-
-    def _made(self, node: ast.expr) -> Any:
-        """What a tensor is that is made under a condition: where there is none, it has no type."""
-        given = self.source.module_names.given(self.scopes, node.id) if isinstance(node, ast.Name) else [node]
-        arms = [arm for item in given for arm in ([item.body, item.orelse] if isinstance(item, ast.IfExp) else [item])]
-        before = [arm for arm in arms if isinstance(arm, ast.expr) and arm.lineno <= self.call.lineno]
-        made = [arm for arm in before if not is_none(arm)]
-        return self.first.evaluated(made[0] if len(made) == 1 < len(before) else node)[0]
 
     def other_numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Known]:
         """Values of the arguments that are neither constants nor strides, without those that are given; None where it is written so."""

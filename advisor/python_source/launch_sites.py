@@ -218,9 +218,9 @@ def needed_for_grid(
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
-            order = {
-                name: (site.first.lines.get(name, -math.inf), name) for name in site.local - {*values, *unknown, dotted(grid_of(call))}
-            }
+            names, walk = site.local - {*values, *unknown, dotted(grid_of(call))}, site.first
+            assigned = {name: -line for name, line in walk.lines.items()} | dict.fromkeys(walk.unpacked, 1)
+            order = {name: (assigned.get(name, -math.inf), name) for name in names}
             needed = (*sorted(order, key=order.__getitem__), *needed)
             if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
                 continue

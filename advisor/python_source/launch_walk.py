@@ -121,11 +121,12 @@ class LaunchWalk(FunctionReader):
         values: Values of the kernel's arguments, and of names of the function around.
         presumes: Whether arguments that a call of the function around cannot leave out count as something other than None, and gradients
             as wanted.
+        doubts: Whether switches that no call says count as unknown.
     """
 
-    def __init__(self, site: AroundLaunch, values: Mapping[str, Any], presumes: bool = False) -> None:
+    def __init__(self, site: AroundLaunch, values: Mapping[str, Any], presumes: bool = False, doubts: bool = False) -> None:
         super().__init__(site.source, site.evaluation, values)
-        self.site, self.presumes = site, presumes
+        self.site, self.presumes, self.doubts = site, presumes, doubts
         named = {node.id: values[name] for name, node in site.passed.items() if isinstance(node, ast.Name) and name in values}
         self.fixed = named | {name: value for name, value in values.items() if name in site.local}
         calls = ((name, node) for name, node in site.passed.items() if isinstance(node, ast.Call))
@@ -136,6 +137,7 @@ class LaunchWalk(FunctionReader):
         self.ranks: dict[str, set[int]] = {}  # as they are said, also in two ways
         self.fewest: dict[str, int] = {}  # dimensions that a tensor has at least, for it is asked for one of that number
         self.lines: dict[str, int] = {}  # where names were given what they are
+        self.unpacked: set[str] = set()  # names that were given extents or strides: `B, T, H = q.shape`
         self.hanging: dict[str, Hangs] = {}
         self.hangs: set[str] = set()  # what was found to decide, so far
         self._begin()
@@ -153,7 +155,7 @@ class LaunchWalk(FunctionReader):
         for name, node in self.site.before.items():
             with self.at(self.place, {}):
                 value, hangs = self.evaluated(node)
-            if not isinstance(value, Unknown):
+            if not isinstance(value, Unknown) and not (self.doubts and is_open(node)):
                 default = {DEFAULT} if name in self.site.defaults else set()
                 self._set(name, value, frozenset(default | ({SWITCH} if is_open(node) else set()) | hangs))
 
@@ -216,9 +218,10 @@ class LaunchWalk(FunctionReader):
         starred = any(isinstance(item, ast.Starred) for item in items)
         if isinstance(target, ast.Name):
             self._set(target.id, value, hangs)
-            self.lines[target.id] = 1 if isinstance(value, Number) else -target.lineno
+            self.lines[target.id] = target.lineno
         elif items and isinstance(value, Whole) and not starred:
             self.ranks.setdefault(value.tensor.name, set()).add(len(items))
+            self.unpacked |= {item.id for item in items if isinstance(item, ast.Name)}
             for index, item in enumerate(items):
                 number = value.at(index)
                 size = self.fixed.get(item.id) if isinstance(item, ast.Name) else None

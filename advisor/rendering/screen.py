@@ -19,7 +19,7 @@ COMMANDS = 20
 PASTED = 4
 """Lines of a snippet that are shown; a longer one stands in the report."""
 LATENCY_COLUMN = 24  # `1,234 µs ±12 %`, `−10/+35 %` included
-PEAK_COLUMN = 30  # `100 % of shared memory's peak`
+PEAK_COLUMN = 32  # `100 % of shared memory's peak`
 WIN_COLUMN = 22
 
 
@@ -70,10 +70,10 @@ def _totals(result: Result) -> Text:
     return line
 
 
-def _win(share: float | None) -> str:
-    """What tuning can win of the time, from the share of the ceiling that is reached."""
-    if share is None:
-        return ""
+def _win(share: float, unsearched: str = "") -> str:
+    """What tuning can win of the time, from the share of the ceiling that is reached; at least so much where something is unsearched."""
+    if unsearched:
+        return f"tuning can win {figures.share_text(1 - share)} or more"
     return "tuning can win <1 %" if share >= 0.99 else f"tuning can win {figures.share_text(1 - share)}"
 
 
@@ -169,7 +169,9 @@ def _row(launch: LaunchReport, label: str, result: Result) -> Text:
         if share is not None and share >= 1.005:
             line.append("faster than the predicted ceiling", style="magenta")
         elif share is not None:
-            line.append(_win(share).ljust(WIN_COLUMN), style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red")
+            line.append(
+                _win(share, launch.unsearched).ljust(WIN_COLUMN), style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red"
+            )
         elif figures.unset(launch) and launch.ceiling is not None:
             line.append(phrase("screen.unset"))
     advice = launch.recommendation
@@ -190,7 +192,7 @@ def _single(result: Result, part: Group) -> list[Text]:
     if (roofline := figures.roofline_beyond(launch)) is not None:
         bound += f"   {phrase('screen.roofline', us=figures.microseconds(roofline))}"
     if launch.ceiling is not None:
-        bound += f"   tunable ceiling {figures.microseconds(launch.ceiling.us)} µs"
+        bound += f"   {'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs"
     if launch.library is not None:
         library = f"{figures.microseconds(launch.library.us)} µs {figures.interval(launch.library)}".rstrip()
         bound += f"   library {library} ({figures.clean(launch.library.source)})"

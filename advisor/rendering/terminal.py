@@ -160,7 +160,7 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
     line = Text(f"  {label}  " if label else "  ")
     line.append(_column("cannot launch" if figures.stuck(launch) else "latency unknown" if unsized else _latency(now)), style="bold")
     if launch.ceiling is not None:
-        line.append(f"ceiling {_us(launch.ceiling.us)}   ")
+        line.append(f"{'best so far' if launch.unsearched else 'ceiling'} {_us(launch.ceiling.us)}   ")
     line.append(f"bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(24))
     if launch.ceiling is not None:
         line.append("   ")

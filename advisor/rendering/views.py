@@ -246,7 +246,7 @@ class PipelineRow:
     width: float  # per cent of the longest shown
     least: float  # the problem alone, per cent
     share: float | None  # of the latency now
-    binding: str  # "binding now" (this configuration), "sets the bound", "binding" (both), or ""
+    binding: str  # see `_binding`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,6 +409,7 @@ def _pipeline_rows(launch: LaunchReport, now: Latency) -> tuple[PipelineRow, ...
     longest = max(longest, now.us, 1e-9)
     rows = []
     for part in sorted(filter(_busy, launch.pipelines), key=lambda part: part.time_us, reverse=True):
+        share = figures.share_of(part.time_us, now.us)
         binds_now = part.pipeline == launch.config_binding_pipeline
         binds_bound = part.pipeline == launch.binding_pipeline
         rows.append(
@@ -416,11 +417,18 @@ def _pipeline_rows(launch: LaunchReport, now: Latency) -> tuple[PipelineRow, ...
                 part=part,
                 width=100 * part.time_us / longest,
                 least=100 * part.problem_time_us / longest,
-                share=figures.share_of(part.time_us, now.us),
-                binding="binding" if binds_now and binds_bound else "binding now" if binds_now else "sets the bound" if binds_bound else "",
+                share=share,
+                binding=_binding(binds_now, binds_bound, share is None or share >= figures.UTILISED),
             )
         )
     return tuple(rows)
+
+
+def _binding(now: bool, bound: bool, busy: bool) -> str:
+    """What a pipeline is to a launch: whether it takes longest `now`, sets the `bound`, and is `busy` enough to limit it."""
+    if now and busy:
+        return "binding" if bound else "binding now"
+    return "highest now, sets the bound" if now and bound else "highest now" if now else "sets the bound" if bound else ""
 
 
 def rule_views(result: Result, views: list[LaunchView], anchors: Anchors) -> list[RuleView]:

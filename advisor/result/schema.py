@@ -28,10 +28,10 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     result_dtype,
 )
 
-SCHEMA_VERSION = "1.5"
+SCHEMA_VERSION = "1.6"
 """1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, what
 recommendations of a kind won, and the library reference of a layer. 1.4: the verdict's notes and its share of a pipeline's peak.
-1.5: what an action's saving is a share of, where that is whole layers."""
+1.5: what an action's saving is a share of, where that is whole layers. 1.6: what a search that was cut off left of a space."""
 
 Severity = Literal["error", "warning", "advice", "info"]
 
@@ -56,6 +56,8 @@ class Occupancy:
     shared_memory_bytes: int
     spill_bytes: int | None  # None: not known without compiling
     k_iterations: int
+    in_flight_bytes: float | None = None  # per SM, that DRAM is asked for at a time; None: not known
+    needed_bytes: float | None = None  # per SM, in flight at a time to keep DRAM busy: its rate times its latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,7 @@ class LaunchReport:
     peak_pipeline: str | None = None  # the one that the launch drives nearest to its peak
     share_of_peak: float | None = None  # of its throughput, on the average over the latency now; measured above 1: a fault
     kept: str | None = None  # why no configuration is recommended although one is predicted faster
+    unsearched: str = ""  # of a space that was searched only in part: how much of it, and how to go on
     decision: str | None = None  # launches of one decision change together (w13 and w2 of a layer, of one entry or two); None: alone
 
     @property

@@ -72,7 +72,7 @@ Progress = Callable[[str], None]
 class Launches:
     """Launches in columns [n]: features, log base and log latency, problem, kind, GPU, family, and whether they are of today's Triton."""
 
-    told: Array
+    features: Array
     base: Array
     log_us: Array
     problem: NDArray[np.str_]
@@ -80,7 +80,7 @@ class Launches:
     kind: NDArray[np.str_]
     gpu: NDArray[np.str_]
     family: NDArray[np.str_]
-    own: NDArray[np.bool_]
+    of_today: NDArray[np.bool_]
     start: NDArray[np.bool_]  # the configuration that runs untuned, where it is known
 
     def take(self, index: NDArray) -> Launches:
@@ -120,16 +120,16 @@ def fit(
     margins: dict[tuple[str, str], Array] = {}
     record: dict[str, Any] = {}
     folds = [rows.fold % FOLDS == fold for fold in range(FOLDS)]
-    swept = [name for name in np.unique(rows.gpu[~rows.own]).tolist() if (rows.gpu == name).mean() < 1]
+    swept = [name for name in np.unique(rows.gpu[~rows.of_today]).tolist() if (rows.gpu == name).mean() < 1]
     gpus = [rows.gpu == name for name in swept] if len(swept) > 1 else []
-    parts = _left_out(rows, [(~out, out) for out in folds] + [(~out, out & ~rows.own) for out in gpus], progress)
+    parts = _left_out(rows, [(~out, out) for out in folds] + [(~out, out & ~rows.of_today) for out in gpus], progress)
     _judge(rows, np.fmax.reduce(parts[:FOLDS]), SEEN, errors, margins, record)
     if gpus:
         predicted = np.fmax.reduce(parts[FOLDS:])
         some = np.flatnonzero(np.isfinite(predicted[0]))
         _judge(rows.take(some), predicted[:, some], UNSEEN, errors, margins, record)
     else:
-        errors[ALL, UNSEEN], margins[ALL, UNSEEN] = (3 * each[ALL, SEEN] for each in (errors, margins))
+        errors[ALL, UNSEEN], margins[ALL, UNSEEN] = (3 * error[ALL, SEEN] for error in (errors, margins))
     progress(f"configured launches: {rows.base.size} rows")
     return ConfiguredModel(
         forest=_forest(rows, TREES),
@@ -148,13 +148,15 @@ def read_launches(paths: Iterable[Path | str], exclude_gpus: Sequence[str], excl
     parts += [(part, False) for path in paths for part in dejavu.read(path)]
     if models:
         kept = (np.array([model not in models for model in part.models()] or [True] * len(part)) for part, _ in parts)
-        parts = [(part.take(which), own) for (part, own), which in zip(parts, list(kept), strict=True)]
+        parts = [(part.take(which), of_today) for (part, of_today), which in zip(parts, list(kept), strict=True)]
     columns = [
-        _columns(part, untuned.get(part.source) if own else None) for part, own in parts if part.gpu.name not in exclude_gpus and len(part)
+        _columns(part, untuned.get(part.source) if of_today else None)
+        for part, of_today in parts
+        if part.gpu.name not in exclude_gpus and len(part)
     ]
     if not columns:
         return None
-    return Launches(**{name: np.concatenate([getattr(each, name) for each in columns]) for name in columns[0].__dataclass_fields__})
+    return Launches(**{name: np.concatenate([getattr(column, name) for column in columns]) for name in columns[0].__dataclass_fields__})
 
 
 def _untuned(path: Path) -> NDArray[np.bool_]:
@@ -171,21 +173,21 @@ def _untuned(path: Path) -> NDArray[np.bool_]:
 
 def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
     """The part's rows; `untuned` [rows of the file]: those that run untuned; None of rows that others measured, with an older Triton."""
-    own = untuned is not None
+    of_today = untuned is not None
     problem, configuration, n = part.problem, part.configuration, len(part)
     assert configuration is not None
     with np.errstate(divide="ignore", invalid="ignore"):  # no warps at all
         demand = pipelines.demand(problem, configuration, part.gpu)
-        base, told = features(problem, configuration, part.gpu, demand)
+        base, matrix = features(problem, configuration, part.gpu, demand)
     bound = pipelines.config_bound(pipelines.work(problem, part.gpu), demand, part.gpu, problem.cache).us
     names = problem_names(problem, configuration, n)
     fold = np.array([zlib.crc32(name.encode()) // 4 for name in names])
     gpu = np.full(n, part.gpu.name)
-    problems = np.char.add(np.char.add(gpu, " own " if own else " "), names)
+    problems = np.char.add(np.char.add(gpu, " own " if of_today else " "), names)
     start = np.zeros(n, dtype=bool) if untuned is None or part.rows is None else untuned[part.rows]
-    fine = np.isfinite(part.latency_us) & (part.latency_us >= bound) & np.isfinite(base) & np.isfinite(told[:, 0])
+    fine = np.isfinite(part.latency_us) & (part.latency_us >= bound) & np.isfinite(base) & np.isfinite(matrix[:, 0])
     return Launches(
-        told=told.astype(np.float32),
+        features=matrix.astype(np.float32),
         base=base,
         log_us=np.log(np.where(fine, part.latency_us, 1.0)),
         problem=problems,
@@ -193,7 +195,7 @@ def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
         kind=np.full(n, kind_of(problem)),
         gpu=gpu,
         family=np.full(n, problem.family),
-        own=np.full(n, own),
+        of_today=np.full(n, of_today),
         start=start,
     ).take(fine)
 
@@ -203,14 +205,14 @@ def problem_names(problem: ProblemBatch, configuration: ConfigurationBatch, n: i
     sizes = [np.broadcast_to(values, n).astype(np.int64).tolist() for values in problem.sizes.values()]
     loads = [""] * n
     if problem.expert_rows is not None and problem.expert_count is not None:
-        rows, count = (np.broadcast_to(np.atleast_2d(each), (n, np.shape(each)[-1])) for each in problem.routing)
+        rows, count = (np.broadcast_to(np.atleast_2d(item), (n, np.shape(item)[-1])) for item in problem.routing)
         loads = [
             str(zlib.crc32(a.tobytes() + b.tobytes())) for a, b in zip(np.ascontiguousarray(rows), np.ascontiguousarray(count), strict=True)
         ]
     whose = "persistent " if "FLATTEN" in configuration.parameters else ""
     blocks = " in blocks" if problem.block_shape else ""
     head = f"{problem.family} {problem.op} {whose}{problem.dtype}{blocks} "
-    return [head + " ".join(map(str, each)) + load for each, load in zip(zip(*sizes, strict=True), loads, strict=True)]
+    return [head + " ".join(map(str, size)) + load for size, load in zip(zip(*sizes, strict=True), loads, strict=True)]
 
 
 def row_weights(rows: Launches) -> Array:
@@ -220,11 +222,11 @@ def row_weights(rows: Launches) -> Array:
 
 def _networks(rows: Launches) -> list[Network]:
     odds = row_weights(rows)
-    if rows.own.any() and not rows.own.all():
-        odds = odds * np.where(rows.own, OWN_SHARE / odds[rows.own].sum(), (1 - OWN_SHARE) / odds[~rows.own].sum())
+    if rows.of_today.any() and not rows.of_today.all():
+        odds = odds * np.where(rows.of_today, OWN_SHARE / odds[rows.of_today].sum(), (1 - OWN_SHARE) / odds[~rows.of_today].sum())
     target = rows.log_us - rows.base
     fixed: dict[str, Any] = {"batch": BATCH, "odds": odds, "nothing": NONE, "depth": DEPTH}
-    return [fit_correction(rows.told, target, LABELS, STEPS, width=width, seed=seed, **fixed) for seed, width in enumerate(WIDTHS)]
+    return [fit_correction(rows.features, target, LABELS, STEPS, width=width, seed=seed, **fixed) for seed, width in enumerate(WIDTHS)]
 
 
 def _forest(rows: Launches, trees: int) -> BushyForest:
@@ -233,11 +235,11 @@ def _forest(rows: Launches, trees: int) -> BushyForest:
     except (ImportError, OSError):  # its wheel leaves OpenMP to the system
         remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
         raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
-    weights = row_weights(rows) * np.where(rows.own, OWN_WEIGHT, 1.0)
-    learned = lightgbm.Dataset(rows.told, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
+    weights = row_weights(rows) * np.where(rows.of_today, OWN_WEIGHT, 1.0)
+    learned = lightgbm.Dataset(rows.features, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
     options = OPTIONS | {"boost_from_average": True}
     grown = lightgbm.train(options, learned, trees).dump_model()["tree_info"]
-    return bushy_forest.flatten(grown, rows.told.shape[1])
+    return bushy_forest.flatten(grown, rows.features.shape[1])
 
 
 def _left_out(rows: Launches, splits: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]], progress: Progress) -> list[Array]:
@@ -246,7 +248,7 @@ def _left_out(rows: Launches, splits: Sequence[tuple[NDArray[np.bool_], NDArray[
     done: dict[int, Array] = {}
     processes = min(PROCESSES, os.cpu_count() or 1)
     with ProcessPoolExecutor(processes, get_context("spawn"), _take_rows, (rows,)) as pool:
-        jobs = {pool.submit(_predicted, known, asked): number for number, (known, asked) in enumerate(splits)}
+        jobs = {pool.submit(_predicted, known, judged): number for number, (known, judged) in enumerate(splits)}
         for job in as_completed(jobs):
             done[jobs[job]] = job.result()
             progress(f"configured launches: {len(done)} of {len(splits)} parts left out and predicted")
@@ -263,13 +265,13 @@ def _take_rows(rows: Launches) -> None:
 _rows: Launches | None = None
 
 
-def _predicted(known: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Array:
+def _predicted(known: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Array:
     """One split of `_left_out`, [2, n]."""
     assert _rows is not None
     some = _rows.take(np.flatnonzero(known))
     learned = ConfiguredModel(forest=_forest(some, TREES), networks=_networks(some), errors={}, margins={}, gpus={})
-    out = np.full((2, asked.size), np.nan)
-    out[:, asked] = _rows.base[asked] + np.stack(learned.opinions(_rows.told[asked]))
+    out = np.full((2, judged.size), np.nan)
+    out[:, judged] = _rows.base[judged] + np.stack(learned.opinions(_rows.features[judged]))
     return out
 
 
@@ -297,7 +299,7 @@ def _judge(
     doubt, predicted = unsure(forest, networks), together(forest, networks, seen)
     error = rows.log_us - predicted
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
-        mine = rows.kind == kind if kind != ALL else rows.own | (not rows.own.any())
+        mine = rows.kind == kind if kind != ALL else rows.of_today | (not rows.of_today.any())
         errors[kind, seen] = _spread(error[mine] / doubt[mine])
         picks = first_picks(rows.take(mine), predicted[mine], doubt[mine])
         held = np.zeros(error.size, dtype=bool)
@@ -314,7 +316,7 @@ def _judge(
                     errors[f"{kind} {gpu}", seen] = _spread(error[here] / doubt[here])
                     if len(of_gpu) >= LEAST_PROBLEMS:
                         margins[f"{kind} {gpu}", seen] = _margins([pick for pick in picks if pick[0] == gpu])
-                known = (margins[each, seen] for each in (f"{kind} {gpu}", kind, ALL) if (each, seen) in margins)
+                known = (margins[item, seen] for item in (f"{kind} {gpu}", kind, ALL) if (item, seen) in margins)
                 record[f"{kind}, {gpu}, {'problems' if seen == SEEN else 'GPU'} left out"] = _won(of_gpu, next(known)) | {
                     "mape_percent": float(100 * np.abs(np.expm1(-error[here])).mean()),
                     "interval_holds_percent": float(100 * held[here].mean()),
@@ -340,8 +342,8 @@ def _margins(picks: Sequence[tuple[str, float, float, float, float]]) -> Array:
 
 def _spread(values: Array) -> Array:
     """The distribution at `LEVELS`, ascending."""
-    found = np.clip(np.quantile(values, LEVELS), -FARTHEST, FARTHEST)
-    return np.asarray(np.maximum.accumulate(found + np.arange(LEVELS.size) * 1e-6))
+    quantiles = np.clip(np.quantile(values, LEVELS), -FARTHEST, FARTHEST)
+    return np.asarray(np.maximum.accumulate(quantiles + np.arange(LEVELS.size) * 1e-6))
 
 
 def first_picks(rows: Launches, predicted: Array, doubt: Array) -> list[tuple[str, float, float, float, float]]:

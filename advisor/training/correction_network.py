@@ -110,10 +110,10 @@ def _layers(
     inputs: NDArray[np.float32], target: Array, widths: tuple[int, ...], draws: Iterator[Any], steps: int, rate: float, torch: Any
 ) -> list[tuple[Array, Array]]:
     linear = [torch.nn.Linear(a, b) for a, b in pairwise(widths)]
-    between = [each for layer in linear[:-1] for each in (layer, torch.nn.SiLU())]
+    between = [item for layer in linear[:-1] for item in (layer, torch.nn.SiLU())]
     network = torch.nn.Sequential(*between, linear[-1])
-    parameters = [each for layer in linear for each in (layer.weight, layer.bias)]
-    means = [each.detach().clone() for each in parameters]
+    parameters = [item for layer in linear for item in (layer.weight, layer.bias)]
+    means = [item.detach().clone() for item in parameters]
     x, y = torch.from_numpy(inputs), torch.from_numpy(target.astype(np.float32))
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=DECAY)
     for step, batch in enumerate(draws):
@@ -125,10 +125,10 @@ def _layers(
         optimizer.step()
         kept = min(AVERAGED, (step + 1) / (step + 10))
         with torch.no_grad():
-            for mean, each in zip(means, parameters, strict=True):
-                mean.lerp_(each, 1 - kept)
-    found = [each.numpy().astype(np.float64) for each in means]
-    return [(weights.T.copy(), offsets) for weights, offsets in zip(found[::2], found[1::2], strict=True)]
+            for mean, item in zip(means, parameters, strict=True):
+                mean.lerp_(item, 1 - kept)
+    arrays = [item.numpy().astype(np.float64) for item in means]
+    return [(weights.T.copy(), offsets) for weights, offsets in zip(arrays[::2], arrays[1::2], strict=True)]
 
 
 @contextmanager

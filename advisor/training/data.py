@@ -79,15 +79,15 @@ class Measured:
 
 def files(paths: Iterable[Path | str]) -> list[Path]:
     """CSV files named, and those in folders named (not `gpus.csv`, which holds no launches)."""
-    found: list[Path] = []
+    collected: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            found += sorted(p for p in path.iterdir() if p.name.endswith((".csv", ".csv.gz")) and p.name != "gpus.csv")
+            collected += sorted(p for p in path.iterdir() if p.name.endswith((".csv", ".csv.gz")) and p.name != "gpus.csv")
         else:
-            found.append(path)
-    if not found:
+            collected.append(path)
+    if not collected:
         raise InputError("no measured rows", ", ".join(map(str, paths)), "CSV files, or folders with some", "name them")
-    return found
+    return collected
 
 
 def read(
@@ -137,8 +137,8 @@ def read(
             "rows with latency_us, or best_us of sweeps",
             "`advisor measure` writes such rows",
         )
-    if progress and (said := simulated(out)):
-        progress(said)
+    if progress and (parts := simulated(out)):
+        progress(parts)
     return out
 
 
@@ -151,8 +151,8 @@ def simulated(measured: Iterable[Measured]) -> str | None:
             rows.setdefault(part.source, set()).update(part.rows.tolist())
             if part.simulated is not None:
                 marked.setdefault(part.source, set()).update(part.rows[part.simulated].tolist())
-    said = [f"{len(which)} of {several(len(rows[source]), 'row')} of {source}" for source, which in marked.items() if which]
-    return f"simulated, not measured: {', '.join(said)}" if said else None
+    phrases = [f"{len(which)} of {several(len(rows[source]), 'row')} of {source}" for source, which in marked.items() if which]
+    return f"simulated, not measured: {', '.join(phrases)}" if phrases else None
 
 
 def _rows(path: Path) -> Rows:
@@ -217,9 +217,9 @@ def _default_configurations(rows: Rows, name: str) -> ConfigurationBatch | None:
         return None
     tiled = np.array([is_tiled(*kind) for kind in zip(rows.family, rows.op, strict=True)], dtype=bool)
     complete_configurations(name, columns, tiled, OF_DEFAULTS)
-    found = {field: columns.get(field, np.zeros(len(rows))).astype(np.float64) for field in CONFIG_COLUMNS}
+    by_field = {field: columns.get(field, np.zeros(len(rows))).astype(np.float64) for field in CONFIG_COLUMNS}
     return ConfigurationBatch(
-        parameters={n: found[n] for n in CONFIG_COLUMNS[:4]}, num_warps=found["num_warps"], num_stages=found["num_stages"]
+        parameters={n: by_field[n] for n in CONFIG_COLUMNS[:4]}, num_warps=by_field["num_warps"], num_stages=by_field["num_stages"]
     )
 
 

@@ -64,15 +64,15 @@ def launchability(path: Path | str) -> dict[str, dict[str, Any]]:
     ran, or as every other of its problem did, was broken off for another reason: `broken_off` of them are not judged, but are in
     `of_all_percent`.
     """
-    found: dict[str, list[tuple[NDArray[np.bool_], ...]]] = defaultdict(list)
+    gathered: dict[str, list[tuple[NDArray[np.bool_], ...]]] = defaultdict(list)
     for (name, dtype), (columns, latency) in _launches(path).items():
         ran, says = np.isfinite(latency), _launch(columns, dtype, load_gpu(name))
-        of_problem, alike = (np.unique(each, axis=0, return_inverse=True)[1].ravel() for each in (columns[:, :3], _class(columns)))
+        of_problem, alike = (np.unique(column, axis=0, return_inverse=True)[1].ravel() for column in (columns[:, :3], _class(columns)))
         judged = ran | ((np.bincount(alike, ran)[alike] == 0) & (np.bincount(of_problem, ran)[of_problem] > 0))
-        found[name].append((ran, says, judged, (columns[:, 1:3] % ALIGNED == 0).all(axis=1)))
+        gathered[name].append((ran, says, judged, (columns[:, 1:3] % ALIGNED == 0).all(axis=1)))
     out = {}
-    for name, parts in sorted(found.items()):
-        ran, says, judged, even = (np.concatenate(each) for each in zip(*parts, strict=True))
+    for name, parts in sorted(gathered.items()):
+        ran, says, judged, even = (np.concatenate(part) for part in zip(*parts, strict=True))
         right = ran == says
         out[name] = {
             "launches": int(judged.sum()),
@@ -115,10 +115,10 @@ def _batches(columns: Array, dtype: str) -> tuple[ProblemBatch, ConfigurationBat
 def _launches(path: Path | str) -> dict[tuple[str, str], tuple[Array, Array]]:
     """`COLUMNS` [n, 9] and latencies in microseconds [n], NaN where a launch failed, by GPU and type of the operands."""
     text = read_text(Path(path) / PRODUCTS, PRODUCTS, "a CSV file", TEXT_SIZE_LIMIT_BYTES, unpack=True)
-    found: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
+    gathered: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
     for row in csv.DictReader(io.StringIO(text)):
         if row["num_ctas"] == "1":
             latency = float(row["latency_us"]) if row["status"] == "ok" else float("nan")
             key = (GPUS.get(row["gpu"], row["gpu"]), TYPES[row["dtypes"].partition("/")[0]])
-            found[key].append((*(float(row[name]) for name in COLUMNS), latency))
-    return {key: (rows[:, :-1], rows[:, -1]) for key, rows in ((key, np.array(found[key])) for key in sorted(found))}
+            gathered[key].append((*(float(row[name]) for name in COLUMNS), latency))
+    return {key: (rows[:, :-1], rows[:, -1]) for key, rows in ((key, np.array(gathered[key])) for key in sorted(gathered))}

@@ -99,8 +99,8 @@ def _run(chosen: Sequence[Split], by: str, progress: Progress, workers: int) -> 
 
 def _simulated(judged: Iterable[Measured]) -> set[str]:
     """A note on rows that were judged and not measured: figures on them say how well a simulation is known."""
-    said = data.simulated(judged)
-    return {said} if said else set()
+    text = data.simulated(judged)
+    return {text} if text else set()
 
 
 def _judged(split: Split, by: str, progress: Progress) -> Judged:
@@ -130,7 +130,7 @@ def judge(measured: Sequence[Measured], predictor: Predictor, progress: Progress
 def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: None, workers: int = 1) -> dict[str, Any]:
     """All splits the model card reports, by title, which names the command that prints the same figures."""
     paths = list(paths)
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for title, by in (
         ("Models left out, four folds", "model"),
         ("One GPU left out, each in turn", "gpu"),
@@ -139,22 +139,22 @@ def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: 
         ("Library kernels: weight matrices (N, K) and row lengths left out, three folds", "nk"),
     ):
         title = f"{title} (`advisor evaluate DATA --leave-out {by}`)"
-        found[title] = cross(paths, by, progress, workers)
+        figures[title] = cross(paths, by, progress, workers)
     flags = " ".join(f"--test-gpu {shlex.quote(name)}" for name in HARD_SPLIT)
     title = f"Trained without {', '.join(HARD_SPLIT)} (`advisor evaluate DATA {flags}`)"
-    found[title] = given_split(paths, HARD_SPLIT, progress)
-    return found
+    figures[title] = given_split(paths, HARD_SPLIT, progress)
+    return figures
 
 
-def write_card(weights_path: Path | str, card_path: Path | str, found: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-    """Write the model card: what training itself held out, and the splits `found` (of `group_splits`), where they were run.
+def write_card(weights_path: Path | str, card_path: Path | str, judged: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """Write the model card: what training itself held out, and the splits `judged` (by `group_splits`), where they were run.
 
     Weights of layers and library kernels alone fill their section of a card that is there, and leave the rest of it as it is.
     """
     given = weights.load(weights_path)
     held = given.moe.held_out if given.moe else {}
     titles = {by: f"{by.capitalize()}s left out (`advisor train DATA -o WEIGHTS --card FILE`)".replace("Gpu", "GPU") for by in held}
-    figures = {titles[by]: model_card.of_training(f) for by, f in held.items()} | dict(found or {})
+    figures = {titles[by]: model_card.of_training(f) for by, f in held.items()} | dict(judged or {})
     text = model_card.card(given, figures, Path(weights_path).stat().st_size)
     if not held and not given.direct and Path(card_path).is_file():  # layers and library kernels alone
         text = model_card.with_section(Path(card_path).read_text(encoding="utf-8"), given)

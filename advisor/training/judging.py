@@ -155,14 +155,14 @@ def _best_of_rows(measured: Sequence[Measured], out: Judged) -> list[Measured]:
     """The least of every problem's rows as the best of its sweep, where there was one and no summary has its best."""
     summaries = {part.source for part in measured if part.kind == "best"}
     summarised = {key for part in measured if part.kind == "best" for key in moe_tables.keys_of(part)}
-    found: dict[str, dict[object, list[tuple[Measured, int]]]] = {}  # of every file: where each problem's rows are
+    rows_by_problem: dict[str, dict[object, list[tuple[Measured, int]]]] = {}  # of every file: where each problem's rows are
     for part in measured:
         if part.kind == "exact" and part.source not in summaries:
             for i, key in enumerate(moe_tables.keys_of(part)):
                 if key not in summarised:
-                    found.setdefault(part.source, {}).setdefault(key, []).append((part, i))
+                    rows_by_problem.setdefault(part.source, {}).setdefault(key, []).append((part, i))
     made = []
-    for source, problems in found.items():
+    for source, problems in rows_by_problem.items():
         places = _least_of_sweeps(list(problems.values()), source, out)
         for part in {id(p): p for p, _ in places}.values():
             chosen = part.take(np.array(sorted(i for p, i in places if p is part)))
@@ -202,7 +202,7 @@ def _share_tried(rows: Sequence[tuple[Measured, int]]) -> float:
     """Share of the configurations that can launch which the rows of one problem hold."""
     part = rows[0][0]
     launchable = int(fits(machine(part.gpu, part.problem.dtype), family_space("fused_moe"), part.problem.operand_bytes).sum())
-    configurations = [each.configuration.take(np.array([i])) for each, i in rows if each.configuration is not None]
+    configurations = [row.configuration.take(np.array([i])) for row, i in rows if row.configuration is not None]
     return len({tuple(as_rows(one)[0].tolist()) for one in configurations}) / max(launchable, 1)
 
 

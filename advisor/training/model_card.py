@@ -83,8 +83,8 @@ SECTION, NEXT = "## Layers and library kernels of the serving stacks", "## Where
 def section(weights: Weights) -> str:
     """What training saw of layers and library kernels on rows that it left out, under the heading `SECTION`; nothing where it saw none."""
     layers = layer_model.load(weights.silicon)
-    found = {**(layers.held_out if layers else {}), **{kind: model.held_out for kind, model in sorted(weights.library.items())}}
-    tables = {kind: by_gpu for kind, by_gpu in found.items() if not isinstance(by_gpu, str)}
+    held_out = {**(layers.held_out if layers else {}), **{kind: model.held_out for kind, model in sorted(weights.library.items())}}
+    tables = {kind: by_gpu for kind, by_gpu in held_out.items() if not isinstance(by_gpu, str)}
     if not any(tables.values()):
         return _configured(weights)
     columns = list(dict.fromkeys(name for by_gpu in tables.values() for figures in by_gpu.values() for name in figures if name != "rows"))
@@ -94,7 +94,9 @@ def section(weights: Weights) -> str:
         for gpu, figures in by_gpu.items()
     ]
     lines = [SECTION, "", SECTION_WORDS, "", *_table(("kind", "GPU", "rows", *columns), rows)]
-    return "\n".join([*lines, *(f"- {kind}: {words}" for kind, words in found.items() if isinstance(words, str)), "", _configured(weights)])
+    return "\n".join(
+        [*lines, *(f"- {kind}: {words}" for kind, words in held_out.items() if isinstance(words, str)), "", _configured(weights)]
+    )
 
 
 CONFIGURED = """## Configured launches
@@ -113,16 +115,16 @@ def _configured(weights: Weights) -> str:
     if weights.configured is None:
         return ""
     rows = []
-    for name, found in weights.configured.record.items():
+    for name, record in weights.configured.record.items():
         kind, gpu, left_out = name.split(", ")
         made = ["0", "–", "–", "–"]
-        if "recommended" in found:
-            made = [str(found["recommended"]), f"{100 * found['won']:.0f} %", f"{found['gain']:.2f}", f"{found['worst']:.2f}"]
+        if "recommended" in record:
+            made = [str(record["recommended"]), f"{100 * record['won']:.0f} %", f"{record['gain']:.2f}", f"{record['worst']:.2f}"]
         rows.append(
             (
-                *(kind, gpu, left_out.removesuffix(" left out"), f"{found['rows']:,}", f"{found['mape_percent']:.1f} %"),
-                f"{found['interval_holds_percent']:.0f} %",
-                *(str(found["problems"]), f"{found['first_over_best']:.3f}", f"{found['worst_over_best']:.2f}"),
+                *(kind, gpu, left_out.removesuffix(" left out"), f"{record['rows']:,}", f"{record['mape_percent']:.1f} %"),
+                f"{record['interval_holds_percent']:.0f} %",
+                *(str(record["problems"]), f"{record['first_over_best']:.3f}", f"{record['worst_over_best']:.2f}"),
                 *made,
             )
         )
@@ -155,16 +157,16 @@ def of_training(held_out: Mapping[str, Any]) -> dict[str, Any]:
     """Figures that training kept (`MoeModel.held_out`) in the form of an evaluation."""
     tasks = {k: f for k, f in held_out.items() if k != "diagnosis"}
     diagnosis = held_out.get("diagnosis")
-    found: dict[str, Any] = {"tasks": tasks}
+    figures: dict[str, Any] = {"tasks": tasks}
     if diagnosis:
-        found["diagnosis"] = {"all": {k: v for k, v in diagnosis.items() if k != "per_gpu"}, "per_gpu": diagnosis["per_gpu"]}
-    return found
+        figures["diagnosis"] = {"all": {k: v for k, v in diagnosis.items() if k != "per_gpu"}, "per_gpu": diagnosis["per_gpu"]}
+    return figures
 
 
-def _one(found: Mapping[str, Any] | None) -> str:
-    if not found:
+def _one(figures: Mapping[str, Any] | None) -> str:
+    if not figures:
         return "–"
-    return f"{found['mape_percent']:.2f} % (" + ", ".join(f"{gpu} {value:.1f}" for gpu, value in found["per_gpu"].items()) + ")"
+    return f"{figures['mape_percent']:.2f} % (" + ", ".join(f"{gpu} {value:.1f}" for gpu, value in figures["per_gpu"].items()) + ")"
 
 
 def _bound_alone(figures: Mapping[str, Any]) -> str:
@@ -196,10 +198,10 @@ def _figures(figures: Mapping[str, Any]) -> list[str]:
             ("task", "rows", "MAPE", "median", "bias", "in the 80 % interval", "bound alone", "MAPE per GPU", "in the interval, per GPU"),
             rows,
         )
-    if found := figures.get("diagnosis"):
+    if kinds := figures.get("diagnosis"):
         rows = [
             (name, f"{d['auc']:.3f}", f"{d['precision']:.2f}", f"{d['recall']:.2f}", f"{d['calibration_error']:.3f}", f"{d['rows']:,}")
-            for name, d in (("all", found["all"]), *found["per_gpu"].items())
+            for name, d in (("all", kinds["all"]), *kinds["per_gpu"].items())
         ]
         lines += _table(("at least 10 % can be won", "AUC", "precision", "recall", "calibration error", "rows"), rows)
     if ranking := figures.get("ranking"):

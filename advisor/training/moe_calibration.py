@@ -60,41 +60,41 @@ class Calibrated:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
-def calibrate(found: Mapping[str, Table], held: Mapping[str, HeldOut]) -> Calibrated:
+def calibrate(tables: Mapping[str, Table], held: Mapping[str, HeldOut]) -> Calibrated:
     """Calibrate on predictions that left out models ("model"; has to be there), GPUs ("gpu") and GPUs' sweeps ("sweep").
 
     Raises:
         ValueError: No row has a prediction: there are rows of one model only.
     """
-    errors = {by: {k: np.log(t.latency_us) - h.log_us[k] for k, t in found.items()} for by, h in held.items()}
-    scale, sizes = _sizes(found, held, errors)
+    errors = {by: {k: np.log(t.latency_us) - h.log_us[k] for k, t in tables.items()} for by, h in held.items()}
+    scale, sizes = _sizes(tables, held, errors)
     quantiles: dict[tuple[str, bool], Array] = {}
     of_gpu: dict[tuple[str, str], Array] = {}
     shares: dict[tuple[str, bool], float] = {}
     signals: dict[tuple[str, str], Array] = {}
     for (by, kind), size in sizes.items():
-        rows, task, seen = found[kind], of_served_gpu(kind) if by == "sweep" else kind, by == "model"
+        rows, task, seen = tables[kind], of_served_gpu(kind) if by == "sweep" else kind, by == "model"
         error, good = errors[by][kind], np.isfinite(size)
         quantiles[(task, seen)] = _quantiles(rows, error, size, good, seen)
         of_gpu |= _of_gpus(task, rows, error, size, good) if seen else {}
-        for source, signal in (_signals(found, held[by]) if kind == "best" else {}).items():
-            told = good & np.isfinite(signal)
-            if told.any():
+        for source, signal in (_signals(tables, held[by]) if kind == "best" else {}).items():
+            known = good & np.isfinite(signal)
+            if known.any():
                 name = measured_posterior.given(task, source)
                 on_seen = None if seen else shares.get((measured_posterior.given(kind, source), True), 0.0)
-                shares[(name, seen)] = _share(rows, error, signal, size, told, on_seen)
+                shares[(name, seen)] = _share(rows, error, signal, size, known, on_seen)
                 left = error - shares[(name, seen)] * signal
-                quantiles[(name, seen)] = _quantiles(rows, left, size, told, seen)
-                of_gpu |= _of_gpus(name, rows, left, size, told) if seen else {}
+                quantiles[(name, seen)] = _quantiles(rows, left, size, known, seen)
+                of_gpu |= _of_gpus(name, rows, left, size, known) if seen else {}
                 signals[(by, source)] = signal
     calibrated = Calibrated(scale=scale, calibration=Calibration(quantiles=quantiles, of_gpu=of_gpu), shares=shares)
-    figures = {by: _figures(found, held[by], by, calibrated, sizes, signals) for by in held}
+    figures = {by: _figures(tables, held[by], by, calibrated, sizes, signals) for by in held}
     return replace(calibrated, figures=figures)
 
 
-def _sizes(found: Mapping[str, Table], held: Mapping[str, HeldOut], errors: Mapping[str, Mapping[str, Array]]) -> tuple[Forest, Sizes]:
+def _sizes(tables: Mapping[str, Table], held: Mapping[str, HeldOut], errors: Mapping[str, Mapping[str, Array]]) -> tuple[Forest, Sizes]:
     """The forest of expected error sizes, and the sizes of all rows held out; NaN for the others."""
-    kinds = [k for k in found if np.isfinite(errors["model"][k]).any()]
+    kinds = [k for k in tables if np.isfinite(errors["model"][k]).any()]
     if not kinds:
         raise InputError(
             "too few models to calibrate the fused-MoE model on", "one", "rows of at least two (E, topk, H, N)", "measure more"
@@ -102,8 +102,8 @@ def _sizes(found: Mapping[str, Table], held: Mapping[str, HeldOut], errors: Mapp
     ok = {k: np.isfinite(errors["model"][k]) for k in kinds}
     x = np.concatenate([held["model"].features[k][ok[k]] for k in kinds])
     y = np.concatenate([np.log(np.abs(errors["model"][k][ok[k]]) + 0.003) for k in kinds])
-    weight = np.concatenate([found[k].weight[ok[k]] for k in kinds])
-    model = [m for k in kinds for m, good in zip(found[k].model, ok[k], strict=True) if good]
+    weight = np.concatenate([tables[k].weight[ok[k]] for k in kinds])
+    model = [m for k in kinds for m, good in zip(tables[k].model, ok[k], strict=True) if good]
     # Cross-fit: sizes of errors are judged by a forest that did not see them.
     crossed = np.full(y.size, np.nan)
     for _, out in leave_out(model, SCALE_FOLDS):
@@ -143,28 +143,28 @@ def _of_gpus(task: str, rows: Table, error: Array, size: Array, good: NDArray[np
     }
 
 
-def _share(rows: Table, error: Array, signal: Array, size: Array, told: NDArray[np.bool_], seen: float | None) -> float:
+def _share(rows: Table, error: Array, signal: Array, size: Array, known: NDArray[np.bool_], seen: float | None) -> float:
     """The share of the rows told of; `seen`: where they are of GPUs left out, the share on GPUs seen."""
 
     def of(some: NDArray[np.bool_]) -> float:
         return measured_posterior.share(error[some], signal[some], size[some], rows.weight[some])
 
     if seen is None:
-        return of(told)
+        return of(known)
     gpu = np.array(rows.gpu, dtype=object)
-    return measured_posterior.share_unseen([of(told & (gpu == name)) for name in dict.fromkeys(rows.gpus(told))], seen)
+    return measured_posterior.share_unseen([of(known & (gpu == name)) for name in dict.fromkeys(rows.gpus(known))], seen)
 
 
-def _signals(found: Mapping[str, Table], held: HeldOut) -> dict[str, Array]:
+def _signals(tables: Mapping[str, Table], held: HeldOut) -> dict[str, Array]:
     """For the best of every sweep, what its measured default says (`measured_posterior.signal`); NaN where nothing is known of the default.
 
     Once with its configuration, and once as if launched as served: many measurements come without a configuration.
     """
-    best, out = found["best"], dict[str, Array]()
+    best, out = tables["best"], dict[str, Array]()
     for source in ("exact", "served"):
-        if source not in found or source not in held.blocks:
+        if source not in tables or source not in held.blocks:
             continue
-        place = best.paired_with(found[source])
+        place = best.paired_with(tables[source])
         log_us = np.where(place >= 0, held.log_us[source][place], np.nan)
         known = np.isfinite(log_us) & np.isfinite(held.log_us["best"])
         row = place[known]
@@ -176,14 +176,14 @@ def _signals(found: Mapping[str, Table], held: HeldOut) -> dict[str, Array]:
 
 
 def _figures(
-    found: Mapping[str, Table], held: HeldOut, by: str, calibrated: Calibrated, sizes: Sizes, signals: Mapping[tuple[str, str], Array]
+    tables: Mapping[str, Table], held: HeldOut, by: str, calibrated: Calibrated, sizes: Sizes, signals: Mapping[tuple[str, str], Array]
 ) -> dict[str, Any]:
     """Errors and coverage of every kind, and the diagnosis from the measured defaults of sweeps."""
     out: dict[str, Any] = {}
     for (of, kind), size in sizes.items():
         if of != by:
             continue
-        rows, good = found[kind], np.isfinite(size)
+        rows, good = tables[kind], np.isfinite(size)
         task, seen = of_served_gpu(kind) if by == "sweep" else kind, by == "model"
         us, measured, weight, size = np.exp(held.log_us[kind][good]), rows.latency_us[good], rows.weight[good], size[good]
         gpus = rows.gpus(good)
@@ -209,11 +209,11 @@ def _figures(
 
 
 def _diagnosis(rows: Table, us: Array, size: Array, signal: Array, calibrated: Calibrated, name: str, seen: bool) -> dict[str, Any]:
-    told = np.isfinite(signal) & np.isfinite(size)
+    known = np.isfinite(signal) & np.isfinite(size)
     room = np.log(rows.paired_us / us / quality.WIN) - calibrated.shares[(name, seen)] * signal
-    gpus, scaled = rows.gpus(told), room[told] / size[told]
-    p = np.array([calibrated.calibration.share_below(name, seen, each, str(gpu)) for each, gpu in zip(scaled, gpus, strict=True)])
-    label = (rows.paired_us / rows.latency_us >= quality.WIN)[told]
+    gpus, scaled = rows.gpus(known), room[known] / size[known]
+    p = np.array([calibrated.calibration.share_below(name, seen, item, str(gpu)) for item, gpu in zip(scaled, gpus, strict=True)])
+    label = (rows.paired_us / rows.latency_us >= quality.WIN)[known]
     return quality.diagnosis(p, label) | {"per_gpu": quality.by(gpus, quality.diagnosis, p, label)}
 
 

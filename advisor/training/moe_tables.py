@@ -65,8 +65,8 @@ class Table:
         for i, (key, row) in enumerate(zip(other.key, other.configuration.tolist(), strict=True)):
             place.setdefault((*key, *row) if exact else key, i)
         mine = [(*key, *row) if exact else key for key, row in zip(self.key, self.paired_configuration.tolist(), strict=True)]
-        found = np.array([place.get(key, -1) for key in mine], dtype=np.int64)
-        return np.where(np.isfinite(self.paired_us), found, -1)
+        places = np.array([place.get(key, -1) for key in mine], dtype=np.int64)
+        return np.where(np.isfinite(self.paired_us), places, -1)
 
     def launches(self, physics: Array, rows: NDArray) -> Launch:
         """Launches of the rows; for the best of sweeps those of the winner that the physics finds fastest."""
@@ -140,8 +140,8 @@ def _routings(part: Measured) -> list[object]:
     if part.problem.expert_rows is None:
         return [None] * len(part)
     groups = np.stack(np.broadcast_arrays(*part.problem.routing), axis=2).tolist()
-    found: list[object] = [tuple(sorted((rows, count) for rows, count in group if rows and count)) for group in groups]
-    return found * len(part) if len(found) < len(part) else found
+    routings: list[object] = [tuple(sorted((rows, count) for rows, count in group if rows and count)) for group in groups]
+    return routings * len(part) if len(routings) < len(part) else routings
 
 
 def weights_of(part: Measured) -> Array:

@@ -33,18 +33,18 @@ OWN_GROWTH: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 Progress = Callable[[str], None]
 
 
-def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winners: Array, **options: Any) -> Core:
+def fit_core(by_source: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winners: Array, **options: Any) -> Core:
     """Physics and forests from the kept rows of every kind; `options` of `grow.grow`."""
-    keep = {k: thin(found[k], mask) if k == "exact" else mask for k, mask in keep.items()}
-    solid: list[str] = [k for k in ("served", "exact") if k in found and keep[k].any()]
-    launches: dict[str, Launch] = {k: found[k].launches(np.zeros(0), np.flatnonzero(keep[k])) for k in solid}
+    keep = {k: thin(by_source[k], mask) if k == "exact" else mask for k, mask in keep.items()}
+    solid: list[str] = [k for k in ("served", "exact") if k in by_source and keep[k].any()]
+    launches: dict[str, Launch] = {k: by_source[k].launches(np.zeros(0), np.flatnonzero(keep[k])) for k in solid}
     physics = moe_physics.fit(
         concatenate([launches[k] for k in solid]),
-        np.concatenate([found[k].latency_us[keep[k]] for k in solid]),
-        np.concatenate([found[k].weight[keep[k]] for k in solid]),
+        np.concatenate([by_source[k].latency_us[keep[k]] for k in solid]),
+        np.concatenate([by_source[k].weight[keep[k]] for k in solid]),
     )
-    if "best" in found and keep["best"].any():
-        launches["best"] = found["best"].launches(physics, np.flatnonzero(keep["best"]))
+    if "best" in by_source and keep["best"].any():
+        launches["best"] = by_source["best"].launches(physics, np.flatnonzero(keep["best"]))
     x: dict[str, Array] = {}
     y: dict[str, Array] = {}
     nothing = Core(
@@ -54,25 +54,25 @@ def fit_core(found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], winner
         sweeps=None,
         best=None,
         winners=winners,
-        corrections=_gpu_corrections(found, keep, launches, physics),
+        corrections=_gpu_corrections(by_source, keep, launches, physics),
     )
     for kind, launch in launches.items():
         estimate = nothing.estimate(launch, SOURCES[kind])
-        x[kind], y[kind] = estimate.features, np.log(found[kind].latency_us[keep[kind]]) - estimate.log_us
-    weight = {k: found[k].weight[keep[k]] * (2.0 if k == "best" else 1.0) for k in x}
+        x[kind], y[kind] = estimate.features, np.log(by_source[kind].latency_us[keep[kind]]) - estimate.log_us
+    weight = {k: by_source[k].weight[keep[k]] * (2.0 if k == "best" else 1.0) for k in x}
 
     def forest(kinds: Sequence[str], **mine: Any) -> Forest | None:
         some = [k for k in kinds if k in x]
         return grow(*(np.concatenate([part[k] for k in some]) for part in (x, y, weight)), **(options | mine)) if some else None
 
-    own = {name: forest(kinds, **mine) for name, (kinds, mine) in OWN_GROWTH.items()}
+    forests = {name: forest(kinds, **mine) for name, (kinds, mine) in OWN_GROWTH.items()}
     common = forest(tuple(x))
     assert common is not None
-    return Core(physics=physics, common=common, **own, winners=winners, corrections=nothing.corrections)
+    return Core(physics=physics, common=common, **forests, winners=winners, corrections=nothing.corrections)
 
 
 def _gpu_corrections(
-    found: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launches: dict[str, Launch], physics: Array
+    by_source: dict[str, Table], keep: dict[str, NDArray[np.bool_]], launches: dict[str, Launch], physics: Array
 ) -> GpuCorrections:
     """Corrections of single GPUs from their launches as served."""
     if "served" not in launches:
@@ -80,7 +80,7 @@ def _gpu_corrections(
     served, kept = launches["served"], keep["served"]
     us, stack = moe_physics.terms(served, physics)
     swept = gpu_corrections.machines_of(launches["exact"]) if "exact" in launches else np.zeros((0, 2))
-    return gpu_corrections.fit(served, np.log(found["served"].latency_us[kept] / us), stack, found["served"].weight[kept], swept)
+    return gpu_corrections.fit(served, np.log(by_source["served"].latency_us[kept] / us), stack, by_source["served"].weight[kept], swept)
 
 
 def _zero() -> Forest:
@@ -95,27 +95,27 @@ def _zero() -> Forest:
     )
 
 
-def hold_out(found: dict[str, Table], winners: Array, by: str, progress: Progress) -> HeldOut:
+def hold_out(by_source: dict[str, Table], winners: Array, by: str, progress: Progress) -> HeldOut:
     """Predict every row from the folds that leave out its model (`by` "model"), its GPU ("gpu"), or its GPU's sweeps ("sweep")."""
     if by == "sweep":
-        labels = {k: [""] * len(t.gpu) if k == "served" else t.gpu for k, t in found.items()}
+        labels = {k: [""] * len(t.gpu) if k == "served" else t.gpu for k, t in by_source.items()}
     else:
-        labels = {k: getattr(t, by) for k, t in found.items()}
+        labels = {k: getattr(t, by) for k, t in by_source.items()}
     names = sorted({label for of_kind in labels.values() for label in of_kind if label}, key=str)
-    log_us = {k: np.full(t.latency_us.size, np.nan) for k, t in found.items()}
+    log_us = {k: np.full(t.latency_us.size, np.nan) for k, t in by_source.items()}
     features: dict[str, Array] = {}
     blocks: dict[str, Array] = {}
     # Few GPUs were swept: a fold without two of them would know far less than the final fit does without one.
-    swept = {g for kind, t in found.items() if kind != "served" for g in t.gpu} if by != "model" else set()
+    swept = {g for kind, t in by_source.items() if kind != "served" for g in t.gpu} if by != "model" else set()
     for out, _ in leave_out(names, CALIBRATION_FOLDS if by == "model" else GPU_FOLDS, swept):
         progress(f"leaving out {by}s {', '.join(map(str, out))}")
         chosen = set(out)
         gone = {k: np.array([label in chosen for label in of_kind], dtype=bool) for k, of_kind in labels.items()}
-        core = fit_core(found, {k: ~mask for k, mask in gone.items()}, winners, **GROWTH)
+        core = fit_core(by_source, {k: ~mask for k, mask in gone.items()}, winners, **GROWTH)
         for kind, mask in gone.items():
             if not mask.any():
                 continue
-            launch = found[kind].launches(core.physics, np.flatnonzero(mask))
+            launch = by_source[kind].launches(core.physics, np.flatnonzero(mask))
             estimate = core.estimate(launch, SOURCES[kind])
             log_us[kind][mask] = estimate.log_us
             features.setdefault(kind, np.full((mask.size, estimate.features.shape[1]), np.nan))[mask] = estimate.features
@@ -129,18 +129,18 @@ def fit(data: Sequence[Measured], progress: Progress, calibrate_by: Sequence[str
     `calibrate_by` names the groups to leave out for the intervals (`hold_out`); "model" has to be among them, the others may be spared
     where only GPUs of the training rows matter.
     """
-    found = tables(data)
-    if "served" not in found and "exact" not in found:
+    by_source = tables(data)
+    if "served" not in by_source and "exact" not in by_source:
         return None
     winners = winning_configurations([m for m in data if m.kind == "exact"], [m for m in data if m.kind == "best"])
     progress("fitting the fused-MoE model")
-    everything = {k: np.ones(t.latency_us.size, dtype=bool) for k, t in found.items()}
-    core = fit_core(found, everything, winners, **GROWTH)
+    everything = {k: np.ones(t.latency_us.size, dtype=bool) for k, t in by_source.items()}
+    core = fit_core(by_source, everything, winners, **GROWTH)
     progress("fitting the order of configurations")  # before the folds, which take longest: it needs what may not be installed
     ranker = fit_ranker(data, core)
-    held = {by: hold_out(found, winners, by, progress) for by in calibrate_by}
-    calibrated = calibrate(found, held)
-    solid = concatenate([t.launch for t in found.values() if t.launch is not None])
+    held = {by: hold_out(by_source, winners, by, progress) for by in calibrate_by}
+    calibrated = calibrate(by_source, held)
+    solid = concatenate([t.launch for t in by_source.values() if t.launch is not None])
     return MoeModel(
         core=core,
         ranker=ranker,
@@ -148,6 +148,6 @@ def fit(data: Sequence[Measured], progress: Progress, calibrate_by: Sequence[str
         calibration=calibrated.calibration,
         shares=calibrated.shares,
         domain=domain_of(solid),
-        gpus={k: tuple(sorted({str(g) for g in t.gpu})) for k, t in found.items()},
+        gpus={k: tuple(sorted({str(g) for g in t.gpu})) for k, t in by_source.items()},
         held_out=calibrated.figures,
     )

@@ -54,50 +54,52 @@ def calibrate(rows: Rows, weights: Weights, gpu: str | None = None) -> Calibrate
     simulated = simulated_rows(rows) & np.isfinite(latency)
     latency[simulated] = np.nan
     left_out["simulated, not measured"] = int(simulated.sum())
-    found: dict[tuple[str, str], list[tuple[Array, Array]]] = defaultdict(list)
-    for key, told, us, bound_us, chosen in _predicted(rows, weights, gpu):
+    rows_of: dict[tuple[str, str], list[tuple[Array, Array]]] = defaultdict(list)
+    for key, matrix, us, bound_us, chosen in _predicted(rows, weights, gpu):
         measured = latency[chosen]
         with np.errstate(invalid="ignore"):
             fine, below = np.isfinite(us) & (measured >= bound_us), measured < bound_us
         left_out["below the bound"] += int(below.sum())
-        found[key].append((told[fine], np.log(measured[fine] / us[fine])))
-    own, errors = dict(weights.own), {}
-    for key, (told, error) in _with_earlier(own, found).items():
+        rows_of[key].append((matrix[fine], np.log(measured[fine] / us[fine])))
+    corrections, errors = dict(weights.corrections), {}
+    for key, (matrix, error) in _with_earlier(corrections, rows_of).items():
         if error.size < own_rows.LEAST:
             left_out[f"of fewer than {own_rows.LEAST} of their kind ({' '.join(key)})"] = error.size
             continue
-        own[key] = own_rows.of_rows(told, error)
-        errors[key] = (len(own[key]), _mape(own[key].errors), _mape(own[key].left_out))
+        corrections[key] = own_rows.of_rows(matrix, error)
+        errors[key] = (len(corrections[key]), _mape(corrections[key].errors), _mape(corrections[key].left_out))
     if not errors:
         reasons = ", ".join(f"{count} {why}" for why, count in left_out.items() if count)
         raise NothingMatchedError(
             f"{rows.path}: nothing to learn from", reasons or "no rows", f"{own_rows.LEAST} measured rows of a kind", "measure more"
         )
     kept = {name: values for name, values in weights.silicon.items() if not name.startswith(own_rows.PREFIX)}
-    return Calibrated(weights=replace(weights, silicon=kept | own_rows.arrays(own)), errors=errors, left_out=left_out)
+    return Calibrated(weights=replace(weights, silicon=kept | own_rows.arrays(corrections)), errors=errors, left_out=left_out)
 
 
 def _with_earlier(
-    own: dict[tuple[str, str], own_rows.OwnRows], found: dict[tuple[str, str], list[tuple[Array, Array]]]
+    corrections: dict[tuple[str, str], own_rows.OwnRows], errors: dict[tuple[str, str], list[tuple[Array, Array]]]
 ) -> dict[tuple[str, str], tuple[Array, Array]]:
-    """Features and errors of the rows found and, of their kinds, of those that are there; of configured launches by kind as soon as all of
-    their pool are more than `own_rows.MOST`, which is taken out of `own` then."""
+    """Features and errors of the rows given and, of their kinds, of those that are there; of configured launches by kind as soon as all of
+    their pool are more than `own_rows.MOST`, which is taken out of `corrections` then."""
     out = {}
-    for key, parts in found.items():
+    for key, parts in errors.items():
         gpu, kind = key
-        told, error = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        before = own.get(key)
-        if before is not None and before.features.shape[1] == told.shape[1]:
-            told, error = np.concatenate([before.features, told]), np.concatenate([before.errors, error])
+        matrix, error = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        before = corrections.get(key)
+        if before is not None and before.features.shape[1] == matrix.shape[1]:
+            matrix, error = np.concatenate([before.features, matrix]), np.concatenate([before.errors, error])
         pooled = kind in CONFIGURED
-        if not pooled or (error.size <= own_rows.MOST and not any(name == gpu and each.startswith(f"{kind}:") for name, each in own)):
-            out[key] = told, error
+        if not pooled or (
+            error.size <= own_rows.MOST and not any(name == gpu and item.startswith(f"{kind}:") for name, item in corrections)
+        ):
+            out[key] = matrix, error
             continue
-        own.pop(key, None)
-        names = np.array(parts_of(kind, told))
+        corrections.pop(key, None)
+        names = np.array(parts_of(kind, matrix))
         for name in np.unique(names).tolist():
-            mine, there = names == name, own.get((gpu, name))
-            columns = (told[mine], error[mine])
+            mine, there = names == name, corrections.get((gpu, name))
+            columns = (matrix[mine], error[mine])
             if there is not None:
                 columns = (np.concatenate([there.features, columns[0]]), np.concatenate([there.errors, columns[1]]))
             out[gpu, name] = columns
@@ -119,17 +121,17 @@ def _predicted(rows: Rows, weights: Weights, gpu: str | None) -> Iterator[tuple[
         us = predictor.predict(problem, configuration, batch.gpu).us
         bound = pipelines.bound(pipelines.work(problem, batch.gpu), batch.gpu, problem.cache).us
         if configuration is None:
-            told = features(problem, batch.gpu, np.where(np.isfinite(us), us, 1.0))
+            matrix = features(problem, batch.gpu, np.where(np.isfinite(us), us, 1.0))
         else:
-            told = demands(problem, configuration, batch.gpu)
-        yield (batch.gpu.name, kind_of(problem, configuration is not None)), told, us, bound, batch.rows
+            matrix = demands(problem, configuration, batch.gpu)
+        yield (batch.gpu.name, kind_of(problem, configuration is not None)), matrix, us, bound, batch.rows
     model = layer_model.load(weights.silicon)
     if model is None or not has_layers(rows):
         return
-    for each in layer_batches(rows, replace(model, own={}), load_gpu, gpu):
-        time, kinds = layer_time(each.launch, model.constants), each.launch.layers.kind
-        told, bound_us = layer_features(each.launch, time).astype(np.float64), layer_bound(each.launch, each.cold).us
-        us = replace(model, own={}).predict(each.launch).us
+    for item in layer_batches(rows, replace(model, corrections={}), load_gpu, gpu):
+        time, kinds = layer_time(item.launch, model.constants), item.launch.layers.kind
+        matrix, bound_us = layer_features(item.launch, time).astype(np.float64), layer_bound(item.launch, item.cold).us
+        us = replace(model, corrections={}).predict(item.launch).us
         for kind in np.unique(kinds).tolist():
             mine = kinds == kind
-            yield (each.launch.gpu.name, own_kind(kind)), told[mine], us[mine], bound_us[mine], each.rows[mine]
+            yield (item.launch.gpu.name, own_kind(kind)), matrix[mine], us[mine], bound_us[mine], item.rows[mine]

@@ -63,8 +63,8 @@ def read(path: Path, text: str) -> Rows:
     # A file may hold latencies under two names, and many columns of features: the first latency counts, unknown columns go.
     keep = [i for i, name in enumerate(header) if name not in header[:i] and (name in _ours() or name in COLUMNS.values())]
     milliseconds = "Latency" in theirs or "latency" in theirs
-    found = _SWEEP.search(path.name)
-    gpu = FILE_GPUS.get(found["gpu"], found["gpu"]) if found else None
+    match = _SWEEP.search(path.name)
+    gpu = FILE_GPUS.get(match["gpu"], match["gpu"]) if match else None
     names = [header[i] for i in keep]
     if "latency_us" not in names or ("gpu" not in names and gpu is None):
         raise InputError(

@@ -106,11 +106,11 @@ def fit_constants(
     from scipy.optimize import least_squares
 
     out = np.tile(begin, (len(series), 1))
-    for place, each in enumerate(series):
+    for place, item in enumerate(series):
         mine = of & (which == place)
         for shared in kin:
             if mine.sum() < least:
-                mine = of & np.isin(which, [i for i, other in enumerate(series) if shared(each) == shared(other)])
+                mine = of & np.isin(which, [i for i, other in enumerate(series) if shared(item) == shared(other)])
         index = np.flatnonzero(mine)
         if index.size < least:
             continue
@@ -217,8 +217,8 @@ def left_out(
             continue
         x, y = rows.described(rows.constants(~split.out))
         features = features if features.size else np.zeros(x.shape)
-        told = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
-        error[judged] = (as_relatives(x[judged], told, split.identities) if split.identities else told(x[judged])) - y[judged]
+        correct = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
+        error[judged] = (as_relatives(x[judged], correct, split.identities) if split.identities else correct(x[judged])) - y[judged]
         base[judged] = crude(plain[fitted], target[fitted], 0)(plain[judged]) - target[judged]
         by[judged], features[judged] = number, x[judged]
         progress(f"{rows.task}, {split.name} left out: {mape(error[judged]):.1f} %, baseline {mape(base[judged]):.1f} %")
@@ -233,39 +233,42 @@ def fit(rows: Learnable, how: Fit) -> dict[str, Any]:
     return {"constants": constants, "correction": how(x[chosen], y[chosen], rows.labels)}
 
 
-def expected(found: Mapping[str, LeftOut], near: str, rows: Learnable) -> dict[str, Any]:
+def expected(left_out_by: Mapping[str, LeftOut], near: str, rows: Learnable) -> dict[str, Any]:
     """Sizes of errors to expect, their quantiles, and figures of what was left out, as arguments of `series_model.SeriesModel`.
 
     Args:
-        found: Errors by what was left out: "gpus" stands for GPUs never seen (`calibration.of_left_out`), "models" for models never seen
-            (`calibration.of_others`, where others are near).
+        left_out_by: Errors by what was left out: "gpus" stands for GPUs never seen (`calibration.of_left_out`), "models" for models never
+            seen (`calibration.of_others`, where others are near).
         near: Whose errors are those to expect of what was seen.
         rows: What was judged.
     """
-    found = {name: each for name, each in found.items() if each.judged.size}
-    if not found:
+    left_out_by = {name: item for name, item in left_out_by.items() if item.judged.size}
+    if not left_out_by:
         return {"held_out": {}}
-    of = found.get(near) or next(iter(found.values()))
+    of = left_out_by.get(near) or next(iter(left_out_by.values()))
     spread = grow(of.x[of.judged], np.log(np.abs(of.error[of.judged]) + LEAST_ERROR), SPREAD_ROUNDS, SPREAD_TREES)
     quantiles: dict[tuple[str, bool], Array] = {}
     of_gpu: dict[tuple[str, str], Array] = {}
     held_out = {}
-    for name, each in found.items():
-        judged, gpu = each.judged, rows.gpu[each.judged]
-        scaled = -each.error[judged] / np.exp(spread(each.x[judged]))
+    for name, entry in left_out_by.items():
+        judged, gpu = entry.judged, rows.gpu[entry.judged]
+        scaled = -entry.error[judged] / np.exp(spread(entry.x[judged]))
         inside = np.full(len(rows), np.nan)
         if name == "gpus":
             task, one = calibration.of_left_out(rows.task), np.ones(judged.size)
             quantiles[(task, True)] = calibration.table(scaled, one)
-            of_gpu |= {(task, own): calibration.table(scaled[gpu == own], one[gpu == own]) for own in np.unique(gpu).tolist()}
+            of_gpu |= {
+                (task, name_of_gpu): calibration.table(scaled[gpu == name_of_gpu], one[gpu == name_of_gpu])
+                for name_of_gpu in np.unique(gpu).tolist()
+            }
             inside[judged] = held_by_relatives(scaled, gpu)
         else:
             task = calibration.of_others(rows.task) if name == "models" != near else rows.task
             errors = Judged(scaled=scaled, model=rows.apart[name][judged], group=rows.alike[judged])
             for group, table in conformal.tables(errors).items():
                 quantiles[(task if group == conformal.ALL else calibration.of_group(task, group), True)] = table
-            inside[judged] = conformal.held(errors, each.split[judged])
-        held_out[name] = figures(each.error, each.baseline, rows.groups, inside)
+            inside[judged] = conformal.held(errors, entry.split[judged])
+        held_out[name] = figures(entry.error, entry.baseline, rows.groups, inside)
     return {"spread": spread, "calibration": Calibration(quantiles=quantiles, of_gpu=of_gpu), "held_out": held_out}
 
 
@@ -275,7 +278,7 @@ def held_by_relatives(scaled: Array, gpu: NDArray[np.str_]) -> NDArray[np.bool_]
     names, halves = np.unique(gpu).tolist(), np.arange(scaled.size) % 2
     parts = [(halves == half, halves != half) for half in (0, 1)]
     if len(names) > 1:
-        others = {name: [each for each in names if each != name] for name in names}
+        others = {name: [item for item in names if item != name] for name in names}
         parts = [(gpu == name, np.isin(gpu, relatives(others[name], load_gpu(name)) or others[name])) for name in names]
     out = np.zeros(scaled.size, dtype=bool)
     for mine, known in parts:
@@ -284,10 +287,14 @@ def held_by_relatives(scaled: Array, gpu: NDArray[np.str_]) -> NDArray[np.bool_]
     return out
 
 
-def as_relatives(x: Array, told: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
+def as_relatives(x: Array, correct: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
     """What trees say of rows with the identity of other GPUs, their last columns, in the mean, [n]."""
     return np.mean(
-        [told(np.concatenate([x[:, : -each.size], np.broadcast_to(each, (len(x), each.size))], axis=1)) for each in identities], axis=0
+        [
+            correct(np.concatenate([x[:, : -identity.size], np.broadcast_to(identity, (len(x), identity.size))], axis=1))
+            for identity in identities
+        ],
+        axis=0,
     )
 
 
@@ -302,7 +309,7 @@ def figures(error: Array, baseline: Array, groups: Mapping[str, NDArray[Any]], i
     judged = np.isfinite(error)
     chosen = {"all": judged}
     for name, labels in groups.items():
-        chosen |= {f"{name} {each}".strip(): judged & (labels == each) for each in np.unique(labels[judged]).tolist()}
+        chosen |= {f"{name} {item}".strip(): judged & (labels == item) for item in np.unique(labels[judged]).tolist()}
     return {
         name: {
             "mape": round(mape(error[mine]), 2),

@@ -70,7 +70,7 @@ def judge(
     """Figures of layers, of library layers, of published operators and of library kernels by split; arguments as of
     `layers.judging.judge` and `library_kernels.judging.judge`."""
     paths = list(paths)
-    tables, folders = ([path for path in paths if each(path)] for each in (holds_tables, silicon.is_layout))
+    tables, folders = ([path for path in paths if table(path)] for table in (holds_tables, silicon.is_layout))
     layers = layer_judging.judge(folders, tables, gpus, leave_out, progress, given)
     for published in (moe_fitting, operator_fitting) if folders else ():
         layers |= published.judge(folders, gpus, leave_out, progress)

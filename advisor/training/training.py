@@ -100,10 +100,10 @@ def about(measured: Sequence[Measured], exclude_gpus: Sequence[str], exclude_mod
 
 
 def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for name in FITTED_BY:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

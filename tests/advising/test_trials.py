@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from advisor.advising.kernel_report import advise_compiled
-from advisor.advising.trials import DOUBT
+from advisor.advising.trials import DOUBT, Trials
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
 from advisor.rendering.figures import of_one_program
+from advisor.rendering.screen import screen
+from advisor.rendering.views import group
 from advisor.result.schema import Configuration, Result
 
 H100 = load_gpu("H100")
@@ -105,3 +107,67 @@ def test_configurations_are_named_as_they_are_pasted(tmp_path: Path) -> None:
     asked = advised(tmp_path, "scale", "cdiv(n, BLOCK)", BLOCK=1024)
     tried = [trial.configuration for trial in asked.searches[0].trials]
     assert tried[0] == Configuration(parameters={"BLOCK": 1024}) and len(set(map(str, tried))) == len(tried)
+
+
+LOOKUP = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def lookup(ids_ptr, table_ptr, out_ptr, stride_table, stride_out, hidden, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    token = tl.load(ids_ptr + row)
+    for start in range(0, hidden, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(table_ptr + token * stride_table + cols, mask=cols < hidden, other=0.0)
+        tl.store(out_ptr + row * stride_out + cols, x, mask=cols < hidden)
+"""
+
+
+def looked_up(folder: Path, seconds: float = 120.0) -> Result:
+    path = folder / "lookup.py"
+    path.write_text(LOOKUP)
+    asked = LaunchOptions(constexprs={"BLOCK": 128}, arguments={"hidden": 4096, "stride_out": 4096}, grid="8192")
+    return advise_compiled(f"{path}::lookup", H100, cache="warm", command="", launch_options=asked, try_s=seconds)
+
+
+def test_the_step_of_a_loop_over_rows_that_data_choose_is_a_block(tmp_path: Path) -> None:
+    """Neither the ids nor the stride is given: what is unknown of both launches is no proof that another step computes something else."""
+    result = looked_up(tmp_path)
+    assert "BLOCK is fixed" not in said(result, "is fixed")
+    blocks = {trial.configuration.parameters.get("BLOCK") for search in result.searches for trial in search.trials}
+    assert {64, 128, 256, 512} <= blocks
+    (launch,) = result.launches
+    assert launch.recommendation is not None and int(launch.recommendation.configuration.parameters["BLOCK"]) > 128
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Let the time end once so many constants and batches were tried."""
+    left = iter(range(steps))
+    monkeypatch.setattr(Trials, "_in_time", lambda trials, until: next(left, None) is not None)
+
+
+@pytest.mark.parametrize(("steps", "varied"), [(0, False), (2, True)])
+def test_a_search_that_was_cut_off_says_so_and_names_no_ceiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, varied: bool
+) -> None:
+    """Without time for BLOCK at all, and with time for it and one batch of neighbours of a launch that is the best of them."""
+    stop_after(monkeypatch, steps)
+    result = advised(tmp_path, "scale", "cdiv(n, BLOCK)", BLOCK=1024)
+    (launch,) = result.launches
+    assert launch.ceiling is None and launch.recommendation is None and launch.unsearched in result.verdict.notes
+    assert ("BLOCK not varied" in launch.unsearched) != varied and "--try-for " in launch.unsearched
+    assert "Tuning cannot" not in result.verdict.sentence and "search was cut off" in result.verdict.sentence
+    shown = "\n".join(text.plain for text in screen(result, group(result.launches), report=None))
+    assert launch.unsearched in shown and "ceiling" not in shown and "can win <" not in shown
+
+
+def test_a_search_that_was_cut_off_wins_at_least_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks come first: one batch is enough to see that 128 elements are too few."""
+    stop_after(monkeypatch, 2)
+    result = advised(tmp_path, "scale", "cdiv(n, BLOCK)", BLOCK=128)
+    (launch,) = result.launches
+    assert launch.recommendation is not None and launch.recommendation.configuration.parameters == {"BLOCK": 256}
+    shown = "\n".join(text.plain for text in screen(result, group(result.launches), report=None))
+    assert "or more" in shown and "best so far" in shown and launch.unsearched in shown

@@ -170,3 +170,19 @@ def test_the_pipeline_named_beside_the_sum_of_bounds_makes_up_most_of_it() -> No
     slow = replace(second, binding_pipeline="tensor", bound=replace(second.bound, us=100.0), measured=replace(second.measured, us=900.0))
     found = verdict((large, slow), ())
     assert found.bound_us == 250.0 and found.binding_pipeline == "dram"
+
+
+def test_a_launch_with_too_little_in_flight_is_called_latency_bound() -> None:
+    """Little's law: DRAM is busy where bytes in flight reach its rate times its latency."""
+    (launch,) = factory.result((64,), ("w13",)).launches
+    pipelines = tuple(replace(part, demand=part.demand * (1.0 if part.pipeline == "dram" else 1e-3)) for part in launch.pipelines)
+    slow = replace(launch.predicted, us=10 * next(part.time_us for part in launch.pipelines if part.pipeline == "dram"))
+    gap = (GapPart(cause="latency", us=0.9 * slow.us, origin="predicted"),)
+    starved = replace(launch.occupancy, in_flight_bytes=2048.0, needed_bytes=15_500.0)
+    waiting = replace(launch, pipelines=pipelines, predicted=slow, recommendation=None, gap=gap, occupancy=starved)
+    sentence = verdict((waiting,), ()).sentence
+    assert sentence.startswith("Latency-bound at ") and "about 2 KB are in flight per SM, about 16 KB keep DRAM busy." in sentence
+    enough = replace(waiting, occupancy=replace(starved, in_flight_bytes=15_500.0))
+    assert "in flight" not in verdict((enough,), ()).sentence
+    elsewhere = replace(waiting, gap=(replace(gap[0], cause="traffic"),))
+    assert "in flight" not in verdict((elsewhere,), ()).sentence

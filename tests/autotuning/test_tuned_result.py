@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
+from advisor.autotuning.decisions.exchange import read_cache_file
 from advisor.autotuning.tunable import Options
 from advisor.cli import main
 
@@ -49,9 +50,11 @@ def test_every_timing_and_every_reason_is_there(produced, tmp_path, capsys):
     assert all(timing.predicted_us > 0 for timing in small.timings)
     measured = [timing for timing in small.timings if timing.us is not None]
     assert [timing.us for timing in measured] == sorted(timing.us for timing in measured)
-    tied = [timing for timing in measured if timing.us <= (1 + Options().noise) * measured[0].us]  # of those the first of the model's order
-    (chosen,) = (timing for timing in tied if timing.configuration == small.configuration)
-    assert small.latency_us == chosen.us and chosen.predicted_us <= 1.02 * min(timing.predicted_us for timing in tied)
+    # Of what is tied the first of the model's order when it was decided, with a warm L2; the report predicts for a cold one.
+    entry = next(entry for entry in read_cache_file(produced / FILE_NAME) if entry.key.key.startswith("(16,"))
+    tied = [row for row in entry.rows if row.us is not None and row.us <= (1 + Options().noise) * measured[0].us]
+    (chosen,) = (row for row in tied if row.config == entry.best)
+    assert small.latency_us == chosen.us and chosen.predicted_us <= (1 + 1e-6) * min(row.predicted_us for row in tied)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "does not fit the GPU" in page and "Tuned in production" in page
     assert "offline: nothing was run for this report; what is measured was given to it" in page

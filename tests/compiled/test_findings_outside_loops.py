@@ -132,6 +132,24 @@ def test_do_not_specialize_is_named_as_the_cause_of_narrow_accesses(tmp_path: Pa
     assert "do_not_specialize" not in other["narrow-access"].remedy
 
 
+LOOPED = """
+    row = tl.program_id(0).to(tl.int64) * n
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(y_ptr + row + at, 2 * tl.load(x_ptr + row + at, mask=at < n), mask=at < n)
+"""
+
+
+@pytest.mark.parametrize(("block", "warps", "repeats"), [(128, 8, True), (64, 8, True), (128, 2, False), (2048, 8, False)])
+def test_threads_that_repeat_the_work_of_others_in_a_loop(tmp_path: Path, pool: Pool, block: int, warps: int, repeats: bool) -> None:
+    rules, _ = found(tmp_path, pool, LOOPED, XY, "x_ptr=*bf16,y_ptr=*bf16", 2**10, n=4096, BLOCK=block, num_warps=warps)
+    assert ("narrow-access" in rules) is repeats
+    if repeats:
+        finding = rules["narrow-access"]
+        assert "2 bytes per thread" in finding.title and f"{100 - 100 * block // 256} % of the threads repeat" in finding.evidence
+        assert "2,048 elements with 8 warps" in finding.remedy
+
+
 @pytest.mark.parametrize(("stages", "waits"), [(1, True), (3, False)])
 def test_a_loop_with_a_product_and_one_stage(tmp_path: Path, pool: Pool, stages: int, waits: bool) -> None:
     types = "x_ptr=*fp16,w_ptr=*fp16,y_ptr=*fp32"

@@ -61,6 +61,13 @@ def test_given_by_callers_unknown(callers):
     assert "flag" not in given(f"def run(x, flag):\n    k[(1,)](x, x, 1, 64, flag)\n\n{callers}")
 
 
+@pytest.mark.parametrize("call", ["tl.gather(x, 1, 0)", "torch.gather(x, 1, 0)", "nn.functional.gather(x, 1, 0)"])
+def test_others_functions_of_the_name_are_not_callers(call):
+    """As FlagGems' `gather(inp, dim, index)` beside kernels that say `tl.gather`."""
+    other = f"import triton.language as tl\nimport torch\nfrom torch import nn\n\ndef f(x):\n    return {call}\n"
+    assert given("def gather(x, dim, index):\n    k[(1,)](x, index, 1, 64, True)\n", callers=[(other, "other.py")]).get("index") != 0
+
+
 AUTOGRAD = """
 def run(x, weight, flag, mode):
     k[(1,)](x, weight, 1, 64, flag)

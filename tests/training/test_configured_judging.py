@@ -57,7 +57,7 @@ def test_kernels_are_left_out_of_own_measurements_alone(capsys: pytest.CaptureFi
 def test_the_first_of_a_space_is_the_one_corrected_to_be_fastest() -> None:
     rows = read_rows(data.files([own_measurements()])[0])
     fitted = calibrate(configured_judging.some_of(rows, np.arange(0, len(rows), 12)), bare()).weights
-    assert {kind for _, kind in fitted.own} == {"configured products", "configured attention", "configured row by row"}
+    assert {kind for _, kind in fitted.corrections} == {"configured products", "configured attention", "configured row by row"}
     problem = problem_batch([Problem(family="gemm", op="gemm", sizes={"M": 1024, "N": 4096, "K": 4096}, dtype="bf16")])
     space, predictor = problem_space(problem, "nvidia", splits=True), predictor_of(LearnedPredictor(fitted))
     order = predictor.scores(problem, space, H100)
@@ -76,9 +76,9 @@ def test_a_pool_of_too_many_rows_is_told_by_kind(monkeypatch: pytest.MonkeyPatch
     some, more = (configured_judging.some_of(rows, np.arange(start, len(rows), 20)) for start in (0, 1))
     once = calibrate(some, bare())
     twice = calibrate(more, once.weights)
-    attention = [kind for _, kind in twice.weights.own if kind.startswith("configured attention")]
-    products = [kind for _, kind in twice.weights.own if kind.startswith("configured products")]
+    attention = [kind for _, kind in twice.weights.corrections if kind.startswith("configured attention")]
+    products = [kind for _, kind in twice.weights.corrections if kind.startswith("configured products")]
     assert attention == ["configured attention"] and len(products) > 3
     assert {kind.partition(": ")[2].split()[0] for kind in products} == set(OPERATORS[:3])
-    kept, total = (sum(len(own) for own in each.weights.own.values()) for each in (once, twice))
+    kept, total = (sum(len(own) for own in each.weights.corrections.values()) for each in (once, twice))
     assert total > 1.8 * kept

@@ -73,7 +73,7 @@ def test_predict_gives_what_training_evaluates(trained, tmp_path: Path) -> None:
         measured = table["latency"].to_numpy() * 1e3
         assert np.median(np.abs(served / measured - 1)) < 0.1, kind
         (part,) = [each for each in fitting.read([folder], ["H200"]) if each.kind == kind]
-        (us, _, _), seen = models[kind].predict(fitting.asked(part), load_gpu("H200"))
+        (us, _, _), seen = models[kind].predict(fitting.problem_of(part), load_gpu("H200"))
         assert seen
         assert {"left out", "nearest shapes", "bound", "GPU left out"} <= set(models[kind].held_out["H200"])
         by_latency = dict(zip(np.round(part.latency_us, 6).tolist(), us.tolist(), strict=True))

@@ -293,9 +293,9 @@ def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
     return set(one) <= set(other) or set(other) <= set(one)
 
 
-def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[Sequence[str]]:
+def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, ...]]:
     """What the launches of two sides pass for a name: what its names are given, but as it is written where that is not known of both."""
-    values: list[Sequence[str]] = [side.assigned.get(name, ()) for side in (old, new)]
+    values = [side.assigned.get(name, ()) for side in (old, new)]
     unknown = any(text.isidentifier() for texts in values for text in texts)
     return [side.passed.get(name, ()) for side in (old, new)] if unknown else values
 

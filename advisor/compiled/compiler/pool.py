@@ -29,7 +29,7 @@ OPTION = "--compile-limit"
 """What sets how long compilations may take, as ADVISOR_COMPILE_LIMIT does."""
 SLOW_S = 10.0
 """After this long a worker says that it is still at it: huge tiles take minutes to compile, and silence looks like a hang."""
-STILL = f"advisor: Triton is still at work on %s after %g s; it is given up after %g s ({OPTION}), and left out of what is reported"
+STILL = "advisor: Triton is still at work on %s after %g s; it is given up after %g s (%s), and left out of what is reported"
 
 MOST_WORKERS = 8
 """Each holds Triton in memory, some 300 MB and more while it compiles; and counting what they compiled is done in one process, which more
@@ -57,13 +57,13 @@ class Worker:
         self.lock = -1
         self.asked = 0
 
-    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], timeout_s: float, option: str = OPTION) -> dict[str, Any]:
         """The answer, or `{"error": ..., "kind": ...}` (`answers.read_answer`)."""
         self._start()
         process = self.process
         assert process is not None and process.stdin is not None and process.stdout is not None
         what = request.get("kernel", "a compiled kernel")
-        still = threading.Timer(SLOW_S, log.warning, (STILL, what, SLOW_S, timeout_s))
+        still = threading.Timer(SLOW_S, log.warning, (STILL, what, SLOW_S, round(timeout_s, 1), option))
         still.daemon = True
         still.start()
         self.asked += 1
@@ -73,7 +73,7 @@ class Worker:
             head, text = self._read(process, time.monotonic() + timeout_s)
         except TimeoutError:
             self.close()
-            return {"error": f"timed out: no end after {timeout_s:g} s, which {OPTION} sets", "kind": "timeout"}
+            return {"error": f"timed out: no end after {round(timeout_s, 1):g} s, which {option} sets", "kind": "timeout"}
         except BaseException as error:
             code = process.poll()
             self.close()
@@ -214,6 +214,7 @@ class Pool:
         limits_s = read_settings().compile_limits_s
         self.size = max(1, workers or min(_cores(), MOST_WORKERS))
         self.timeout_s = limits_s[0] if timeout_s is None else timeout_s
+        self.limit_name = OPTION  # what `timeout_s` follows from
         self.until = time.monotonic() + (limits_s[1] if budget_s is None else budget_s)
         self.idle: list[Worker] = []
         self.lock = threading.Lock()
@@ -238,7 +239,8 @@ class Pool:
         with self.lock:
             worker = self.idle.pop() if self.idle else Worker()
         try:
-            answer = worker.ask(request | {"sealed": is_sealed(), "memory": memory_share(self.size)}, min(self.timeout_s, left))
+            request = request | {"sealed": is_sealed(), "memory": memory_share(self.size)}
+            answer = worker.ask(request, min(self.timeout_s, left), self.limit_name if self.timeout_s <= left else OPTION)
         except BaseException:
             worker.close()
             raise

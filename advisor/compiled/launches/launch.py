@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -151,6 +151,7 @@ class KernelLaunch:
         notes: What else is not known of it, each a sentence.
         asks: What its grid would follow from, with the file's launch: names, also of the function around it, each with its option.
         origins: Where the values of arguments, constants and options come from, as far as they are known; "grid" that of the grid.
+        line: Of the launch in the file that names its configuration; None: none does.
     """
 
     source: SourceFile
@@ -169,6 +170,7 @@ class KernelLaunch:
     notes: tuple[str, ...] = ()
     asks: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    line: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,19 +209,30 @@ class Inspection:
         if places:  # one number for all of it would send every program to the same place
             options = " ".join(f"--contents {name}" for name in places)
             sentences.append(
-                f"Addresses depend on {what_holds(places)}: list it under [contents] of a TOML file (--toml), or record the launch "
-                f"with `advisor record {options}`. The size of the indexed tensor goes under [sizes] and [shapes]."
+                f"Addresses depend on {what_holds(places)}: specify `--content {places[0]}=random(ROWS)`, list it under [contents] "
+                f"of a TOML file (--toml), or record the launch with `advisor record {options}`. The size of the indexed tensor goes under "
+                "[sizes] and [shapes]."
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
-            sentences.append(f"Work depends on data. Specify them: {options} (a number, a list, or range(…)).")
+            sentences.append(f"Work depends on data. Specify them: {options} (a number, a list, range(…) or random(ROWS)).")
         if shapeless := sorted(reason.removeprefix(SHAPE) for reason in self.demand.unknown if reason.startswith(SHAPE)):
             shapes = ", ".join(f"{name} = [rows, columns]" for name in shapeless)
             sentences.append(f"How large the tensors of descriptors are can be said under [shapes] of a TOML file (--toml): {shapes}.")
-        sentences += [f"{text[0].upper()}{text[1:]}." for text in self.demand.approximations]
+        sentences += [f"{text[0].upper()}{text[1:]}." for text in (*self.demand.approximations, *self._short_contents())]
         if self.demand.scale > 1:
             sentences.append("The grid is large: a sample of its programs was counted.")
         return tuple(sentences)
+
+    def _short_contents(self) -> Iterator[str]:
+        """Of contents that are fewer numbers than are read, what stands for the rest."""
+        for name, content in self.launch.contents.items():
+            loads = [item for item in self.demand.accesses if item.argument == name and item.kind == "load" and item.reach_bytes]
+            count = max((round(item.reach_bytes[1] / element_bytes(item.element)) for item in loads if item.reach_bytes), default=0)
+            if isinstance(content, (int, float)) and count > 1:
+                yield f"all {count:,} numbers that are read of {name} are taken to be {content}"
+            elif not isinstance(content, (int, float)) and 0 < (specified := int(np.size(content))) < count:
+                yield f"{count:,} numbers are read of {name}, of which {specified:,} are specified: the last is taken for the rest"
 
 
 def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool = True) -> CompileRequest:

@@ -14,6 +14,7 @@ from advisor.compiled.guesses.inference import Given, guesses, unknown_option
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.inductor import embedded, with_generated
 from advisor.compiled.launches.launch import KernelLaunch, Origin
+from advisor.compiled.launches.named_element import named_element
 from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
 from advisor.python_source.jit_function import MISSING, JitFunction
@@ -93,7 +94,7 @@ def make_launch(
             constexprs=constants,
             options=dict(options or {}),
             scalars=scalars,
-            element=element or "fp16",
+            element=element or named_element(source, kernel) or "fp16",
             element_given=element is not None,
         ),
         origins={**dict.fromkeys([*(types or {}), *constants, *scalars, *(options or {})], "said"), **({"grid": "said"} if grid else {})},
@@ -105,7 +106,7 @@ def make_launch(
     )
     in_file = in_file or common_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
     if in_file is not None:
-        launch = _as_launched(launch, in_file)
+        launch = replace(_as_launched(launch, in_file), line=None if elsewhere else in_file.line)
     launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
     launch = replace(launch, origins={**_passed_unknown(launch, elsewhere), **launch.origins})
     if grid is None:

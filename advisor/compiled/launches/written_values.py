@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.python_source.literal_values import Passed, Symbol
 from advisor.python_source.literals import Evaluator, NotLiteralError
@@ -25,6 +28,7 @@ _NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
 """The comma before the next NAME=; others are of a value, such as (1, 2)."""
 _RANGE = re.compile(r"range\(([-\d,\s]+)\)")
 """Of the command line, where it may be longer than a literal of a kernel's file."""
+_RANDOM = re.compile(r"random\((\d+)(?:,\s*(\d+))?\)")
 TYPE_NAMES = {
     "f16": "fp16",
     "float16": "fp16",
@@ -97,19 +101,31 @@ def element_type(text: str) -> Symbol | None:
 
 
 def literal(text: str) -> Any:
-    """A value from the command line: a number, true/false, none, a type (`tl.float32`), or else the text."""
+    """A value from the command line: a number, true/false, none, a type (`tl.float32`), `range(8192)`, `random(151936)` (so many rows to
+    choose from) or `random(151936, 8192)` (and so many indices), or else the text."""
     lowered = text.strip().lower()
     if matched := _RANGE.fullmatch(lowered):
         with contextlib.suppress(ValueError, TypeError):
             counted = range(*(int(part) for part in matched.group(1).split(",")))
             if len(counted) <= MOST_ITEMS:
                 return counted
+    if (drawn := _RANDOM.fullmatch(lowered)) and 0 < int(drawn.group(1)) <= 2**31 and int(drawn.group(2) or MOST_ITEMS) <= MOST_ITEMS:
+        return random_indices(int(drawn.group(1)), int(drawn.group(2) or MOST_ITEMS))
     if lowered in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[lowered]
     try:
         return Evaluator({}, frozenset({"tl", "triton"})).evaluate_text(text)
     except (NotLiteralError, SyntaxError, ValueError, RecursionError, MemoryError):
         return text
+
+
+def random_indices(rows: int, count: int) -> NDArray[np.int64]:
+    """`count` indices [count] of `rows` rows, each as likely as the others; the same ones every time.
+
+    >>> random_indices(151_936, 3).tolist()
+    [129240, 96777, 77660]
+    """
+    return np.random.default_rng(0).integers(0, rows, count)
 
 
 def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
@@ -128,13 +144,16 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
-    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`, and tuples of numbers, also as lists and ranges.
+    """`NAME=NUMBER` options; also `true`, `none`, `inf` and `nan`, and tuples of numbers, also as lists and ranges; of `--content`
+    random indices too, as an array.
 
     Raises:
         UsageError: One has no `=`, or no number behind it.
     """
     values = assignments(items, option)
     for name, value in values.items():
+        if isinstance(value, np.ndarray) and option == "--content":
+            continue
         with contextlib.suppress(ValueError):
             values[name] = float(value) if isinstance(value, str) else value
         if isinstance(value, (list, range)) and len(value) <= MOST_ITEMS:
@@ -185,8 +204,9 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     for name, value in contents.items() if isinstance(contents, dict) else ():
         if isinstance(value, str):
             contents[name] = literal(value)
-            if not isinstance(contents[name], (int, float, list, range)):
-                raise InputError(f"{path}: contents of {name}", value, "a number, a list, or range(…) of at most 1,048,576 numbers")
+            if not isinstance(contents[name], (int, float, list, range, np.ndarray)):
+                limit = f"a number, a list, range(…) or random(ROWS) of at most {MOST_ITEMS:,} numbers"
+                raise InputError(f"{path}: contents of {name}", value, limit)
     return data
 
 

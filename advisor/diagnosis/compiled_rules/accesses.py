@@ -62,16 +62,21 @@ def narrow_access(context: CompiledContext) -> Finding | None:
     """Global accesses are narrower than 16 bytes per thread."""
     threads = context.compiled.num_warps * context.compiled.target.warp_size
     worst, narrow = None, 0
+    repeated: list[AccessDemand] = []
     for access in context.demand.accesses:
         widths = context.facts.widths.get((access.kind, access.line or 0), ())
+        size = element_bytes(access.element)
+        if access.in_loop and 1 < access.lanes < threads and size < WORD_BYTES and (access.contiguous or 0) > 1:
+            repeated.append(access)
         if not widths or access.lanes < 2 * threads or (access.contiguous or 0) < 2:
             continue
-        size = element_bytes(access.element)
         possible = min(16, int(size * min(access.contiguous or 1, access.lanes // threads)))
         widest = max(widths)
         if widest * 2 <= possible and (worst is None or access.issued_bytes > worst.issued_bytes):
             worst, narrow = access, widest
     total = context.demand.load_bytes + context.demand.store_bytes
+    if repeated and sum(access.issued_bytes for access in repeated) > 0.5 * total:
+        return _repeated(context, max(repeated, key=lambda access: access.issued_bytes), threads)
     if worst is None or not total or worst.issued_bytes < 0.05 * total:
         return None
     work = context.work
@@ -92,6 +97,22 @@ def narrow_access(context: CompiledContext) -> Finding | None:
         line=worst.line,
         file=worst.file,
         saving_us=context.without(issue=spared),
+    )
+
+
+def _repeated(context: CompiledContext, access: AccessDemand, threads: int) -> Finding:
+    """Of a block with fewer elements than the CTA has threads, in a loop: a larger block or fewer warps would leave no thread idle."""
+    size = element_bytes(access.element)
+    return make_finding(
+        context,
+        "warning",
+        f"A {access.kind} of {access.argument or 'memory'} moves {size:g} byte{'s' if size > 1 else ''} per thread",
+        evidence=f"the block has {access.lanes} elements for {threads} threads: {100 * (1 - access.lanes / threads):.0f} % of the threads "
+        "repeat the work of the others",
+        remedy="use a larger block, or fewer warps: 16 bytes per thread are "
+        f"{round(16 / size) * threads:,} elements with {context.compiled.num_warps} warps",
+        line=access.line,
+        file=access.file,
     )
 
 

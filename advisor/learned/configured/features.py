@@ -38,37 +38,37 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
 
     Configurations that cannot launch get numbers too: whoever asks leaves those out.
     """
-    asked = pipelines.demand(problem, configuration, gpu) if demand is None else demand
-    plan = pipelines.schedule(asked, gpu)
-    rates = throughput_per_us(gpu, asked.tensor_dtype)
-    held, sizes = asked.resources, problem.sizes
-    n = np.broadcast_shapes(asked.ctas.shape, held.num_warps.shape, plan.resident.shape, asked.k_iterations.shape)
+    needed = pipelines.demand(problem, configuration, gpu) if demand is None else demand
+    plan = pipelines.schedule(needed, gpu)
+    rates = throughput_per_us(gpu, needed.tensor_dtype)
+    held, sizes = needed.resources, problem.sizes
+    n = np.broadcast_shapes(needed.ctas.shape, held.num_warps.shape, plan.resident.shape, needed.k_iterations.shape)
     sms, clock = float(gpu.num_sms), float(gpu.max_clock_mhz)
-    ctas = np.maximum(asked.ctas, 1.0)
+    ctas = np.maximum(needed.ctas, 1.0)
     resident = np.maximum(plan.resident, 1.0)
     per_sm = ctas / sms
     together = np.minimum(resident, np.ceil(per_sm))  # CTAs of the busiest SM that run at once
     # An SM takes its next CTA as soon as one ends: with many of them the last ones overlap.
     busiest = np.where(per_sm > 16, per_sm, np.ceil(per_sm))
     alone = {
-        name: asked.per_cta[name] / (rates[name] / sms * (asked.tensor_rate if name == "tensor" else 1.0))
+        name: needed.per_cta[name] / (rates[name] / sms * (needed.tensor_rate if name == "tensor" else 1.0))
         for name in ("tensor", "fma", "xu", "smem", "issue")
         if rates[name]
     }
     tensor = busiest * alone.get("tensor", np.zeros(1))
     fma, xu, smem = (busiest * alone[name] for name in ("fma", "xu", "smem"))
-    port = busiest * asked.cta_load_bytes / (L2_PORT_BYTES_PER_CLOCK * clock)
-    l2, dram = asked.l2_bytes / rates["l2"], asked.dram_bytes / rates["dram"]
-    trips = np.maximum(asked.k_iterations, 1.0) * (1.0 if asked.largest_cta_ratio is None else np.maximum(asked.largest_cta_ratio, 1.0))
-    from_dram = np.clip(asked.dram_bytes / np.maximum(asked.compulsory_bytes, 1), 0, 1)
+    port = busiest * needed.cta_load_bytes / (L2_PORT_BYTES_PER_CLOCK * clock)
+    l2, dram = needed.l2_bytes / rates["l2"], needed.dram_bytes / rates["dram"]
+    trips = np.maximum(needed.k_iterations, 1.0) * (1.0 if needed.largest_cta_ratio is None else np.maximum(needed.largest_cta_ratio, 1.0))
+    from_dram = np.clip(needed.dram_bytes / np.maximum(needed.compulsory_bytes, 1), 0, 1)
     latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram
-    depth = np.maximum(asked.num_stages - 1, 1.0) if gpu.vendor == "nvidia" and float(gpu.compute_capability) >= 8.0 else np.ones(1)
+    depth = np.maximum(needed.num_stages - 1, 1.0) if gpu.vendor == "nvidia" and float(gpu.compute_capability) >= 8.0 else np.ones(1)
     rounds = np.maximum(np.ceil(busiest / together), 1.0)
     work_of_trip = (alone.get("tensor", np.zeros(1)) + alone["fma"]) / trips
     trip = np.maximum(latency / depth, 0.02) + work_of_trip / depth  # of one CTA that waits for its loads
     chain = rounds * trips * trip
     times = {"tensor": tensor, "fma": fma, "xu": xu, "smem": smem, "l2": l2, "dram": dram, "port": port, "chain": chain}
-    if asked.in_turn:
+    if needed.in_turn:
         times["busiest"] = tensor + fma + xu
     longest = np.maximum.reduce(np.broadcast_arrays(*times.values()))
     total = sum(np.square(np.square(np.maximum(time, 1e-9) / longest)) for time in times.values())
@@ -86,7 +86,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
     if tile is None and by_row:
         tile = _product(configuration.parameters.get("BLOCK_SIZE", longest_block(sizes["H"])), rows_per_cta)
     if group is not None and width is not None and block["N"] is not None:  # a group of all row tiles or more is one launch
-        group = np.minimum(group, _row_tiles(ctas, np.ceil(width / block["N"]), asked.parts))
+        group = np.minimum(group, _row_tiles(ctas, np.ceil(width / block["N"]), needed.parts))
     group_rows = np.maximum(np.nan_to_num(group, nan=1.0), 1.0) if group is not None else np.ones(1)
     running = np.minimum(ctas, sms * resident)
     of_wave = None
@@ -97,7 +97,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
     of: dict[str, NDArray[np.floating] | float | None] = {
         "family": float(FAMILIES.index(problem.family)),
         "op": float({"w2": 1, "decode": 1, "softmax": 1, "layer_norm": 2}.get(problem.op, 0)),
-        "in_turn": float(asked.in_turn),
+        "in_turn": float(needed.in_turn),
         "operand_bytes": problem.operand_bytes,
         "result_bytes": problem.result_bytes,
         "block_m": _log(block["M"]),
@@ -107,7 +107,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         "warps": _log(held.num_warps),
         "stages": configuration.num_stages,
         "depth": _log(depth),
-        "parts": _log(asked.parts) if asked.parts is not None else 0.0,
+        "parts": _log(needed.parts) if needed.parts is not None else 0.0,
         "tile_per_warp": _log(tile / held.num_warps) if tile is not None else None,
         "elements_per_thread": _log(tile / threads) if tile is not None else None,
         **_warps(block["M"], block["N"], held.num_warps, problem.dtype, gpu),
@@ -120,7 +120,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         "fill": per_sm / np.ceil(per_sm),
         "waves": _log(plan.waves),
         "last_wave": plan.waves / np.ceil(np.maximum(plan.waves, 1e-9)),
-        "useful": asked.useful_fraction,
+        "useful": needed.useful_fraction,
         "odd_k": _odd(row_length),
         "odd_n": _odd(width),
         "registers": held.registers / registers,
@@ -130,11 +130,11 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         **{name: _log(np.maximum(time / longest, LEAST)) for name, time in times.items() if name != "busiest"},
         "trip_latency": _log(latency / depth / np.maximum(work_of_trip * together, 1e-4)),
         "busiest": _log(busiest / np.maximum(per_sm, 1e-9)),
-        "working_set": _log(asked.compulsory_bytes / gpu.l2_bytes),
+        "working_set": _log(needed.compulsory_bytes / gpu.l2_bytes),
         "operands_of_a_wave": _log(of_wave / gpu.l2_bytes) if of_wave is not None else None,
-        "re_read": _log(asked.l2_bytes / asked.compulsory_bytes),
-        "loads": _log(asked.cta_load_bytes / trips),
-        "start": _log(asked.launched_ctas / (clock * longest)),
+        "re_read": _log(needed.l2_bytes / needed.compulsory_bytes),
+        "loads": _log(needed.cta_load_bytes / trips),
+        "start": _log(needed.launched_ctas / (clock * longest)),
         "scale": _log(longest),
         "intensity": _log(np.maximum(tensor, 1e-3) / np.maximum(dram, 1e-3)),
         "columns": _log(width),
@@ -142,17 +142,17 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         "row_length": _log(row_length),
         "requests_a": _log(_requests(block["M"], block["K"], problem.operand_bytes, threads)),
         "requests_b": _log(_requests(block["N"], block["K"], problem.operand_bytes, threads)),
-        "in_flight": _log(together * asked.cta_load_bytes / trips * depth),
-        "sustained": _log(np.maximum(sustained_us(asked, gpu) / longest, LEAST)),
-        "idle": _log(asked.launched_ctas / ctas),
+        "in_flight": _log(together * needed.cta_load_bytes / trips * depth),
+        "sustained": _log(np.maximum(sustained_us(needed, gpu) / longest, LEAST)),
+        "idle": _log(needed.launched_ctas / ctas),
         "groups": _log((problem.routing[1] * (problem.routing[0] > 0)).sum(-1)) if problem.family == "fused_moe" else None,
-        "pipelined": asked.num_stages,
+        "pipelined": needed.num_stages,
     }
-    told = np.empty((len(NAMES), *n), dtype=np.float32)
+    matrix = np.empty((len(NAMES), *n), dtype=np.float32)
     for i, name in enumerate(NAMES):
         value = of[name]
-        told[i] = NONE if value is None else value
-    return np.broadcast_to(np.log(base), n), told.T
+        matrix[i] = NONE if value is None else value
+    return np.broadcast_to(np.log(base), n), matrix.T
 
 
 START_US = 1.5

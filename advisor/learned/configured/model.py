@@ -97,30 +97,30 @@ class ConfiguredModel:
         self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand | None = None
     ) -> tuple[Array, Array]:
         """Logarithm of the predicted latency in microseconds, and how `unsure` it is, [n] each."""
-        base, told = features(problem, configuration, gpu, demand)
-        forest, networks = self.opinions(told)
+        base, matrix = features(problem, configuration, gpu, demand)
+        forest, networks = self.opinions(matrix)
         return base + together(forest, networks, self._known(problem, gpu)), unsure(forest, networks)
 
     def _known(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
         """`SEEN` where such launches were measured on this GPU or a relative of it, else `UNSEEN`."""
         return SEEN if self.nearest(problem, gpu) else UNSEEN
 
-    def opinions(self, told: Array) -> tuple[Array, Array]:
+    def opinions(self, matrix: Array) -> tuple[Array, Array]:
         """log(latency / longest pipeline) of `features` as the forest and as the networks have it, [n] each."""
-        return self.forest(told), np.mean([network(told, precise=True) for network in self.networks], axis=0)
+        return self.forest(matrix), np.mean([network(matrix, precise=True) for network in self.networks], axis=0)
 
     def order(
         self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec, demand: Demand, launches: NDArray[np.bool_]
     ) -> Array:
         """As `log_us` for those of a space that launch and may be the first, [n]; behind them those that are not by the network alone, then
         those that are not by their pipelines, and last, infinite, those that cannot launch."""
-        base, told = features(problem, configuration, gpu, demand)
+        base, matrix = features(problem, configuration, gpu, demand)
         out = np.where(launches, base, np.inf)
         likely = _first(out, min(LIKELY_FIRST, int(launches.sum())))
-        rough = base[likely] + self.networks[0](told[likely])
+        rough = base[likely] + self.networks[0](matrix[likely])
         few = _first(rough, LOOKED_AT)
         best = likely[few]
-        fine = base[best] + together(*self.opinions(told[best]), self._known(problem, gpu))
+        fine = base[best] + together(*self.opinions(matrix[best]), self._known(problem, gpu))
         out += max(float(rough.max() - base[likely].max()), 0.0) + BEHIND
         shift = max(float(fine.max() - rough[few].max()), 0.0) + BEHIND
         out[likely], out = rough + shift, out + shift
@@ -142,18 +142,18 @@ class ConfiguredModel:
         """What first picks of the kind won that would have been recommended, in words; empty where none were."""
         kind, (name, times) = kind_of(problem), self.nearest(problem, gpu) or ("", np.inf)
         seen = times == 1
-        found: list[Mapping[str, Any]] = []
-        for each in (kind, SIMILAR.get(kind, kind)):
-            names = [f"{each}, {name}, problems left out"]
+        records: list[Mapping[str, Any]] = []
+        for entry in (kind, SIMILAR.get(kind, kind)):
+            names = [f"{entry}, {name}, problems left out"]
             if not seen:
-                names = [name for name in self.record if name.startswith(f"{each}, ") and name.endswith("GPU left out")]
-            found = found or [self.record[name] for name in names if self.record.get(name, {}).get("recommended")]
-        if not found:
+                names = [name for name in self.record if name.startswith(f"{entry}, ") and name.endswith("GPU left out")]
+            records = records or [self.record[name] for name in names if self.record.get(name, {}).get("recommended")]
+        if not records:
             return ""
-        count = sum(each["recommended"] for each in found)
-        won = sum(each["recommended"] * each["won"] for each in found) / count
-        gain = float(np.exp(sum(each["recommended"] * np.log(each["gain"]) for each in found) / count))
-        worst = min(each["worst"] for each in found)
+        count = sum(item["recommended"] for item in records)
+        won = sum(item["recommended"] * item["won"] for item in records) / count
+        gain = float(np.exp(sum(item["recommended"] * np.log(item["gain"]) for item in records) / count))
+        worst = min(item["worst"] for item in records)
         where = name if seen else "other GPUs"
         wins = f"{100 * won:.0f} % won: {gain:.2f} times faster in the mean, {worst:.2f} at worst"
         return f"of {count} such recommendations for launches left out on {where}, {wins}"
@@ -172,16 +172,16 @@ class ConfiguredModel:
         nearest, kind = self.nearest(problem, gpu), kind_of(problem)
         name, times = nearest or (gpu.name, 1.0)
         seen, kinds = SEEN if nearest else UNSEEN, (kind, SIMILAR.get(kind, kind))
-        for each in (*(f"{each} {name}" for each in kinds), *kinds):
-            if (each, seen) in tables:
-                return tables[each, seen] * times
+        for entry in (*(f"{item} {name}" for item in kinds), *kinds):
+            if (entry, seen) in tables:
+                return tables[entry, seen] * times
         return tables[ALL, seen] * (times if nearest else LESS_KNOWN)
 
     def arrays(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Named arrays, and what else there is, as JSON values."""
         out = self.forest.arrays(f"{PREFIX}forest")
-        for i, each in enumerate(self.networks):
-            out |= each.arrays(f"{PREFIX}network {i}")
+        for i, item in enumerate(self.networks):
+            out |= item.arrays(f"{PREFIX}network {i}")
         names = {}
         for what, tables in (("errors", self.errors), ("margins", self.margins)):
             names[what] = sorted([list(key) for key in tables])
@@ -189,7 +189,7 @@ class ConfiguredModel:
         return out, {
             **names,
             "networks": len(self.networks),
-            "gpus": {name: list(each) for name, each in self.gpus.items()},
+            "gpus": {name: list(gpu) for name, gpu in self.gpus.items()},
             "record": self.record,
         }
 
@@ -234,10 +234,10 @@ def related(measured: GpuSpec, gpu: GpuSpec) -> float:
         return np.inf
     one, other = (
         (
-            *(each.num_sms, each.max_clock_mhz, each.dram_bytes_per_s, each.l2_bytes),
-            *(each.tensor_flop_per_clock_per_sm.get(dtype, 0) for dtype in DTYPES),
+            *(item.num_sms, item.max_clock_mhz, item.dram_bytes_per_s, item.l2_bytes),
+            *(item.tensor_flop_per_clock_per_sm.get(dtype, 0) for dtype in DTYPES),
         )
-        for each in (measured, gpu)
+        for item in (measured, gpu)
     )
     ratios = [max(a, b) / max(min(a, b), 1e-9) for a, b in zip(one, other, strict=True) if a or b]
     return 1.0 if max(ratios) < SAME else RELATIVE if max(ratios) <= ALIKE else np.inf

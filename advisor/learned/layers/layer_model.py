@@ -108,7 +108,7 @@ class LayerModel:
         ran: Layers for which a table or, although there was one, a default ran.
         versions: (SGLang, version) measured, by GPU.
         held_out: By `own_kind` and GPU, errors in percent that training saw on rows left out, and by name what it says in words.
-        own: Rows of the user, by GPU and `own_kind`.
+        corrections: Rows of the user, by GPU and `own_kind`.
     """
 
     constants: Array
@@ -117,13 +117,13 @@ class LayerModel:
     ran: Sequence[Ran]
     versions: Mapping[str, list[list[float]]]
     held_out: Mapping[str, Any] = field(default_factory=dict)
-    own: Mapping[tuple[str, str], OwnRows] = field(default_factory=dict)
+    corrections: Mapping[tuple[str, str], OwnRows] = field(default_factory=dict)
 
     def newest(self, gpu: str, sglang: bool) -> float:
         """The newest version of a stack that was measured on a GPU, or on any."""
-        pairs = self.versions.get(gpu) or [pair for found in self.versions.values() for pair in found]
+        pairs = self.versions.get(gpu) or [pair for measured in self.versions.values() for pair in measured]
         of_stack = [version for theirs, version in pairs if bool(theirs) == sglang]
-        return max(of_stack) if of_stack else max(v for found in self.versions.values() for s, v in found if bool(s) == sglang)
+        return max(of_stack) if of_stack else max(v for measured in self.versions.values() for s, v in measured if bool(s) == sglang)
 
     def launched(
         self,
@@ -148,11 +148,11 @@ class LayerModel:
                 groups.setdefault((key, version), []).append(row)
         best: dict[str, Array] | None = None
         for (key, version), rows in groups.items():
-            found = None if tables is None else tables.running(key, version, launch.kept[rows])
-            if found is None and (*key, int(version)) in seen:
+            entry = None if tables is None else tables.running(key, version, launch.kept[rows])
+            if entry is None and (*key, int(version)) in seen:
                 best = best or self._tuned(launch)
-                found = {name: values[rows] for name, values in best.items()}
-            for name, values in (found or {}).items():
+                entry = {name: values[rows] for name, values in best.items()}
+            for name, values in (entry or {}).items():
                 launch.configuration[name][rows] = values
         return launch
 
@@ -174,17 +174,17 @@ class LayerModel:
         """
         layers = launch.layers
         time = layer_time(launch, self.constants)
-        told = features(launch, time)
+        matrix = features(launch, time)
         seen = launch.gpu.name in self.versions
         correction = self.correction if seen or isinstance(self.correction, BushyForest) else self.correction.by_trees
-        us = time.total * np.exp(correction(told))
+        us = time.total * np.exp(correction(matrix))
         alike = AS_MEASURED[layers.kind]
         width = self._quantiles_of(launch.gpu)[token_bin(layers.tokens), alike]
         low, high = us * np.exp(width[:, 0]), us * np.exp(width[:, 1])
         for kind in np.unique(alike).tolist():
-            if (own := self.own.get((launch.gpu.name, own_kind(kind)))) is not None:
+            if (corrections := self.corrections.get((launch.gpu.name, own_kind(kind)))) is not None:
                 rows = alike == kind
-                us[rows], low[rows], high[rows] = own.corrected(told[rows], us[rows], low[rows], high[rows])
+                us[rows], low[rows], high[rows] = corrections.corrected(matrix[rows], us[rows], low[rows], high[rows])
         best = np.full(us.shape, np.inf)
         for configuration in TYPICAL:
             columns = {name: np.full(us.shape, float(value)) for name, value in zip(FIELDS, configuration, strict=True)}
@@ -198,7 +198,7 @@ class LayerModel:
             high_us=high,
             ceiling_us=us * gain,
             p_speedup=p,
-            seen=seen or any(gpu == launch.gpu.name for gpu, _ in self.own),
+            seen=seen or any(gpu == launch.gpu.name for gpu, _ in self.corrections),
         )
 
     def _quantiles_of(self, gpu: GpuSpec) -> Array:
@@ -244,5 +244,5 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LayerModel | None:
         ran=ran,
         versions=versions,
         held_out=json.loads(str(stored.get(f"{PREFIX}/held_out", "{}"))),
-        own=own_rows.load_all(stored),
+        corrections=own_rows.load_all(stored),
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from advisor.learned.layers.moe_layer import ACTIVATION_BYTES, AS_MEASURED, BF16, FP8, FP8_BLOCK, MXFP4, WEIGHT_BYTES, Launched
 from advisor.pipelines.columns import Array
+from advisor.pipelines.tile import FULL_HOPPER_FLOP_PER_CLOCK_PER_SM
 
 TILES = (
     (16, 32, 64),
@@ -92,7 +93,16 @@ _TILE_FACTORS = NAMES.index("tile/0/0/0")
 FIRMNESS = np.where(np.arange(len(NAMES)) >= _TILE_FACTORS, 0.12, 0.03)
 """How firmly a constant is held where it starts, as weights of logarithms beside the errors."""
 
+WARP_GROUP = 1
+"""Which of the three constants by instruction is that of warp groups."""
+
 PRODUCTS = ("w13", "w2")
+
+KEPT_WHOLE, LARGEST_WHOLE_BYTES = 0.97, 128 * 2**20
+"""Of an L2 of one piece, what stays in it from one call to the next. The constants `held_whole` and `slope_whole` are fitted to the largest
+alone, an RTX PRO 6000 S (128 MiB): it reads again from 0.7 of its L2 on, and all from 1.0. An L40S (96 MiB, 2,800 layers of few tokens
+that nothing is fitted to) reads nothing again of sets up to 0.9 of its own and half of those as large as it: it keeps as many bytes, and
+what it does not keep begins as suddenly as on GPUs whose L2 has two parts."""
 
 
 def start() -> Array:
@@ -148,11 +158,19 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
     share = of["tile"] / (1 + of["small"] * launch.flop_per_clock / 2048 / harmonic / 8 * activation)
     share = share * np.where(block_k * activation > 64, of["deep"], 1) * np.where(fp8, of["fp8"], 1) * np.where(scaled, of["scaled"], 1)
     share = share * np.where(kind == MXFP4, c["mxfp4"], 1) * _tile_factor(launch, logarithms)
+    if mma == WARP_GROUP:  # what keeps tiles below the peak is not cut where the matrix units are (H20)
+        uncut = share * np.maximum(FULL_HOPPER_FLOP_PER_CLOCK_PER_SM * 2 / activation / launch.flop_per_clock, 1)
+        share = np.minimum(uncut, np.maximum(share, 1))
     slots, width = launch.kept * layers.topk, launch.width
     weights = launch.used * (width + layers.inner) * layers.hidden * weight
     rows = launch.kept * layers.hidden * activation + slots * (width + layers.inner + layers.hidden) * 2
-    held, slope = (c[f"{name}_{'split' if launch.split_l2 else 'whole'}"] for name in ("held", "slope"))
-    fill = (weights + rows) / (held * gpu.l2_bytes)
+    if launch.split_l2:
+        kept, slope = c["held_split"] * gpu.l2_bytes, c["slope_split"]
+    elif gpu.l2_bytes < LARGEST_WHOLE_BYTES:
+        kept, slope = KEPT_WHOLE * gpu.l2_bytes, c["slope_split"]
+    else:
+        kept, slope = c["held_whole"] * gpu.l2_bytes, c["slope_whole"]
+    fill = (weights + rows) / kept
     missed = 1 / (1 + np.maximum(fill, 1e-9) ** -slope)
     stages = np.maximum(launch.configuration["num_stages"] - 1, 1)
     piece = block_k * weight
@@ -180,8 +198,8 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
         dram = from_dram / (dram_rate * c["dram_share"] * of["dram"] * busy)
         p = c["sharpness"]
         idle = np.maximum(launch.launched_blocks * tiles - ctas, 0) / gpu.num_sms * c["idle_cta"] * 1e3 / clock
-        own = ctas / gpu.num_sms * c["cta"] * 1e3 / clock
-        total = (tensor**p + loop**p + l2**p + dram**p) ** (1 / p) + own + idle
+        start_us = ctas / gpu.num_sms * c["cta"] * 1e3 / clock
+        total = (tensor**p + loop**p + l2**p + dram**p) ** (1 / p) + start_us + idle
         return Product(
             tensor=tensor, loop=loop, l2=l2, dram=dram, idle=idle, total=total, waves=waves, full_waves=full, ctas=ctas, steps=steps
         )  # fmt: skip
@@ -240,9 +258,9 @@ def gradient(launch: Launched, logarithms: Array, step: float = 1e-4) -> Array:
     groups += [(np.arange(alone + len(COMMON), _TILE_FACTORS), _floor_place(launch))]
     groups += [(np.arange(_TILE_FACTORS, len(NAMES)), _tile_place(launch))]
     out = np.zeros((n, len(NAMES)))
-    for together, own in groups:
+    for together, column in groups:
         moved = logarithms.copy()
         moved[together] += step
-        rows = np.flatnonzero(own >= 0)
-        out[rows, own[rows]] = ((np.log(layer_time(launch, moved).total) - base) / step)[rows]
+        rows = np.flatnonzero(column >= 0)
+        out[rows, column[rows]] = ((np.log(layer_time(launch, moved).total) - base) / step)[rows]
     return out

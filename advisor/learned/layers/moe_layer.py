@@ -214,7 +214,7 @@ class Launched:
 
 def kind_of(dtype: str, weight_dtype: str | None, block_shape: tuple[int, int] | None) -> int | None:
     """How a layer's operands are stored; None where neither such a layer was measured nor one that runs like it."""
-    found = {
+    defaults = {
         ("bf16", "bf16", None): BF16,
         ("bf16", "int8", None): W8A16,
         ("fp8", "fp8", None): FP8,
@@ -224,7 +224,7 @@ def kind_of(dtype: str, weight_dtype: str | None, block_shape: tuple[int, int] |
     }
     operands = "bf16" if dtype == "fp16" else dtype
     weights = weight_dtype or operands
-    return found.get((operands, "bf16" if weights == "fp16" else weights, block_shape))
+    return defaults.get((operands, "bf16" if weights == "fp16" else weights, block_shape))
 
 
 def launched(
@@ -248,7 +248,7 @@ def default_configuration(layers: Layers, kept: Array, gpu: GpuSpec) -> dict[str
         rows = (keys == (sglang, version, kind)).all(axis=1)
         blocks = AS_MEASURED[int(kind)] == FP8_BLOCK
         old = blocks and not sglang and 0 < version < BLOCKS_AS_SOURCE
-        found = default_fields(
+        columns = default_fields(
             "sglang" if sglang or old else "vllm",
             kept[rows],
             held[rows],
@@ -258,5 +258,5 @@ def default_configuration(layers: Layers, kept: Array, gpu: GpuSpec) -> dict[str
             shared_memory_bytes_per_cta=gpu.smem_bytes_per_cta,
         )
         for name in FIELDS:
-            out[name][rows] = found[name]
+            out[name][rows] = columns[name]
     return out

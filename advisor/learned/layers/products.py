@@ -49,12 +49,12 @@ class LayerProducts:
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
         """Latencies of launches, none below the bound; infinite where a configuration cannot launch."""
-        asked = pipelines.demand(problem, configuration, gpu)
-        launches = np.asarray(pipelines.schedule(asked, gpu).resident > 0)
+        demand = pipelines.demand(problem, configuration, gpu)
+        launches = np.asarray(pipelines.schedule(demand, gpu).resident > 0)
         kind = kind_of(problem.dtype, problem.weight_dtype, problem.block_shape)
         assert kind is not None  # `covers`
         loads, sizes = _loads(problem), problem.sizes
-        n = np.broadcast_shapes(launches.shape, loads.slots.shape, *(each.shape for each in sizes.values()))
+        n = np.broadcast_shapes(launches.shape, loads.slots.shape, *(size.shape for size in sizes.values()))
 
         def column(values: Array | float) -> Array:
             return np.broadcast_to(np.asarray(values, dtype=np.float64), n)
@@ -72,10 +72,10 @@ class LayerProducts:
         chosen |= {"num_warps": column(configuration.num_warps), "num_stages": column(configuration.num_stages)}
         time = layer_time(launched(layers, gpu, chosen, wide), self.constants)
         us = (time.w13 if problem.op == "w13" else time.w2).total + LAUNCH_US
-        least = pipelines.config_bound(pipelines.work(problem, gpu), asked, gpu, problem.cache).us
+        least = pipelines.config_bound(pipelines.work(problem, gpu), demand, gpu, problem.cache).us
         alike = int(AS_MEASURED[kind])
         low, high = SPREAD[alike] if alike == kind else (-UNLIKE, SPREAD[alike][1])
-        ends = (np.where(launches, np.maximum(us * np.exp(each), least), np.inf) for each in (0.0, low, high))
+        ends = (np.where(launches, np.maximum(us * np.exp(item), least), np.inf) for item in (0.0, low, high))
         us, low_us, high_us = ends
         known = gpu.name in self.gpus and alike == kind
         measured = np.broadcast_to(launches & known, n)

@@ -206,9 +206,9 @@ class LibraryModel:
         stack, implementation = (problem.stack or "").lower(), problem.implementation or ""
         if not implementation.strip() or implementation not in IMPLEMENTATIONS:
             implementation = ""
-        found = self.candidates(problem, gpu) or [s for s in self.series if s.gpu == gpu]
-        libraries = [s for s in found if s.implementation not in TRITON] or found
-        mine = [s for s in found if implementation and s.implementation == implementation] or libraries
+        candidates = self.candidates(problem, gpu) or [s for s in self.series if s.gpu == gpu]
+        libraries = [s for s in candidates if s.implementation not in TRITON] or candidates
+        mine = [s for s in candidates if implementation and s.implementation == implementation] or libraries
         mine = [s for s in mine if stack and s.stack == stack] or mine
         if not mine:
             return None
@@ -222,11 +222,15 @@ class LibraryModel:
     def relatives(self, gpu: GpuSpec) -> list[str]:
         """The GPUs whose kernels a GPU that was never measured runs: those of its own target; else those whose SMs multiply as fast, of the
         nearest generation."""
-        own = chip(gpu, "bf16")
+        asked_chip = chip(gpu, "bf16")
         measured = {name: chip(load_gpu(name), "bf16") for name in self.gpus}
         far = {
-            name: (each.capability != own.capability, abs(np.log2(each.rate / own.rate)), abs(each.capability - own.capability))
-            for name, each in measured.items()
+            name: (
+                item.capability != asked_chip.capability,
+                abs(np.log2(item.rate / asked_chip.rate)),
+                abs(item.capability - asked_chip.capability),
+            )
+            for name, item in measured.items()
         }
         return [name for name, distance in far.items() if distance == min(far.values())]
 
@@ -268,14 +272,14 @@ class LibraryModel:
         if not (self.beyond(problem) <= 1).all():
             return None
         of = gpu.name if gpu.name in self.gpus else self.relatives(gpu)[0]
-        found = [
+        predictions = [
             (self.predict(problem, gpu, series)[0], series)
             for series in self.candidates(problem, of)
             if series.implementation not in TRITON
         ]
-        if not found:
+        if not predictions:
             return None
-        (us, low, high), series = min(found, key=lambda each: float(each[0][0][0]))
+        (us, low, high), series = min(predictions, key=lambda item: float(item[0][0][0]))
         source = series.words if gpu.name in self.gpus else f"{series.words}; never measured on {gpu.name}"
         return Latency(us=float(us[0]), origin="predicted", source=source, low_us=float(low[0]), high_us=float(high[0]), coverage=0.8)
 
@@ -305,7 +309,7 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
     return LibraryModel(
         kind=kind,
         **parts(stored, prefix),
-        series=tuple(Series(*each) for each in meta["series"]),
+        series=tuple(Series(*item) for item in meta["series"]),
         held_out=meta.get("held_out", {}),
     )
 
@@ -315,7 +319,7 @@ def load_all(stored: Mapping[str, NDArray[Any]]) -> dict[str, LibraryModel]:
     if f"{PREFIX}/meta" not in stored:
         return {}
     meta = json.loads(str(stored[f"{PREFIX}/meta"]))
-    return {kind: load(stored, kind, found) for kind, found in meta.items()}
+    return {kind: load(stored, kind, stored_kind) for kind, stored_kind in meta.items()}
 
 
 def arrays_of(models: Sequence[LibraryModel]) -> dict[str, NDArray[Any]]:

@@ -38,10 +38,10 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
         return [None] * len(layers)
     of_measured = KINDS[MXFP4] == form and bool((layers.hidden == GPT_OSS_HIDDEN).all())
     gated = not bool(nemotron(layers.hidden, layers.topk).all())
-    found = model.candidates(form, gpu, 1 if of_measured else LEAST_MODELS, gated=gated)
-    found = [i for i in found if model.series[i].stack == stack] or found
-    told = [_latencies(model, i, layers, loads, form, gpu, cold) for i in found]
-    return [min(each, key=lambda latency: latency.us) for each in zip(*told, strict=True)] if told else [None] * len(layers)
+    places = model.candidates(form, gpu, 1 if of_measured else LEAST_MODELS, gated=gated)
+    places = [i for i in places if model.series[i].stack == stack] or places
+    candidates = [_latencies(model, i, layers, loads, form, gpu, cold) for i in places]
+    return [min(item, key=lambda latency: latency.us) for item in zip(*candidates, strict=True)] if candidates else [None] * len(layers)
 
 
 def bound_of_layers(layers: Layers, loads: Loads, form: str, gpu: GpuSpec) -> tuple[Array, NDArray[np.str_]]:
@@ -68,11 +68,13 @@ def _latencies(model: LibraryLayers, place: int, layers: Layers, loads: Loads, f
     series, ones = model.series[place], np.ones(len(layers))
     version = ones * series_model.number(series.version)
     kernel, whose = (np.full(len(layers), text) for text in (series.kernel, series.stack))
-    asked = _stored_as(layers, loads, form, moe_layers.ungated(layers.hidden, layers.topk, kernel, whose, version))
-    told = model.predict(asked, np.full(len(layers), place), gpu)
-    least, _ = moe_layers.bound(asked, gpu, cold=cold)  # as that of the layer beside it
-    source = series.words if told.seen else f"{series.words}; never measured on {gpu.name}"
+    moe = _stored_as(layers, loads, form, moe_layers.ungated(layers.hidden, layers.topk, kernel, whose, version))
+    prediction = model.predict(moe, np.full(len(layers), place), gpu)
+    least, _ = moe_layers.bound(moe, gpu, cold=cold)  # as that of the layer beside it
+    source = series.words if prediction.seen else f"{series.words}; never measured on {gpu.name}"
     return [
         Latency(us=max(us, low_us), origin="predicted", source=source, low_us=max(low, low_us), high_us=max(high, low_us), coverage=0.8)
-        for us, low, high, low_us in zip(*(each.tolist() for each in (told.us, told.low_us, told.high_us, least)), strict=True)
+        for us, low, high, low_us in zip(
+            *(item.tolist() for item in (prediction.us, prediction.low_us, prediction.high_us, least)), strict=True
+        )
     ]

@@ -71,17 +71,17 @@ class LayerSeries(NamedTuple):
         return f"{FAMILIES[family(self.kernel)][1]} ({STACK_NAMES[self.stack]} {self.version})"
 
 
-def features(layers: MoeLayers, need: Terms, found: Reference, kernel: Array, series: Sequence[LayerSeries]) -> Array:
+def features(layers: MoeLayers, need: Terms, reference_us: Reference, kernel: Array, series: Sequence[LayerSeries]) -> Array:
     """What the trees see of layers but for the GPU's identity, [n, f].
 
     Args:
         layers: What is computed.
         need: Of the GPU that they run on.
-        found: The reference latency.
+        reference_us: The reference latency.
         kernel: Place of the series' kernel among all, [n].
         series: Of each layer, [n].
     """
-    log, us, loads = np.log, found.us, layers.loads
+    log, us, loads = np.log, reference_us.us, layers.loads
     n, hidden, width = layers.inner, layers.hidden, layers.width
     columns = {
         "tokens": log(layers.tokens),
@@ -105,8 +105,8 @@ def features(layers: MoeLayers, need: Terms, found: Reference, kernel: Array, se
         "deep": log(hidden / n),
         "power": log(need.power / us),
         "us": log(us),
-        "products": found.products / us,
-        "memory": found.memory / us,
+        "products": reference_us.products / us,
+        "memory": reference_us.memory / us,
         "rows l2": log(need.rows_l2 / us),
         "alignment": np.select([n % 128 == 0, n % 64 == 0, n % 32 == 0, n % 16 == 0], [4.0, 3.0, 2.0, 1.0], 0.0),
     }
@@ -119,12 +119,12 @@ def features(layers: MoeLayers, need: Terms, found: Reference, kernel: Array, se
     columns |= {
         "ungated": layers.ungated,
         "format": layers.form,
-        "family": np.array([family(each.kernel) for each in series]),
+        "family": np.array([family(item.kernel) for item in series]),
         "kernel": kernel,
-        "stack": np.array([STACKS.index(each.stack) for each in series]),
-        "version": np.array([number(each.version) for each in series]),
+        "stack": np.array([STACKS.index(item.stack) for item in series]),
+        "version": np.array([number(item.version) for item in series]),
     }
-    return np.stack([np.broadcast_to(np.asarray(each, dtype=np.float32), us.shape) for each in columns.values()], axis=1)
+    return np.stack([np.broadcast_to(np.asarray(column, dtype=np.float32), us.shape) for column in columns.values()], axis=1)
 
 
 def identity(gpu: GpuSpec) -> Array:
@@ -143,7 +143,7 @@ class LibraryLayers(SeriesModel):
     @cached_property
     def kernels(self) -> Mapping[tuple[Any, ...], int]:
         """Places of kernels, by `LayerSeries.place`."""
-        return {place: i for i, place in enumerate(sorted({each.place for each in self.series}))}
+        return {place: i for i, place in enumerate(sorted({item.place for item in self.series}))}
 
     def answers_for(self, gpu: GpuSpec) -> bool:
         """Whether the GPU was measured, or one that answers for it.
@@ -169,17 +169,17 @@ class LibraryLayers(SeriesModel):
         here = self._measured_near(gpu)
 
         def nearness(i: int) -> tuple[Any, ...]:
-            each = self.series[i]
+            candidate = self.series[i]
             return (
-                each.form == form,
-                not kernel or family(each.kernel) == family(kernel),
-                each.instructions == instructions,
+                candidate.form == form,
+                not kernel or family(candidate.kernel) == family(kernel),
+                candidate.instructions == instructions,
                 i in here,
-                not stack or each.stack == stack,
-                each.kernel == kernel,
-                each.version == version,
+                not stack or candidate.stack == stack,
+                candidate.kernel == kernel,
+                candidate.version == version,
                 sum(here.get(i, (0, 0))) >= LEAST_MODELS,
-                each.newness,
+                candidate.newness,
             )
 
         return max(range(len(self.series)), key=nearness)
@@ -190,8 +190,8 @@ class LibraryLayers(SeriesModel):
         if not self.says_of(form):
             return []
         here = {i: with_gate if gated else with_gate + without for i, (with_gate, without) in self._measured_near(gpu).items()}
-        found = sorted((i for i, models in here.items() if models >= least), key=lambda i: self.series[i].newness)
-        newest = {(self.series[i].stack, family(self.series[i].kernel)): i for i in found if self.series[i].form == form}
+        enough = sorted((i for i, models in here.items() if models >= least), key=lambda i: self.series[i].newness)
+        newest = {(self.series[i].stack, family(self.series[i].kernel)): i for i in enough if self.series[i].form == form}
         return sorted(newest.values())
 
     def predict(self, layers: MoeLayers, which: NDArray[np.int64], gpu: GpuSpec, cold: NDArray[np.bool_] | None = None) -> Predicted:
@@ -204,27 +204,27 @@ class LibraryLayers(SeriesModel):
             cold: Where the weights come from DRAM; None: as measured, again and again.
         """
         need = terms(layers, gpu)
-        found = reference(layers, need, self.constants[which])
-        x = self.features(layers, need, found, which)
+        reference_us = reference(layers, need, self.constants[which])
+        x = self.features(layers, need, reference_us, which)
         identities = [identity(load_gpu(name)) for name in self.relatives(gpu)]
         tasks = {of_group(TASK, form.name): layers.form == place for place, form in enumerate(FORMATS)}
         centre, down, up = self.corrected(x, identities, tasks, gpu)
-        us = found.us * np.exp(centre)
+        us = reference_us.us * np.exp(centre)
         if cold is not None and cold.any():
             from_dram = replace(need, missed=np.where(cold, 1.0, need.missed))
-            us = us * reference(layers, from_dram, self.constants[which]).us / found.us
+            us = us * reference(layers, from_dram, self.constants[which]).us / reference_us.us
         return Predicted(us=us, low_us=us * np.exp(down), high_us=us * np.exp(up), seen=gpu.name in self.measured)
 
-    def features(self, layers: MoeLayers, need: Terms, found: Reference, which: NDArray[np.int64]) -> Array:
+    def features(self, layers: MoeLayers, need: Terms, reference_us: Reference, which: NDArray[np.int64]) -> Array:
         """`features` of layers of these series."""
-        kernel = np.array([self.kernels[each.place] for each in self.series])
-        return features(layers, need, found, kernel[which], [self.series[i] for i in which.tolist()])
+        kernel = np.array([self.kernels[item.place] for item in self.series])
+        return features(layers, need, reference_us, kernel[which], [self.series[i] for i in which.tolist()])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As named arrays, to be stored."""
         about = {
-            "series": [list(each) for each in self.series],
-            "measured": {name: {str(i): list(models) for i, models in found.items()} for name, found in self.measured.items()},
+            "series": [list(item) for item in self.series],
+            "measured": {name: {str(i): list(models) for i, models in models_of.items()} for name, models_of in self.measured.items()},
         }
         return self.stored(PREFIX, about)
 
@@ -233,8 +233,8 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LibraryLayers:
     """The reverse of `LibraryLayers.arrays`."""
     about, parts = series_model.restored(stored, PREFIX)
     return LibraryLayers(
-        series=tuple(LayerSeries(*each) for each in about["series"]),
-        measured={name: {int(i): tuple(models) for i, models in found.items()} for name, found in about["measured"].items()},
+        series=tuple(LayerSeries(*item) for item in about["series"]),
+        measured={name: {int(i): tuple(models) for i, models in models_of.items()} for name, models_of in about["measured"].items()},
         **parts,
     )
 

@@ -41,7 +41,7 @@ FORMATS = (
     Format("int4_wo", 0.515625, 2.0, "bf16"),  # half a byte, and two bytes of scale per 128
     Format("w4afp8", 0.515625, 1.0, "fp8"),
 )
-NAMES = tuple(each.name for each in FORMATS)
+NAMES = tuple(item.name for item in FORMATS)
 SPELLED = {
     "bfloat16": "bf16",
     "fp16": "bf16",
@@ -250,7 +250,7 @@ def bound(layers: MoeLayers, gpu: GpuSpec, cold: NDArray[np.bool_] | bool = Fals
         gpu: Where.
         cold: Where the weights come from DRAM; else as much of them as the L2 cannot hold.
     """
-    weight, rate = (np.array(each)[layers.form] for each in zip(*((f.weight_bytes, _peak(gpu, f)) for f in FORMATS), strict=True))
+    weight, rate = (np.array(item)[layers.form] for item in zip(*((f.weight_bytes, _peak(gpu, f)) for f in FORMATS), strict=True))
     slots = layers.loads.slots
     weights = layers.loads.least_used * (layers.width + layers.inner) * layers.hidden * weight
     rows = np.minimum(layers.tokens, slots) * layers.hidden * 2.0

@@ -43,7 +43,7 @@ def numbers(*columns: NDArray[Any], unit: float = 1.0) -> NDArray[np.int64]:
     """A number for each distinct row of the columns in steps of 1 / `unit`, the same in every run, [n]."""
     rows = (np.stack(columns, axis=1) * unit).astype(np.int64)
     distinct, which = np.unique(rows, axis=0, return_inverse=True)
-    return np.array([zlib.crc32(each.tobytes()) for each in distinct], dtype=np.int64)[which.ravel()]
+    return np.array([zlib.crc32(item.tobytes()) for item in distinct], dtype=np.int64)[which.ravel()]
 
 
 def relatives(measured: Iterable[str], gpu: GpuSpec) -> tuple[str, ...]:
@@ -54,9 +54,9 @@ def relatives(measured: Iterable[str], gpu: GpuSpec) -> tuple[str, ...]:
         return (gpu.name,)
     if gpu.vendor != "nvidia":
         return ()
-    own, figures = chip(gpu, "bf16"), {name: chip(load_gpu(name), "bf16") for name in names}
-    alike = [name for name, each in figures.items() if max(own.rate, each.rate) < ALIKE * min(own.rate, each.rate)]
-    same = tuple(name for name in alike if figures[name].capability == own.capability)
+    target, figures = chip(gpu, "bf16"), {name: chip(load_gpu(name), "bf16") for name in names}
+    alike = [name for name, figure in figures.items() if max(target.rate, figure.rate) < ALIKE * min(target.rate, figure.rate)]
+    same = tuple(name for name in alike if figures[name].capability == target.capability)
     return same or tuple(name for name in alike if kernel_class(load_gpu(name)) == kernel_class(gpu) > 0)
 
 
@@ -111,17 +111,17 @@ class SeriesModel:
             tasks: The rows that each name of errors stands for, [n]; of groups that have no errors of their own, the task's.
             gpu: The GPU.
         """
-        whole = [np.concatenate([x, np.broadcast_to(each, (len(x), each.size))], axis=1) for each in identities]
+        whole = [np.concatenate([x, np.broadcast_to(identity, (len(x), identity.size))], axis=1) for identity in identities]
         correction = self.correction
         if isinstance(correction, Mixed) and gpu.name not in self.measured:
             correction = correction.forest
-        centre, size = (np.add.reduce([said(each) / len(whole) for each in whole]) for said in (correction, self.spread))
+        centre, size = (np.add.reduce([part(item) / len(whole) for item in whole]) for part in (correction, self.spread))
         low, high = np.zeros((2, len(x)))
         for task, rows in ((task, rows) for task, rows in tasks.items() if rows.any()):
             unseen = of_left_out(task.partition(GROUP)[0])
             left_out = gpu.name not in self.measured and (unseen, True) in self.calibration.quantiles
             name = unseen if left_out else self.calibration.answering(task)
-            alike = [ends(self.calibration, size[rows], name, each, True) for each in self.relatives(gpu)]
+            alike = [ends(self.calibration, size[rows], name, relative, True) for relative in self.relatives(gpu)]
             low[rows], high[rows] = np.mean(alike, axis=0)
         return centre, low, high
 

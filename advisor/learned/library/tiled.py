@@ -159,7 +159,7 @@ def fit(parts: list[tuple[ProblemBatch, Machine, Array]]) -> Physics:
     stride = max(1, round(total / SAMPLE))
     thinned = [(p.take(np.arange(0, us.size, stride)), gpu, us[::stride]) for p, gpu, us in parts]
     target = np.concatenate([np.log(us) for _, _, us in thinned])
-    found = []
+    candidates = []
     for library in LIBRARIES:
         origin = start(library)
 
@@ -171,5 +171,5 @@ def fit(parts: list[tuple[ProblemBatch, Machine, Array]]) -> Physics:
         solved = optimize.least_squares(
             residuals, origin.parameters, bounds=_limits(), loss="soft_l1", f_scale=0.02, max_nfev=MOST_EVALUATIONS
         )
-        found.append((float(solved.cost), Physics(parameters=solved.x, library=origin.library)))
-    return min(found, key=lambda pair: pair[0])[1]
+        candidates.append((float(solved.cost), Physics(parameters=solved.x, library=origin.library)))
+    return min(candidates, key=lambda pair: pair[0])[1]

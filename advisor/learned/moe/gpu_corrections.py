@@ -91,11 +91,11 @@ def fit(launch: Launch, residual: Array, stack: Array, weight: Array, swept: Arr
     for machine in machines:
         mine = (keys == machine).all(axis=1)
         x, y, w = shares[mine], residual[mine], weight[mine]
-        found = np.zeros(len(PARTS))
+        factor = np.zeros(len(PARTS))
         for _ in range(ROUNDS):  # least absolute errors by reweighted least squares: a throttled GPU has wild rows
-            v = w * LEAST_ERROR / np.maximum(np.abs(y - x @ found), LEAST_ERROR)
-            found = np.linalg.solve((x * v[:, None]).T @ x + HOLD * np.eye(len(PARTS)), (x * v[:, None]).T @ y)
-        factors.append(found)
+            v = w * LEAST_ERROR / np.maximum(np.abs(y - x @ factor), LEAST_ERROR)
+            factor = np.linalg.solve((x * v[:, None]).T @ x + HOLD * np.eye(len(PARTS)), (x * v[:, None]).T @ y)
+        factors.append(factor)
     known = [any((machine == other).all() for other in swept) for machine in machines]
     typical = np.array(factors)[known] if any(known) else np.array(factors)
     return GpuCorrections(machines=machines, factors=np.array(factors) - typical.mean(axis=0))

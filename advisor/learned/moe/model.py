@@ -70,8 +70,8 @@ class Core:
         predicted = predicted * np.exp(self.corrections.log_factor(launch, stack))
         features = matrix(latency_features(launch, predicted, stack, source))
         # Served launches are of a campaign of their own: what they say of one GPU misleads about its sweeps.
-        own = {EXACT: (self.exact,), BEST: (self.sweeps, self.best)}.get(source, ())
-        forests = [forest for forest in own if forest is not None] or [self.common]
+        by_source = {EXACT: (self.exact,), BEST: (self.sweeps, self.best)}.get(source, ())
+        forests = [forest for forest in by_source if forest is not None] or [self.common]
         correction = sum(forest(features) for forest in forests) / len(forests)
         return Estimate(log_us=np.log(predicted) + correction, features=features)
 

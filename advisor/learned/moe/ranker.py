@@ -359,7 +359,7 @@ def _time_shares(latencies: Latencies, group: Sequence[Look], odds: Sequence[Arr
 def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]:
     """Rows of the `NEVER_WON` likeliest of `others` [m] that make no launch of `launch` [n], the likeliest first."""
     by_odds = np.argsort(-odds, kind="stable")[: LOOKED_AT * NEVER_WON]
-    where = np.concatenate([diversity.configuration_coordinates(each) for each in (launch, others.take(by_odds))])
+    where = np.concatenate([diversity.configuration_coordinates(item) for item in (launch, others.take(by_odds))])
     return by_odds[~repeats(where)[len(launch) :]][:NEVER_WON]
 
 
@@ -374,10 +374,10 @@ def _in_turn(picks: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.
     out = dict.fromkeys(picks[:AGREED].tolist())
     lists = [iter(others.tolist()), iter(picks.tolist())]
     while lists:
-        for each in list(lists):
-            pick = next((pick for pick in each if pick not in out), None)
+        for item in list(lists):
+            pick = next((pick for pick in item if pick not in out), None)
             if pick is None:
-                lists.remove(each)
+                lists.remove(item)
             else:
                 out[pick] = None
     return np.array(list(out))

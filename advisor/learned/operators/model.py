@@ -86,16 +86,16 @@ def features(rows: Operators, stages: Stages, us: Array, parts: Array, series: S
     columns: list[Any] = [np.log(us)]
     columns += [parts[:, i] / us for i in range(parts.shape[1])]
     for terms in stages.values():
-        columns += [np.log(np.maximum(each, 1e-4) / us) for each in terms]
+        columns += [np.log(np.maximum(term, 1e-4) / us) for term in terms]
     columns += [np.log2(np.maximum(rows.sizes[name], 0.5)) for name in KINDS[rows.kind].sizes]
     sizes = rows.sizes
     if "batch_size" in sizes:
         length = sizes.get("isl", sizes.get("seq_len", np.ones(1)))
         columns += [np.log2(sizes["batch_size"] * length), np.log2(length + sizes.get("step", 0.0))]
         columns += [np.ceil(length / 128) * 128 / length]
-    columns += [np.array([places[word] for word in words]) for words in zip(*(_words(each) for each in series), strict=True)]
-    columns += [np.array([number(each.version) for each in series])]
-    return np.stack([np.broadcast_to(np.asarray(each, dtype=np.float32), us.shape) for each in columns], axis=1)
+    columns += [np.array([places[word] for word in words]) for words in zip(*(_words(item) for item in series), strict=True)]
+    columns += [np.array([number(item.version) for item in series])]
+    return np.stack([np.broadcast_to(np.asarray(column, dtype=np.float32), us.shape) for column in columns], axis=1)
 
 
 def _words(series: Series) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _words(series: Series) -> tuple[str, ...]:
 
 def numbers_of_words(series: Iterable[Series]) -> dict[str, int]:
     """A number for each word of the series; of kernels such that those whose names begin alike are neighbours."""
-    return {word: i for i, word in enumerate(sorted({word for each in series for word in _words(each)}))}
+    return {word: i for i, word in enumerate(sorted({word for item in series for word in _words(item)}))}
 
 
 def labels_of(kind: str) -> int:
@@ -157,15 +157,15 @@ class OperatorModel(SeriesModel):
         fits = [i for i in here if self.series[i].operator == operator]
 
         def nearness(i: int) -> tuple[Any, ...]:
-            each = self.series[i]
+            candidate = self.series[i]
             return (
-                sum(mine == word for mine, word in zip(each.words, words, strict=True)),
-                not kernel or each.kernel == kernel,
-                not kernel or kernel in each.kernel,
-                not stack or each.stack == stack,
-                number(each.version) == number(version),
-                number(each.version),
-                each.kernel,
+                sum(mine == word for mine, word in zip(candidate.words, words, strict=True)),
+                not kernel or candidate.kernel == kernel,
+                not kernel or kernel in candidate.kernel,
+                not stack or candidate.stack == stack,
+                number(candidate.version) == number(version),
+                number(candidate.version),
+                candidate.kernel,
             )
 
         return max(fits, key=nearness) if fits else None
@@ -194,8 +194,8 @@ class OperatorModel(SeriesModel):
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As named arrays, to be stored."""
         about = {
-            "series": [[*each[:4], list(each.words), each.instructions] for each in self.series],
-            "measured": {name: list(found) for name, found in self.measured.items()},
+            "series": [[*item[:4], list(item.words), item.instructions] for item in self.series],
+            "measured": {name: list(names) for name, names in self.measured.items()},
             "models": self.models.tolist(),
         }
         return self.stored(self.kind, about)

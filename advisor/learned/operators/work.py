@@ -124,7 +124,7 @@ def _rate(figures: Chip) -> float:
 
 
 def _stage(n: int, products: Array | float = 0.0, dram: Array | float = 0.0, l2: Array | float = 0.0, chain: Array | float = 0.0) -> tuple:
-    return tuple(np.broadcast_to(np.asarray(each, dtype=np.float64), (n,)) for each in (products, dram, l2, chain))
+    return tuple(np.broadcast_to(np.asarray(product, dtype=np.float64), (n,)) for product in (products, dram, l2, chain))
 
 
 def _moved(moved: Array, figures: Chip, kept: Array | None = None) -> tuple[Array, Array]:
@@ -227,8 +227,8 @@ class _Sparse:
 def _amounts(rows: Operators) -> _Sparse:
     s = rows.sizes
     operator, form, cache = (rows.labels[name] for name in ("op_name", "gemm_type", "kv_cache_dtype"))
-    found = modules(rows)
-    of = {f: np.array([getattr(each, f) for each in found], dtype=np.float64) for f in Module._fields}
+    listed = modules(rows)
+    of = {f: np.array([getattr(item, f) for item in listed], dtype=np.float64) for f in Module._fields}
     hca, kernel = np.char.find(operator, "hca") >= 0, rows.labels["kernel_source"]
     skipped, generation = np.char.find(operator, "skip_indexer") >= 0, np.char.find(operator, "generation") >= 0
     batch, heads = s["batch_size"], s["num_heads"]
@@ -237,7 +237,7 @@ def _amounts(rows: Operators) -> _Sparse:
     every = _pairs(batch, new, past, np.inf) / ratio
     top = np.where(hca, np.inf, of["top"] * ratio)
     near = np.where(of["window"] > 0, _pairs(batch, new, past, of["window"]), 0.0)
-    part = np.array([next((w for w in ("attn", "logits", "topk") if w in each), "") for each in operator.tolist()])
+    part = np.array([next((w for w in ("attn", "logits", "topk") if w in item), "") for item in operator.tolist()])
     keys = past + new
     blocks = ~generation & ((np.char.find(np.char.lower(kernel), "flashmla") >= 0) | (kernel == "dsa_nsa"))  # of 64 heads
     deepseek = rows.labels["architecture"] == "DeepseekV32ForCausalLM"
@@ -246,7 +246,7 @@ def _amounts(rows: Operators) -> _Sparse:
     attended = np.where(dense, every, _pairs(batch, new, past, top) / ratio) + near
     whole, indexes = part == "", ~hca & ~skipped & ~dense
     grouped = rows.labels["architecture"] == "MiniMaxM3ForCausalLM"
-    weight, width = (np.array([WEIGHT_BYTES.get(each, 2.0) for each in labels.tolist()]) for labels in (form, cache))
+    weight, width = (np.array([WEIGHT_BYTES.get(label, 2.0) for label in labels.tolist()]) for labels in (form, cache))
     held = of["cached"] * np.where(grouped, np.maximum(heads / 16, 1), 1) * width
     attends, scores, selects = whole | (part == "attn"), (whole & indexes) | (part == "logits"), (whole & indexes) | (part == "topk")
     return _Sparse(
@@ -272,8 +272,10 @@ def _amounts(rows: Operators) -> _Sparse:
 
 def _rates(labels: NDArray[np.str_], gpu: GpuSpec) -> Array:
     """FLOP per microsecond of operands of these formats, [n]: bf16's where the matrix units lack them."""
-    of = {each: _rate(chip(gpu, RATES[each] if each in RATES and gpu.supports(RATES[each]) else "bf16")) for each in set(labels.tolist())}
-    return np.array([of[each] for each in labels.tolist()])
+    of = {
+        label: _rate(chip(gpu, RATES[label] if label in RATES and gpu.supports(RATES[label]) else "bf16")) for label in set(labels.tolist())
+    }
+    return np.array([of[label] for label in labels.tolist()])
 
 
 def _sparse(rows: Operators, gpu: GpuSpec) -> Stages:
@@ -471,5 +473,5 @@ def model_of(rows: Operators) -> NDArray[np.int64]:
     names = [s[name] for name in ("num_heads", "head_dim", "hidden_size") if name in s]
     if "architecture" in rows.labels:
         known = list(MODULES.values())
-        names.append(np.array([float(known.index(each)) for each in modules(rows)]))
+        names.append(np.array([float(known.index(module)) for module in modules(rows)]))
     return numbers(*names, unit=64)

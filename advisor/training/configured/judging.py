@@ -56,12 +56,12 @@ def kernels_left_out(progress: Callable[[str], None] = lambda text: None) -> dic
     for kernel, kinds in KERNELS.items():
         progress(f"{kernel} left out")
         out = np.isin(rows.kind, kinds)
-        some, asked = rows.take(np.flatnonzero(~out)), rows.take(np.flatnonzero(out))
-        learned[kernel] = _figures(asked.problem, np.exp(asked.log_us), np.exp(asked.base + _transferred(some, asked.told)))
+        some, judged = rows.take(np.flatnonzero(~out)), rows.take(np.flatnonzero(out))
+        learned[kernel] = _figures(judged.problem, np.exp(judged.log_us), np.exp(judged.base + _transferred(some, judged.features)))
         mine = [part for part in parts if kind_of(part.problem) in kinds]
         names = np.concatenate([problem_names(part.problem, part.configuration, len(part)) for part in mine if part.configuration])
-        found = [AnalyticalPredictor().predict(part.problem, part.configuration, part.gpu).us for part in mine]
-        analytical[kernel] = _figures(names, np.concatenate([part.latency_us for part in mine]), np.concatenate(found))
+        predicted = [AnalyticalPredictor().predict(part.problem, part.configuration, part.gpu).us for part in mine]
+        analytical[kernel] = _figures(names, np.concatenate([part.latency_us for part in mine]), np.concatenate(predicted))
     return {"kernels left out: the analytical model": analytical, "kernels left out: trees of the others": learned}
 
 
@@ -78,13 +78,13 @@ def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
     bare = replace(weights.load(path), configured=None)
     files = [read_rows(path) for path in data.files([own_measurements()])]
     names = [_problems(rows) for rows in files]
-    places = [(i, row) for i, each in enumerate(names) for row in np.flatnonzero(each != "")]
+    places = [(i, row) for i, name in enumerate(names) for row in np.flatnonzero(name != "")]
     held = np.array([zlib.crc32(names[i][row].encode()) // 4 % FOLDS == 0 for i, row in places])
-    asked = [
+    judged = [
         np.array([row for (file, row), out in zip(places, held, strict=True) if out and file == i], dtype=np.int64)
         for i in range(len(files))
     ]
-    out = {"none given": _judged(files, names, asked, LearnedPredictor(bare))}
+    out = {"none given": _judged(files, names, judged, LearnedPredictor(bare))}
     for count in counts:
         drawn = np.random.default_rng(0).choice(np.flatnonzero(~held), min(count, int((~held).sum())), replace=False)
         fitted = bare
@@ -92,19 +92,19 @@ def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
             chosen = np.sort([places[place][1] for place in drawn if places[place][0] == i]).astype(np.int64)
             if chosen.size:
                 fitted = calibrate(some_of(rows, chosen), fitted).weights
-        out[f"{count} rows given"] = _judged(files, names, asked, predictor_of(LearnedPredictor(fitted)))
+        out[f"{count} rows given"] = _judged(files, names, judged, predictor_of(LearnedPredictor(fitted)))
     return {"configured launches of a GPU without any, problems left out": out}
 
 
-def _transferred(known: Launches, asked: Array) -> Array:
+def _transferred(known: Launches, judged: Array) -> Array:
     """log(latency / longest pipeline) of features [n, f] by trees of launches of other kernels."""
     try:
         import lightgbm
     except (ImportError, OSError):
         raise MissingDependencyError("training needs LightGBM", remedy="pip install 'triton-advisor[train]'") from None
     _, kinds, counts = np.unique(known.kind, return_inverse=True, return_counts=True)
-    learned = lightgbm.Dataset(known.told, known.log_us - known.base, weight=row_weights(known) / counts[kinds], params={"verbose": -1})
-    return np.asarray(lightgbm.train(FEW_LEAVES, learned, TREES).predict(asked), dtype=np.float64)
+    learned = lightgbm.Dataset(known.features, known.log_us - known.base, weight=row_weights(known) / counts[kinds], params={"verbose": -1})
+    return np.asarray(lightgbm.train(FEW_LEAVES, learned, TREES).predict(judged), dtype=np.float64)
 
 
 def _problems(rows: Rows) -> NDArray[np.str_]:
@@ -127,18 +127,18 @@ def some_of(rows: Rows, chosen: NDArray[np.int64]) -> Rows:
 
 
 def _judged(
-    files: Sequence[Rows], names: Sequence[NDArray[np.str_]], asked: Sequence[NDArray[np.int64]], predictor: Predictor
+    files: Sequence[Rows], names: Sequence[NDArray[np.str_]], judged_rows: Sequence[NDArray[np.int64]], predictor: Predictor
 ) -> dict[str, Any]:
     problems, measured, us, inside = [], [], [], []
-    for rows, each, chosen in zip(files, names, asked, strict=True):
+    for rows, file, chosen in zip(files, names, judged_rows, strict=True):
         some = some_of(rows, chosen)
         for batch in batches(some, load_gpu):
-            found, latency = predictor.predict(batch.problem, batch.configuration, batch.gpu), some.columns["latency_us"][batch.rows]
-            problems.append(each[chosen][batch.rows])
+            predicted, latency = predictor.predict(batch.problem, batch.configuration, batch.gpu), some.columns["latency_us"][batch.rows]
+            problems.append(file[chosen][batch.rows])
             measured.append(latency)
-            us.append(found.us)
-            inside.append((latency >= found.low_us) & (latency <= found.high_us))
-    columns = (np.concatenate(each) for each in (problems, measured, us))
+            us.append(predicted.us)
+            inside.append((latency >= predicted.low_us) & (latency <= predicted.high_us))
+    columns = (np.concatenate(problem) for problem in (problems, measured, us))
     return _figures(*columns) | {"interval_holds_percent": float(100 * np.concatenate(inside).mean())}
 
 

@@ -31,11 +31,11 @@ def held_out(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequence
     columns = {"left out": seen, "nearest shapes": near, "physics alone": physics, "bound": bound, "GPU left out": strange}
     gpu = np.concatenate([np.full(len(part), part.launch.gpu.name) for part in parts])
     kinds = np.concatenate([part.launch.layers.kind for part in parts])
-    errors = {name: np.concatenate(found) for name, found in columns.items()}
+    errors = {name: np.concatenate(errors_of) for name, errors_of in columns.items()}
     out: dict[str, Any] = {}
     for kind in np.unique(kinds).tolist():
-        out[own_kind(kind)] = quality.side_by_side(gpu[kinds == kind], {name: each[kinds == kind] for name, each in errors.items()})
-    return out | {name: found["words"] for name, found in of_two_defaults(parts, seen).items()}
+        out[own_kind(kind)] = quality.side_by_side(gpu[kinds == kind], {name: item[kinds == kind] for name, item in errors.items()})
+    return out | {name: errors_of["words"] for name, errors_of in of_two_defaults(parts, seen).items()}
 
 
 def _by_nearest_models(part: Measured, bound: Array) -> Array:
@@ -46,12 +46,12 @@ def _by_nearest_models(part: Measured, bound: Array) -> Array:
     keys = np.stack([layers.sglang, layers.version, layers.kind, np.round(100 * layers.routing)], axis=1)
     _, series = np.unique(keys, axis=0, return_inverse=True)
     error = np.full(len(part), np.nan)
-    for each in np.unique(series):
-        mine = np.flatnonzero(series.ravel() == each)
+    for item in np.unique(series):
+        mine = np.flatnonzero(series.ravel() == item)
         for model in np.unique(part.model[mine]):
-            known, asked = mine[part.model[mine] != model], mine[part.model[mine] == model]
+            known, judged = mine[part.model[mine] != model], mine[part.model[mine] == model]
             if known.size >= quality.NEAREST:
-                error[asked] = quality.nearest(sizes[known], -bound[known], sizes[asked]) + bound[asked]
+                error[judged] = quality.nearest(sizes[known], -bound[known], sizes[judged]) + bound[judged]
     return error
 
 
@@ -71,10 +71,10 @@ def of_two_defaults(parts: Sequence[Measured], errors: Sequence[Array]) -> dict[
         latency = np.log(part.latency_us)
         measured.append(latency[pairs[:, 1]] - latency[pairs[:, 0]])
         foreseen.append(measured[-1] + error[pairs[:, 1]] - error[pairs[:, 0]])
-    true, told = np.concatenate(measured), np.concatenate(foreseen)
+    true, predicted = np.concatenate(measured), np.concatenate(foreseen)
     large = np.abs(true) > np.log(GAIN)
     if large.sum() < 2:
         return {}
-    correlation, seen = np.corrcoef(true, told)[0, 1], (true * told > 0)[large].mean()
+    correlation, seen = np.corrcoef(true, predicted)[0, 1], (true * predicted > 0)[large].mean()
     words = f"correlation {correlation:.3f}; of {large.sum()} gains above 20 % foreseen which is faster: {100 * seen:.1f} %"
-    return {"SGLang's default against vLLM's": summed(told - true, None, np.zeros(true.size, dtype=bool)) | {"words": words}}
+    return {"SGLang's default against vLLM's": summed(predicted - true, None, np.zeros(true.size, dtype=bool)) | {"words": words}}

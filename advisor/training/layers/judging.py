@@ -79,9 +79,9 @@ def judge(
         if not others or (gpus is not None and name not in gpus):
             continue
         progress(f"layers: no {name}")
-        ((told, error),) = _of_others(others, [part], fit_time([_alone(other) for other in others], steps=TIME_STEPS), 0)
+        ((matrix, error),) = _of_others(others, [part], fit_time([_alone(other) for other in others], steps=TIME_STEPS), 0)
         out[f"layers: no {name}"] = _figures([part], [error])
-        out |= {f"layers: no {name}, {count} rows given": _given(part, told, error, count) for count in given}
+        out |= {f"layers: no {name}, {count} rows given": _given(part, matrix, error, count) for count in given}
     return out
 
 
@@ -92,24 +92,24 @@ def _alone(part: Measured) -> Measured:
 def _of_others(others: Sequence[Measured], parts: Sequence[Measured], constants: Array, steps: int) -> list[tuple[Array, Array]]:
     """By part: features, and log(predicted / measured), by a model of others, whose network takes so many steps."""
     correction = corrected(*table(others, constants), ROUNDS, steps)
-    found = [table([part], constants) for part in parts]
-    return [(told, correction(told) - truth) for told, truth in found]
+    tables = [table([part], constants) for part in parts]
+    return [(matrix, correction(matrix) - truth) for matrix, truth in tables]
 
 
-def _given(part: Measured, told: Array, error: Array, count: int) -> dict[str, Any]:
+def _given(part: Measured, matrix: Array, error: Array, count: int) -> dict[str, Any]:
     """Figures of the rows that are left, where `count` of each kind are given."""
-    found = {}
+    figures = {}
     for kind in np.unique(part.launch.layers.kind).tolist():
         rows = np.random.default_rng(0).permutation(np.flatnonzero(part.launch.layers.kind == kind))
         known, rest = rows[:count], rows[count:]
         if not rest.size:
             continue
-        own = own_rows.of_rows(told[known].astype(np.float64), -error[known])
+        corrections = own_rows.of_rows(matrix[known].astype(np.float64), -error[known])
         measured = part.latency_us[rest]
         us = measured * np.exp(error[rest])
-        us, low, high = own.corrected(told[rest].astype(np.float64), us, us, us)
-        found[f"layer {KINDS[kind]}"] = _split(part.take(rest), np.log(us / measured), (low <= measured) & (measured <= high))
-    return found
+        us, low, high = corrections.corrected(matrix[rest].astype(np.float64), us, us, us)
+        figures[f"layer {KINDS[kind]}"] = _split(part.take(rest), np.log(us / measured), (low <= measured) & (measured <= high))
+    return figures
 
 
 def _figures(parts: Sequence[Measured], errors: Sequence[Array]) -> dict[str, Any]:
@@ -119,10 +119,10 @@ def _figures(parts: Sequence[Measured], errors: Sequence[Array]) -> dict[str, An
         rows = [np.flatnonzero(part.launch.layers.kind == kind) for part in parts]
         some = [(part.take(mine), error[mine]) for part, error, mine in zip(parts, errors, rows, strict=True) if mine.size]
         if some:
-            found = [_split(part, error, None) for part, error in some]
+            figures = [_split(part, error, None) for part, error in some]
             whole = _summary([part for part, _ in some], np.concatenate([error for _, error in some]), None)
-            by_gpu = {part.launch.gpu.name: each for (part, _), each in zip(some, found, strict=True)}
-            out[f"layer {name}"] = whole | {"per_gpu": by_gpu} | ({} if len(found) > 1 else {"per_ranks": found[0]["per_ranks"]})
+            by_gpu = {part.launch.gpu.name: item for (part, _), item in zip(some, figures, strict=True)}
+            out[f"layer {name}"] = whole | {"per_gpu": by_gpu} | ({} if len(figures) > 1 else {"per_ranks": figures[0]["per_ranks"]})
     return out
 
 

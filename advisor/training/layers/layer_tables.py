@@ -60,16 +60,16 @@ def choose_launches(parts: Sequence[Measured], tuned: TunedTables, constants: Ar
         for (key, version), members in groups.items():
             rows = np.array(members)
             some = part.take(rows)
-            found = tuned.running(key, version, some.launch.kept)
-            if found is None:
+            entry = tuned.running(key, version, some.launch.kept)
+            if entry is None:
                 continue
-            theirs = replace(some.launch, configuration=found)
+            theirs = replace(some.launch, configuration=entry)
             default, other = (
                 np.median(np.abs(np.log(layer_time(launch, constants).total / some.latency_us))) for launch in (some.launch, theirs)
             )
             is_tuned = bool(other + LEAST_GAIN < default)
             for name in FIELDS if is_tuned else ():
-                configuration[name][rows] = found[name]
+                configuration[name][rows] = entry[name]
             ran.append(Ran(*key, int(version), is_tuned))
         out.append(replace(part, launch=replace(part.launch, configuration=configuration)))
     return out, ran

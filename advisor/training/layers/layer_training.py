@@ -90,7 +90,7 @@ def read(
     out = []
     for name, files in sorted(parts.items()):
         whole = {field: np.concatenate([getattr(layers, field) for layers, _, _ in files]) for field in Layers.__slots__}
-        layers, latency, model = Layers(**whole), *(np.concatenate([each[i] for each in files]) for i in (1, 2))
+        layers, latency, model = Layers(**whole), *(np.concatenate([item[i] for item in files]) for i in (1, 2))
         out.append(Measured(launch=launched(layers, load_gpu(name)), latency_us=latency, model=model))
     return out
 
@@ -144,8 +144,8 @@ def _sample(rows: NDArray[np.int64], alone: NDArray[np.bool_], most: int) -> NDA
     random = np.random.default_rng(0)
     ranked = rows[~alone[rows]]
     ranked = random.permutation(ranked)[: int(most * RANKED_SHARE)]
-    own = random.permutation(rows[alone[rows]])[: most - ranked.size]
-    return np.sort(np.concatenate([own, ranked]))
+    alone_rows = random.permutation(rows[alone[rows]])[: most - ranked.size]
+    return np.sort(np.concatenate([alone_rows, ranked]))
 
 
 def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_ROWS, begin: Array | None = None) -> Array:
@@ -165,8 +165,8 @@ def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_
     origin = layer_time.start()
 
     def errors(x: Array) -> Array:
-        found = [np.log(layer_time.layer_time(part.launch, x).total / part.latency_us) * weight for part in some]
-        return np.concatenate([*found, layer_time.FIRMNESS * (x - origin)])
+        residuals = [np.log(layer_time.layer_time(part.launch, x).total / part.latency_us) * weight for part in some]
+        return np.concatenate([*residuals, layer_time.FIRMNESS * (x - origin)])
 
     def slopes(x: Array) -> Array:
         return np.concatenate([*(layer_time.gradient(part.launch, x) * weight for part in some), np.diag(layer_time.FIRMNESS)])
@@ -191,7 +191,7 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     constants = fit_time(alone)
     progress(f"layers: constants of {len(layer_time.NAMES)} from {sum(part.latency_us.size for part in alone)} rows")
     parts, ran = choose_launches(parts, tuned, constants)
-    progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {sum(each.tuned for each in ran)} tables that ran")
+    progress(f"layers: {sum(part.latency_us.size for part in parts)} rows, {sum(item.tuned for item in ran)} tables that ran")
     hidden = np.concatenate(
         [hidden_tables(part, e) for part, e in zip(parts, errors_of_models(parts, constants, ROUGH_ROUNDS, 0), strict=True)]
     )
@@ -203,10 +203,10 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     x, y = table(known, constants)
     physics = np.split(-y, np.cumsum([len(part) for part in known])[:-1])
     single = [np.flatnonzero(part.launch.layers.ranks == 1) for part in known]
-    own = [part.take(rows) for part, rows in zip(known, single, strict=True)]
+    one_rank = [part.take(rows) for part, rows in zip(known, single, strict=True)]
     errors, strange, physics = ([e[rows] for e, rows in zip(of, single, strict=True)] for of in (errors, strange, physics))
-    found = held_out(own, errors, strange, physics)
-    progress(f"layers: errors in percent of what was left out: {json.dumps(found)}")
+    figures = held_out(one_rank, errors, strange, physics)
+    progress(f"layers: errors in percent of what was left out: {json.dumps(figures)}")
     correction = corrected(x, y, ROUNDS, STEPS)
     versions: dict[str, list[list[float]]] = {}
     for part in known:
@@ -215,10 +215,10 @@ def fit(parts: Sequence[Measured], tuned: TunedTables, progress: Callable[[str],
     return LayerModel(
         constants=constants,
         correction=correction,
-        quantiles=_quantiles(own, errors, strange),
+        quantiles=_quantiles(one_rank, errors, strange),
         ran=ran,
         versions=versions,
-        held_out=found,
+        held_out=figures,
     )
 
 
@@ -272,8 +272,8 @@ def hidden_tables(part: Measured, errors: Array) -> NDArray[np.bool_]:
     _, group = np.unique(key, axis=1, return_inverse=True)
     group = group.reshape(-1)
     out = np.zeros(errors.size, dtype=bool)
-    for each in np.unique(group[(layers.inner % 16 == 0) & (layers.ranks == 1)]):
-        rows = group == each
+    for item in np.unique(group[(layers.inner % 16 == 0) & (layers.ranks == 1)]):
+        rows = group == item
         many = rows & (layers.tokens >= MANY_TOKENS) & (layers.ranks == 1)
         if many.sum() >= LEAST_ROWS and not -SLOWER_THAN_DEFAULT <= np.median(errors[many]) <= FASTER_THAN_DEFAULT:
             out |= rows
@@ -289,8 +289,8 @@ def _quantiles(parts: Sequence[Measured], seen: Sequence[Array], strange: Sequen
     bins = [token_bin(part.launch.layers.tokens) for part in parts]
     kinds = [part.launch.layers.kind for part in parts]
     out = [_by_bin(-np.concatenate(seen), np.concatenate(bins), np.concatenate(kinds), (0.1, 0.9))]
-    for each, mine, kind in zip(strange, bins, kinds, strict=True):
-        out.append(_by_bin(np.abs(each), mine, kind, (0.8, 0.8)) * [-1.0, 1.0])
+    for item, mine, kind in zip(strange, bins, kinds, strict=True):
+        out.append(_by_bin(np.abs(item), mine, kind, (0.8, 0.8)) * [-1.0, 1.0])
     return np.stack(out)
 
 

@@ -27,7 +27,7 @@ from advisor.training.correction_network import fit_correction
 from advisor.training.series import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, as_relatives, far_from_neighbours, grow, merged
 
 
-class Effort(NamedTuple):
+class FitSize(NamedTuple):
     """How much a fit may take: trees of a forest and their options, and steps of a network."""
 
     rounds: int
@@ -35,8 +35,8 @@ class Effort(NamedTuple):
     trees: dict[str, Any]
 
 
-WHOLE = Effort(900, 8000, TREES)
-OF_FOLD = Effort(240, 1500, TREES | {"learning_rate": 0.1})
+WHOLE = FitSize(900, 8000, TREES)
+OF_FOLD = FitSize(240, 1500, TREES | {"learning_rate": 0.1})
 OF_GPU = OF_FOLD._replace(rounds=120, steps=800)
 TREES_BESIDE = 0.75
 """The share of a forest's trees that are fitted where a network stands beside it, which takes the room of the others."""
@@ -74,17 +74,17 @@ def read(
         gpus: Names of the GPUs to read; None: all.
         progress: Told how many rows were left out, and why.
     """
-    found: list[Measured] = []
+    parts: list[Measured] = []
     for path in paths:
         if silicon.is_layout(path):
             for file in silicon.read(path, "gemm", "gemm_perf", gpus):
-                found += _products(file)
+                parts += _products(file)
             for name in ("context_attention_perf", "generation_attention_perf"):
                 for file in silicon.read(path, "attention", name, gpus):
-                    found += _attentions(file)
+                    parts += _attentions(file)
         elif aiter.is_layout(path):
-            found += [_tuned(table) for table in aiter.read(path) if gpus is None or table.gpu in gpus]
-    return [part for part in (_plausible(_merged(part), progress) for part in found) if len(part.latency_us)]
+            parts += [_tuned(table) for table in aiter.read(path) if gpus is None or table.gpu in gpus]
+    return [part for part in (_plausible(_merged(part), progress) for part in parts) if len(part.latency_us)]
 
 
 def _products(file: silicon.SiliconFile) -> list[Measured]:
@@ -117,7 +117,7 @@ def _attentions(file: silicon.SiliconFile) -> list[Measured]:
         implementation, dtype, kv_dtype, decode = key
         if dtype not in TYPES or kv_dtype not in TYPES or implementation not in kernels.IMPLEMENTATIONS:
             continue
-        rows = np.array([each == key for each in keys])
+        rows = np.array([item == key for item in keys])
         length = (c["isl"] + c["step"] if decode else c["isl"]).astype(np.float64)[rows]
         problem = ProblemBatch(
             family="attention",
@@ -187,7 +187,7 @@ def _far_from_neighbours(residual: Array, length: Array, part: Measured) -> NDAr
     return far_from_neighbours(residual, np.lexsort((length, window, batch, part.group)), alike, FAR_FROM_NEIGHBOURS)
 
 
-def asked(part: Measured) -> ProblemBatch:
+def problem_of(part: Measured) -> ProblemBatch:
     """Its problems as a user would ask for them: with the stack, version and kernel."""
     series = part.series
     return replace(part.problem, stack=series.stack, stack_version=series.version or None, implementation=series.implementation)
@@ -275,10 +275,10 @@ def _beside(parts: Sequence[Measured], out: NDArray[np.bool_], strong: Array, y:
     near, start = np.full(y.size, np.nan), 0
     for part in parts:
         here = np.arange(start, start := start + part.latency_us.size)
-        known, asked = here[~out[here]], here[judged[here]]
-        if known.size >= quality.NEAREST and asked.size:
+        known, judged_rows = here[~out[here]], here[judged[here]]
+        if known.size >= quality.NEAREST and judged_rows.size:
             sizes = np.log1p(np.stack([np.broadcast_to(values, here.shape) for values in part.problem.sizes.values()], axis=1))
-            near[asked] = quality.nearest(sizes[known - here[0]], -bound[known], sizes[asked - here[0]]) + bound[asked]
+            near[judged_rows] = quality.nearest(sizes[known - here[0]], -bound[known], sizes[judged_rows - here[0]]) + bound[judged_rows]
     of_judged = {name: np.where(judged, error, np.nan) for name, error in (("physics alone", -y), ("bound", bound))}
     return {"left out": strong, "nearest shapes": near, **of_judged}
 
@@ -290,14 +290,14 @@ def _in_turn(sizes: Sequence[int]) -> NDArray[np.int64]:
     return np.lexsort((rng.permutation(turn.size), turn))
 
 
-def _corrected(kind: str, x: Array, y: Array, rows: NDArray[np.int64], effort: Effort) -> BushyForest | Mixed:
+def _corrected(kind: str, x: Array, y: Array, rows: NDArray[np.int64], size: FitSize) -> BushyForest | Mixed:
     """A forest fitted to rows; of attention its mean with a network."""
     rows = np.sort(rows)
     if kind not in kernels.APART:
-        return grow(x[rows], y[rows], effort.rounds, effort.trees)
+        return grow(x[rows], y[rows], size.rounds, size.trees)
     apart = kernels.APART[kind]
-    forest = grow(x[rows, apart:], y[rows], round(TREES_BESIDE * effort.rounds), effort.trees)
-    return Mixed(forest=forest, network=fit_correction(x[rows], y[rows], kernels.LABELS, effort.steps), apart=apart)
+    forest = grow(x[rows, apart:], y[rows], round(TREES_BESIDE * size.rounds), size.trees)
+    return Mixed(forest=forest, network=fit_correction(x[rows], y[rows], kernels.LABELS, size.steps), apart=apart)
 
 
 def _errors_of_gpus_left_out(
@@ -311,9 +311,9 @@ def _errors_of_gpus_left_out(
         out = drawn[mine][:MOST_UNSEEN_ROWS]
         correction = _corrected(kind, x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], OF_GPU)
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, correction).relatives(load_gpu(name))
-        told = kernels.of_unseen(kind, correction)
-        identities = [chip(load_gpu(each), parts[0].problem.dtype).identity for each in relatives]
-        error[out] = y[out] - as_relatives(x[out], told, [np.array(list(each.values()), dtype=x.dtype) for each in identities])
+        correct = kernels.of_unseen(kind, correction)
+        identities = [chip(load_gpu(relative), parts[0].problem.dtype).identity for relative in relatives]
+        error[out] = y[out] - as_relatives(x[out], correct, [np.array(list(identity.values()), dtype=x.dtype) for identity in identities])
     return error
 
 

@@ -44,9 +44,9 @@ def judge(
         progress("shapes left out")
         kept = [part.take(np.flatnonzero(part.group // 11 % SHARE != 0)) for part in parts]
         gone = [part.take(np.flatnonzero(part.group // 11 % SHARE == 0)) for part in parts]
-        out["shapes left out"] = found = _figures(fit(kept, progress), gone)
+        out["shapes left out"] = figures = _figures(fit(kept, progress), gone)
         for kind, percent in nearest_shapes(kept, gone).items():
-            found[kind]["words"] = f"the nearest shapes measured: {percent:.1f} %"
+            figures[kind]["words"] = f"the nearest shapes measured: {percent:.1f} %"
     if parts and "version" in leave_out:
         progress("newest versions left out")
         versions: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
@@ -77,7 +77,7 @@ def nearest_shapes(kept: Sequence[Measured], gone: Sequence[Measured]) -> dict[s
         at, of = ([np.log1p(np.broadcast_to(v, p.latency_us.shape)) for v in p.problem.sizes.values()] for p in (part, known))
         reached = quality.nearest(np.stack(of, axis=1), np.log(known.latency_us / bound_us(known)), np.stack(at, axis=1))
         errors.setdefault(part.kind, []).append(np.expm1(reached + np.log(bound_us(part) / part.latency_us)))
-    return {kind: float(100 * np.abs(np.concatenate(found)).mean()) for kind, found in errors.items()}
+    return {kind: float(100 * np.abs(np.concatenate(distances)).mean()) for kind, distances in errors.items()}
 
 
 def _judged(part: Measured, given: int = 0) -> np.ndarray:
@@ -87,26 +87,26 @@ def _judged(part: Measured, given: int = 0) -> np.ndarray:
 
 def _newest(parts: Sequence[Measured]) -> list[Measured]:
     """Of each kernel of each stack the newest version."""
-    found: dict[tuple[str, ...], Measured] = {}
+    newest: dict[tuple[str, ...], Measured] = {}
     for part in sorted(parts, key=lambda part: part.series.newness):
-        found[(part.kind, part.series.stack, *part.series[3:])] = part
-    return list(found.values())
+        newest[(part.kind, part.series.stack, *part.series[3:])] = part
+    return list(newest.values())
 
 
 def _figures(models: Sequence[LibraryModel], parts: Sequence[Measured], given: int = 0) -> dict[str, Any]:
     """Errors in percent, and the share within 80 % intervals, by kind; and within it by GPU, types and implementation."""
     out: dict[str, Any] = {}
     for model in models:
-        found = [(part, *_errors(model, part, given)) for part in parts if part.kind == model.kind and len(part.latency_us) > given]
-        if not found:
+        judged = [(part, *_errors(model, part, given)) for part in parts if part.kind == model.kind and len(part.latency_us) > given]
+        if not judged:
             continue
         labels = {
-            "per_gpu": [part.series.gpu for part, *_ in found],
-            "per_type": [f"{part.problem.dtype}, KV {part.problem.weight_dtype or part.problem.dtype}" for part, *_ in found],
-            "per_implementation": [part.series.implementation for part, *_ in found],
+            "per_gpu": [part.series.gpu for part, *_ in judged],
+            "per_type": [f"{part.problem.dtype}, KV {part.problem.weight_dtype or part.problem.dtype}" for part, *_ in judged],
+            "per_implementation": [part.series.implementation for part, *_ in judged],
         }
-        out[model.kind] = _summed(found) | {
-            name: {label: _summed([f for f, own in zip(found, of, strict=True) if own == label]) for label in dict.fromkeys(of)}
+        out[model.kind] = _summed(judged) | {
+            name: {label: _summed([f for f, origin in zip(judged, of, strict=True) if origin == label]) for label in dict.fromkeys(of)}
             for name, of in labels.items()
         }
     return out
@@ -116,19 +116,19 @@ def _errors(model: LibraryModel, part: Measured, given: int) -> tuple[np.ndarray
     """Of some rows: log(predicted / measured), whether the interval holds them, whether they are below the bound; the first `given` are not
     judged, but known."""
     part, gpu = part.take(_judged(part, given)), load_gpu(part.series.gpu)
-    problem = fitting.asked(part)
-    found, _ = model.predict(problem, gpu)
+    problem = fitting.problem_of(part)
+    prediction, _ = model.predict(problem, gpu)
     bound = bound_us(part)
     if given:
-        told = own_predictor.features(problem, gpu, found[0])
-        own = own_rows.of_rows(told[:given], np.log(part.latency_us[:given] / found[0][:given]))
-        found = own.corrected(told, *found)
-    us, low, high, measured = (each[given:] for each in (*found, part.latency_us))
+        matrix = own_predictor.features(problem, gpu, prediction[0])
+        rows = own_rows.of_rows(matrix[:given], np.log(part.latency_us[:given] / prediction[0][:given]))
+        prediction = rows.corrected(matrix, *prediction)
+    us, low, high, measured = (item[given:] for item in (*prediction, part.latency_us))
     return np.log(us / measured), (low <= measured) & (measured <= high), measured < bound[given:]
 
 
-def _summed(found: Sequence[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, float]:
-    return summed(*(np.concatenate([each[i] for each in found]) for i in (1, 2, 3)))
+def _summed(judged: Sequence[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, float]:
+    return summed(*(np.concatenate([item[i] for item in judged]) for i in (1, 2, 3)))
 
 
 def summed(error: np.ndarray, held: np.ndarray | None, below: np.ndarray) -> dict[str, float]:

@@ -62,10 +62,10 @@ def train(
     with one_thread():
         rows = reading.read(folders, gpus, exclude_models, progress)
         progress(f"{len(rows)} library layers of {len(rows.series)} series and {np.unique(rows.model).size} models")
-        found = judged(rows, tuple(SPLITS.values()), None, progress)
+        figures = judged(rows, tuple(SPLITS.values()), None, progress)
         fitted = series.fit(learnable(rows), WHOLE)
     measured = {name: _models_of(rows, rows.gpu == name) for name in np.unique(rows.gpu).tolist()}
-    return LibraryLayers(series=rows.series, measured=measured, **fitted, **found)
+    return LibraryLayers(series=rows.series, measured=measured, **fitted, **figures)
 
 
 SPLITS = {"model": "models", "gpu": "gpus"}
@@ -79,11 +79,11 @@ def judge(
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Figures of models fitted anew by what was left out: "library layers: models left out"; arguments as of `operators.fitting.judge`."""
-    wanted = [SPLITS[each] for each in leave_out if each in SPLITS]
+    wanted = [SPLITS[item] for item in leave_out if item in SPLITS]
     rows = reading.read(folders, None, (), progress) if wanted else ()
     if not rows:
         return {}
-    return {f"library layers: {what} left out": found for what, found in judged(rows, wanted, gpus, progress)["held_out"].items()}
+    return {f"library layers: {what} left out": figures for what, figures in judged(rows, wanted, gpus, progress)["held_out"].items()}
 
 
 def judged(
@@ -91,9 +91,11 @@ def judged(
 ) -> dict[str, Any]:
     """What to expect (`series.expected`) of models and of GPUs left out, of a sample of the rows."""
     some = rows.take(np.sort(np.random.default_rng(0).permutation(len(rows))[: OF_FOLD.most]))
-    asked = learnable(some)
+    learnable_rows = learnable(some)
     return series.expected(
-        {what: series.left_out(asked, _splits(some, what, gpus), OF_FOLD, CRUDE, MOST_JUDGED, progress) for what in wanted}, "models", asked
+        {what: series.left_out(learnable_rows, _splits(some, what, gpus), OF_FOLD, CRUDE, MOST_JUDGED, progress) for what in wanted},
+        "models",
+        learnable_rows,
     )
 
 
@@ -103,16 +105,16 @@ def _splits(rows: Measured, what: str, gpus: Sequence[str] | None) -> Iterator[S
         yield from (Split(name=f"models {i + 1} of {FOLDS}", out=np.isin(rows.model, models[i::FOLDS])) for i in range(FOLDS))
         return
     names = np.unique(rows.gpu).tolist()
-    for name in names if gpus is None else [each for each in names if each in gpus]:
-        others = relatives([each for each in names if each != name], load_gpu(name))
+    for name in names if gpus is None else [item for item in names if item in gpus]:
+        others = relatives([item for item in names if item != name], load_gpu(name))
         if others:
-            yield Split(name=name, out=rows.gpu == name, identities=[identity(load_gpu(each)) for each in others])
+            yield Split(name=name, out=rows.gpu == name, identities=[identity(load_gpu(other)) for other in others])
 
 
 def learnable(rows: Measured) -> Learnable:
     """The rows as `series` fits and judges them."""
-    form = np.array([each.name for each in FORMATS])[rows.layers.form]
-    kinds = np.array([family(each.kernel) for each in rows.series])[rows.which]
+    form = np.array([item.name for item in FORMATS])[rows.layers.form]
+    kinds = np.array([family(item.kernel) for item in rows.series])[rows.which]
     return Learnable(
         task=TASK,
         which=rows.which,
@@ -158,22 +160,22 @@ def fit_constants(rows: Measured, of: NDArray[np.bool_]) -> Array:
 
 
 KIN: tuple[Callable[[LayerSeries], tuple[Any, ...]], ...] = (
-    lambda each: (each.kernel, each.form, each.instructions),
-    lambda each: (family(each.kernel), each.form, each.instructions),
-    lambda each: (each.form, each.instructions),
+    lambda item: (item.kernel, item.form, item.instructions),
+    lambda item: (family(item.kernel), item.form, item.instructions),
+    lambda item: (item.form, item.instructions),
 )
 """What series of one kind share: kernel, family of kernels, format; each with the GPU's instructions."""
 
 
 def table(rows: Measured, constants: Array) -> tuple[Array, Array]:
     """Features [n, f] and log(latency / reference) [n]."""
-    found = rows.reference(constants)
-    places = sorted({each.place for each in rows.series})
-    kernel = np.array([places.index(each.place) for each in rows.series])[rows.which]
-    x = features(rows.layers, rows.need, found, kernel, [rows.series[i] for i in rows.which.tolist()])
+    reference = rows.reference(constants)
+    places = sorted({item.place for item in rows.series})
+    kernel = np.array([places.index(item.place) for item in rows.series])[rows.which]
+    x = features(rows.layers, rows.need, reference, kernel, [rows.series[i] for i in rows.which.tolist()])
     names, of = np.unique(rows.gpu, return_inverse=True)
     who = np.stack([identity(load_gpu(name)) for name in names.tolist()])[of]
-    return np.concatenate([x, who], axis=1), np.log(rows.latency_us / found.us)
+    return np.concatenate([x, who], axis=1), np.log(rows.latency_us / reference.us)
 
 
 def crude(rows: Measured) -> tuple[Array, Array]:
@@ -186,6 +188,6 @@ def crude(rows: Measured) -> tuple[Array, Array]:
     ]
     roofline = np.maximum(need.flop / np.array(peaks)[of, layers.form], need.weights_dram + need.rows_dram) + 15
     who = np.stack([identity(load_gpu(name)) for name in names.tolist()])[of]
-    sizes = [np.log(each) for each in (layers.tokens, layers.experts, layers.topk, layers.hidden, layers.inner, roofline)]
+    sizes = [np.log(token) for token in (layers.tokens, layers.experts, layers.topk, layers.hidden, layers.inner, roofline)]
     labels = [layers.form, rows.which, layers.alpha, layers.loads.used / layers.experts]
     return np.concatenate([np.stack([*sizes, *labels], axis=1), who], axis=1), np.log(rows.latency_us / roofline)

@@ -97,13 +97,13 @@ def read(
     excluded = {(h, n, k, e) for e, k, h, n in exclude_models}
     keys = sorted(key for key in rows if tuple(key[6:10]) not in excluded)
     gpu, stack, version, kernel, form, m, hidden, inter, topk, experts, shares, routing = (
-        np.array(each) for each in zip(*keys, strict=True)
+        np.array(item) for item in zip(*keys, strict=True)
     )
     latency = np.array([float(np.median(rows[key])) for key in keys])
-    spelled: list[str] = [SPELLED.get(each, each) for each in form.tolist()]
-    m, hidden, topk, experts, inner = (np.asarray(each, dtype=np.float64) for each in (m, hidden, topk, experts, inter // shares))
-    alpha = np.array([token_draws.exponent(each) for each in routing.tolist()])
-    versions = np.array([number(each) for each in version.tolist()])
+    spelled: list[str] = [SPELLED.get(item, item) for item in form.tolist()]
+    m, hidden, topk, experts, inner = (np.asarray(expert, dtype=np.float64) for expert in (m, hidden, topk, experts, inter // shares))
+    alpha = np.array([token_draws.exponent(item) for item in routing.tolist()])
+    versions = np.array([number(item) for item in version.tolist()])
     layers = MoeLayers(
         tokens=m,
         experts=experts,
@@ -111,19 +111,19 @@ def read(
         hidden=hidden,
         inner=inner,
         ungated=moe_layers.ungated(hidden, topk, kernel, stack, versions),
-        form=np.array([NAMES.index(each) for each in spelled]),
+        form=np.array([NAMES.index(item) for item in spelled]),
         loads=token_draws.loads(m, experts, topk, np.ones(m.size), alpha),
         alpha=alpha,
     )
     classes = {name: moe_layers.kernel_class(load_gpu(name)) for name in set(gpu.tolist())}
     named = zip(stack.tolist(), version.tolist(), kernel.tolist(), spelled, gpu.tolist(), strict=True)
-    which_of = [LayerSeries(*each[:4], instructions=classes[each[4]]) for each in named]
+    which_of = [LayerSeries(*item[:4], instructions=classes[item[4]]) for item in named]
     series = tuple(sorted(set(which_of)))
-    place = {each: i for i, each in enumerate(series)}
-    which = np.array([place[each] for each in which_of])
+    place = {item: i for i, item in enumerate(series)}
+    which = np.array([place[item] for item in which_of])
     model = numbers(hidden, inter, topk, experts)
     _, gpu_number = np.unique(gpu, return_inverse=True)
-    found = Measured(
+    measured = Measured(
         series=series,
         which=which,
         gpu=gpu,
@@ -133,7 +133,7 @@ def read(
         model=model,
         configuration=numbers(which, gpu_number, model, shares, (alpha * 100).astype(np.int64)),
     )
-    return _plausible(found, progress)
+    return _plausible(measured, progress)
 
 
 def _terms(layers: MoeLayers, gpu: NDArray[np.str_]) -> Terms:
@@ -158,11 +158,11 @@ def bounds(rows: Measured) -> Array:
 
 def _plausible(rows: Measured, progress: Callable[[str], None]) -> Measured:
     cute = next(i for i, (part, _) in enumerate(FAMILIES) if part == "cutedsl")
-    collapsed = np.array([moe_layers.family(each.kernel) == cute for each in rows.series])[rows.which] & (
+    collapsed = np.array([moe_layers.family(item.kernel) == cute for item in rows.series])[rows.which] & (
         rows.layers.experts > COLLAPSED_FROM
     )
-    collapsed |= np.array([LEAST_LATENCY in each.kernel for each in rows.series])[rows.which]
-    later = np.array([number(each.version) >= GROUPED.get(each.stack, np.inf) for each in rows.series])[rows.which]
+    collapsed |= np.array([LEAST_LATENCY in item.kernel for item in rows.series])[rows.which]
+    later = np.array([number(item.version) >= GROUPED.get(item.stack, np.inf) for item in rows.series])[rows.which]
     layers = rows.layers
     deepseek = (layers.hidden == 7168) & (layers.topk == 8) & (layers.experts == 256)
     collapsed |= later & deepseek & (layers.alpha == token_draws.BALANCED)

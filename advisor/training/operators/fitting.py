@@ -81,8 +81,8 @@ def train(
     """
     gpus = [gpu.name for gpu in list_gpus() if gpu.name not in exclude_gpus]
     with one_thread():
-        found = reading.read(folders, gpus, progress)
-        for table in (joined(kind, found[kind]) for kind in kinds if kind in found):
+        figures = reading.read(folders, gpus, progress)
+        for table in (joined(kind, figures[kind]) for kind in kinds if kind in figures):
             if len(table) < LEAST_OF_KIND:
                 continue
             model = fit(table, progress)
@@ -114,8 +114,8 @@ def judge(
     for kind, parts in reading.read(folders, None, progress).items():
         table = joined(kind, parts)
         progress(f"{kind}: {len(table)} rows")
-        wanted = [SPLITS[each] for each in leave_out if each in SPLITS]
-        out |= {f"{kind}: {what} left out": found for what, found in judged(table, wanted, gpus, progress)["held_out"].items()}
+        wanted = [SPLITS[item] for item in leave_out if item in SPLITS]
+        out |= {f"{kind}: {what} left out": figures for what, figures in judged(table, wanted, gpus, progress)["held_out"].items()}
     return out
 
 
@@ -125,13 +125,13 @@ def joined(kind: str, parts: Sequence[Measured]) -> Table:
     if total > WHOLE.most:
         rng = np.random.default_rng(0)
         parts = [part.take(np.sort(rng.permutation(len(part))[: round(len(part) * WHOLE.most / total)])) for part in parts]
-    series = tuple(sorted({each for part in parts for each in part.series}))
-    place = {each: i for i, each in enumerate(series)}
+    series = tuple(sorted({item for part in parts for item in part.series}))
+    place = {item: i for i, item in enumerate(series)}
     return Table(
         kind=kind,
         parts=parts,
         series=series,
-        which=np.concatenate([np.array([place[each] for each in part.series], dtype=np.int64)[part.which] for part in parts]),
+        which=np.concatenate([np.array([place[item] for item in part.series], dtype=np.int64)[part.which] for part in parts]),
         gpu=np.concatenate([np.full(len(part), part.gpu) for part in parts]),
         us=np.concatenate([part.latency_us for part in parts]),
         model=np.concatenate([part.model for part in parts]),
@@ -142,10 +142,10 @@ def joined(kind: str, parts: Sequence[Measured]) -> Table:
 def fit(table: Table, progress: Callable[[str], None]) -> OperatorModel:
     """The model of a kind."""
     progress(f"{table.kind}: {len(table)} rows of {len(table.series)} series")
-    found = judged(table, tuple(SPLITS.values()), None, progress)
+    parts = judged(table, tuple(SPLITS.values()), None, progress)
     measured = {name: np.unique(table.which[table.gpu == name]).tolist() for name in np.unique(table.gpu).tolist()}
     fitted = series.fit(learnable(table), WHOLE)
-    return OperatorModel(kind=table.kind, series=table.series, models=np.unique(table.model), measured=measured, **fitted, **found)
+    return OperatorModel(kind=table.kind, series=table.series, models=np.unique(table.model), measured=measured, **fitted, **parts)
 
 
 def judged(
@@ -153,14 +153,14 @@ def judged(
 ) -> dict[str, Any]:
     """What to expect (`series.expected`) of models, pairs and GPUs left out. One in five pairs is left out once, of fits as large as the
     one that serves: intervals come from these."""
-    asked = learnable(table)
-    found = {what: series.left_out(asked, splits(table, what, gpus), WHOLE, CRUDE, MOST_JUDGED, progress) for what in wanted}
-    return series.expected(found, "pairs", asked)
+    learnable_rows = learnable(table)
+    errors = {what: series.left_out(learnable_rows, splits(table, what, gpus), WHOLE, CRUDE, MOST_JUDGED, progress) for what in wanted}
+    return series.expected(errors, "pairs", learnable_rows)
 
 
 def learnable(table: Table) -> Learnable:
     """The rows of a kind as `series` fits and judges them."""
-    operators = np.array([each.operator for each in table.series])[table.which]
+    operators = np.array([item.operator for item in table.series])[table.which]
     return Learnable(
         task=table.kind,
         which=table.which,
@@ -180,7 +180,7 @@ def fit_constants(table: Table, of: NDArray[np.bool_]) -> Array:
     terms = _terms(table)
 
     def us_of(index: NDArray[np.intp]) -> Callable[[Array], Array]:
-        chosen: Any = {name: tuple(each[index] for each in stage) for name, stage in terms.items()}
+        chosen: Any = {name: tuple(item[index] for item in stage) for name, stage in terms.items()}
         return lambda logarithms: reference(chosen, logarithms)[0]
 
     return series.fit_constants(
@@ -199,8 +199,8 @@ def fit_constants(table: Table, of: NDArray[np.bool_]) -> Array:
 
 
 KIN: tuple[Callable[[Series], tuple[Any, ...]], ...] = (
-    lambda each: (each.operator, each.kernel, each.words),
-    lambda each: (each.operator,),
+    lambda item: (item.operator, item.kernel, item.words),
+    lambda item: (item.operator,),
 )
 """What series of one kind share: operator, kernel and words, or the operator alone."""
 
@@ -208,7 +208,7 @@ KIN: tuple[Callable[[Series], tuple[Any, ...]], ...] = (
 def _terms(table: Table) -> dict[str, tuple[Array, ...]]:
     """The stages of all rows."""
     parts = [KINDS[table.kind].stages(part.rows, load_gpu(part.gpu)) for part in table.parts]
-    return {name: tuple(np.concatenate(each) for each in zip(*(part[name] for part in parts), strict=True)) for name in parts[0]}
+    return {name: tuple(np.concatenate(item) for item in zip(*(part[name] for part in parts), strict=True)) for name in parts[0]}
 
 
 def described(table: Table, constants: Array) -> tuple[Array, Array]:
@@ -234,7 +234,7 @@ def crude(table: Table) -> tuple[Array, Array]:
     for part in table.parts:
         gpu = load_gpu(part.gpu)
         least, _ = bound(part.rows, gpu)
-        sizes = [np.log2(np.maximum(each, 0.5)) for each in part.rows.sizes.values()]
+        sizes = [np.log2(np.maximum(size, 0.5)) for size in part.rows.sizes.values()]
         who = identity(gpu)
         xs.append(np.concatenate([np.stack([*sizes, np.log(least)], axis=1), np.broadcast_to(who, (len(part), who.size))], axis=1))
         ys.append(np.log(part.latency_us / least))
@@ -245,10 +245,10 @@ def splits(table: Table, what: str, gpus: Sequence[str] | None) -> Iterator[Spli
     """What is left out in turn."""
     if what == "gpus":
         names = np.unique(table.gpu).tolist()
-        kin = {name: relatives([each for each in names if each != name], load_gpu(name)) for name in names}
+        kin = {name: relatives([item for item in names if item != name], load_gpu(name)) for name in names}
         names = [name for name in names if kin[name]]
-        for name in names[1::2][:MOST_GPUS] if gpus is None else [each for each in names if each in gpus]:  # of neighbours every other one
-            yield Split(name=name, out=table.gpu == name, identities=[identity(load_gpu(name), load_gpu(each)) for each in kin[name]])
+        for name in names[1::2][:MOST_GPUS] if gpus is None else [item for item in names if item in gpus]:  # of neighbours every other one
+            yield Split(name=name, out=table.gpu == name, identities=[identity(load_gpu(name), load_gpu(item)) for item in kin[name]])
         return
     of = table.model if what == "models" else table.pair
     groups = np.random.default_rng(1).permutation(np.unique(of))

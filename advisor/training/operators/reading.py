@@ -85,20 +85,20 @@ def read(
         gpus: Names of the GPUs to read; None: all.
         progress: Told how many rows were left out, and why.
     """
-    found: dict[tuple[str, str], list[tuple[silicon.SiliconFile, NDArray[np.bool_]]]] = {}
+    chosen_files: dict[tuple[str, str], list[tuple[silicon.SiliconFile, NDArray[np.bool_]]]] = {}
     for folder in folders:
         for operator, names in FOLDERS.items():
-            for file in (each for name in names for each in silicon.read(folder, operator, name, gpus)):
+            for file in (item for name in names for item in silicon.read(folder, operator, name, gpus)):
                 operators = file.columns["op_name"].astype(str)
                 if "hc_mult" in file.columns:
-                    operators = np.array([CONNECTIONS.get(each, each) for each in operators.tolist()])
+                    operators = np.array([CONNECTIONS.get(item, item) for item in operators.tolist()])
                 file.columns["op_name"] = operators
                 for kind, about in KINDS.items():
                     mine = np.isin(operators, about.operators)
                     if mine.any():
-                        found.setdefault((kind, file.gpu), []).append((file, mine))
+                        chosen_files.setdefault((kind, file.gpu), []).append((file, mine))
     out: dict[str, list[Measured]] = {}
-    for (kind, gpu), files in sorted(found.items()):
+    for (kind, gpu), files in sorted(chosen_files.items()):
         out.setdefault(kind, []).append(_measured(kind, gpu, files, progress))
     return out
 
@@ -113,7 +113,7 @@ def _measured(
         version = number(file.version)
         cells = {name: values[at] for name, values in file.columns.items()}
         kernels = zip(cells["kernel_source"].astype(str).tolist(), cells["op_name"].tolist(), strict=True)
-        cells["kernel_source"] = np.array([timed_kernel(*each, file.stack, version) for each in kernels])
+        cells["kernel_source"] = np.array([timed_kernel(*item, file.stack, version) for item in kernels])
         part = columns_of(kind, cells, at.size)
         part, us = _merged(part, file.latency_us[at])
         if len(part) > MOST_OF_FILE:
@@ -124,7 +124,7 @@ def _measured(
         further = [part.labels[name].tolist() for name in further_words(kind)]
         words: Iterable[tuple[str, ...]] = zip(*further, strict=True) if further else [()] * len(part)
         named = zip(part.labels["op_name"].tolist(), part.labels["kernel_source"].tolist(), words, strict=True)
-        series_of += [Series(op, file.stack, file.version, kernel, each, instructions) for op, kernel, each in named]
+        series_of += [Series(op, file.stack, file.version, kernel, item, instructions) for op, kernel, item in named]
     rows = Operators(
         kind=kind,
         sizes={name: np.concatenate([part.sizes[name] for part in parts]) for name in parts[0].sizes},
@@ -132,21 +132,21 @@ def _measured(
     )
     us = np.concatenate(latencies)
     least, _ = bound(rows, load_gpu(gpu))
-    compiling = np.array([(kind, each) in COMPILING for each in rows.labels["kernel_source"].tolist()])
+    compiling = np.array([(kind, label) in COMPILING for label in rows.labels["kernel_source"].tolist()])
     if compiling.any():
         progress(f"left out {compiling.sum()} of {us.size} launches of {kind} on {gpu}: compiled while they were timed")
     if (us < least).any():
         progress(f"left out {(us < least).sum()} of {us.size} launches of {kind} on {gpu}: below the bound")
     kept = (us >= least) & ~compiling
     rows, us = rows.take(kept), us[kept]
-    series_of = [each for each, keep in zip(series_of, kept.tolist(), strict=True) if keep]
+    series_of = [item for item, keep in zip(series_of, kept.tolist(), strict=True) if keep]
     series = tuple(sorted(set(series_of)))
-    place = {each: i for i, each in enumerate(series)}
+    place = {item: i for i, item in enumerate(series)}
     return Measured(
         gpu=gpu,
         rows=rows,
         series=series,
-        which=np.array([place[each] for each in series_of]),
+        which=np.array([place[item] for item in series_of]),
         latency_us=us,
         model=model_of(rows),
         pair=numbers(*(rows.sizes[name] for name in PAIR if name in rows.sizes), unit=64),

@@ -77,9 +77,9 @@ class Rows:
 
     def predicted_us(self, constants: Constants) -> Array:
         """Predicted latencies [n] in microseconds."""
-        found = [constants.phases(chain, self.gpu, self.cache) for chain in self.chains]
-        start = None if found[0].start_us is None else np.concatenate([each.start_us for each in found if each.start_us is not None])
-        serial, share = (np.concatenate([getattr(each, name) for each in found]) for name in ("serial_us", "dram_share"))
+        phases = [constants.phases(chain, self.gpu, self.cache) for chain in self.chains]
+        start = None if phases[0].start_us is None else np.concatenate([item.start_us for item in phases if item.start_us is not None])
+        serial, share = (np.concatenate([getattr(item, name) for item in phases]) for name in ("serial_us", "dram_share"))
         return latency_us(replace(self.demand, phases=Phases(start_us=start, serial_us=serial, dram_share=share)), self.gpu)
 
 
@@ -100,18 +100,18 @@ def _columns(parts: Sequence[Any], chosen: Sequence[int] | slice = slice(None)) 
 def stacked(measured: Iterable[Measured]) -> list[Rows]:
     """Launches without matrix products, by GPU and cache state."""
     groups: dict[tuple[str, str], list[Measured]] = {}
-    for each in measured:
-        if each.analysis.demand.phases is not None:
-            groups.setdefault((each.gpu.name, each.analysis.cache), []).append(each)
+    for entry in measured:
+        if entry.analysis.demand.phases is not None:
+            groups.setdefault((entry.gpu.name, entry.analysis.cache), []).append(entry)
     return [
         Rows(
             gpu=group[0].gpu,
             cache=cache,
-            kernels=tuple(each.kernel for each in group),
-            chains=tuple(each.analysis.chain for each in group),
-            demand=_columns([each.analysis.demand for each in group]),
-            us=np.array([each.us for each in group]),
-            bound_us=np.array([each.analysis.bound.us for each in group]),
+            kernels=tuple(item.kernel for item in group),
+            chains=tuple(item.analysis.chain for item in group),
+            demand=_columns([item.analysis.demand for item in group]),
+            us=np.array([item.us for item in group]),
+            bound_us=np.array([item.analysis.bound.us for item in group]),
         )
         for (_, cache), group in groups.items()
     ]
@@ -127,8 +127,8 @@ def fit(rows: Sequence[Rows]) -> Constants:
         from scipy.optimize import least_squares
     except ImportError:
         raise MissingDependencyError("training needs scipy", remedy="pip install 'triton-advisor[train]'") from None
-    own = {f"{kind} {each}": OWN[kind] for each in sorted({part.gpu.compute_capability for part in rows}) for kind in OWN}
-    prior = {**own, **PRIOR}
+    generation = {f"{kind} {row}": OWN[kind] for row in sorted({part.gpu.compute_capability for part in rows}) for kind in OWN}
+    prior = {**generation, **PRIOR}
     middle, spread = (np.array(column) for column in zip(*prior.values(), strict=True))
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,19 +164,19 @@ def calibrated(rows: Sequence[Rows]) -> Constants:
             [part.take(kept) for part, (kept, _) in zip(rows, split, strict=True) if kept],
             [part.take(left) for part, (_, left) in zip(rows, split, strict=True) if left],
         )
-    for own in sorted({part.gpu.compute_capability for part in rows}):
-        kept = [part for part in rows if part.gpu.compute_capability != own]
+    for generations in sorted({part.gpu.compute_capability for part in rows}):
+        kept = [part for part in rows if part.gpu.compute_capability != generations]
         if kept:
-            judge(kept, [part for part in rows if part.gpu.compute_capability == own])
-    regimes = {", ".join(each): each for each in itertools.product(("nvidia", "amd"), ("long", "short"), ("known", "new"))}
-    found = {}
+            judge(kept, [part for part in rows if part.gpu.compute_capability == generations])
+    regimes = {", ".join(item): item for item in itertools.product(("nvidia", "amd"), ("long", "short"), ("known", "new"))}
+    fitted = {}
     for name, (vendor, length, known) in regimes.items():
         wider = (name, f"{vendor}, long, {known}", f"{vendor}, {length}, new", f"nvidia, {length}, new", f"nvidia, long, {known}")
         key = next((key for key in wider if len(errors.get(key, ())) >= LEAST), None)
         low, high = np.quantile(errors[key] if key else [*itertools.chain(*errors.values())], (0.1, 0.9)).tolist()
         foreign = 1.0 if key and key.startswith(vendor) else 3.0  # of a vendor of which too little was measured
-        found[name] = (foreign * min(low, -0.03), foreign * max(high, 0.03))
-    return replace(fit(rows), errors=found)
+        fitted[name] = (foreign * min(low, -0.03), foreign * max(high, 0.03))
+    return replace(fit(rows), errors=fitted)
 
 
 def train(paths: Iterable[Path | str], exclude_gpus: Sequence[str], progress: Callable[[str], None]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def judge(
             progress(f"{part.gpu.name} left out")
             constants = calibrated([other for other in rows if other.gpu.name != part.gpu.name])
         us = part.predicted_us(constants)
-        ends = [constants.interval(float(each), part.gpu) for each in us]
+        ends = [constants.interval(float(item), part.gpu) for item in us]
         inside = np.array([low <= taken <= high for (low, high), taken in zip(ends, part.us, strict=True)])
         judged.append((part, np.log(us / part.us), inside))
     if not judged:
@@ -226,7 +226,7 @@ def judge(
         )
     groups = {part.gpu.name: {part.gpu.name} for part in rows}
     groups |= {"NVIDIA": {part.gpu.name for part in rows if part.gpu.vendor == "nvidia"}, "all": set(groups)}
-    found = {}
+    figures = {}
     for name, gpus in groups.items():
         for far in (True, False):
             columns = []
@@ -235,5 +235,5 @@ def judge(
                 columns.append((error[chosen], inside[chosen], (part.us < part.bound_us)[chosen]))
             together = [np.concatenate(column) for column in zip(*columns, strict=True)]
             if together[0].size:
-                found[f"{name}, {'from' if far else 'below'} {LONG_US:g} us"] = summed(*together)
-    return found
+                figures[f"{name}, {'from' if far else 'below'} {LONG_US:g} us"] = summed(*together)
+    return figures

@@ -60,7 +60,7 @@ def read(
     Raises:
         InputError: A line is none, or nothing is left.
     """
-    found: list[Measured] = []
+    measured: list[Measured] = []
     packages: dict[str, list[Release]] = {}
     counted = Counted()
 
@@ -84,14 +84,14 @@ def read(
                 packages[package] = [Release(built=date.max, folder=Path(path))] if beside else releases(package, progress)
         progress(f"compiling {len(rows)} launches of {', '.join(sorted({_package(row) for row in rows}))}")
         with Pool() as pool, ThreadPoolExecutor(max_workers=pool.size) as threads:
-            for each in threads.map(compiled, rows):
-                if isinstance(each, str):
-                    progress(each)
+            for item in threads.map(compiled, rows):
+                if isinstance(item, str):
+                    progress(item)
                 else:
-                    found.append(each)
-    if not found:
+                    measured.append(item)
+    if not measured:
         raise InputError("no measured launch that can be compiled", None, f"a folder with {FILE}")
-    return found
+    return measured
 
 
 REQUIRED = ("gpu", "kernel", "file", "as_of", "signature", "constexprs", "arguments", "tensors", "contents", "grid", "cache", "measured_us")
@@ -129,17 +129,17 @@ def as_defined(row: dict[str, Any], candidates: Iterable[Release]) -> tuple[dict
         if path.is_file() and row["kernel"] in (source := read_source(path)).definitions:
             parameters = [p.name for p in source.kernel(row["kernel"]).parameters]
             given = [name for name, kind in row["signature"].items() if name in parameters or kind != "constexpr"]
-            own = dict(zip(given, parameters, strict=False))
-            if len(given) != len(parameters) or any(a != b and (a in parameters or b in given) for a, b in own.items()):
-                own = {name: name for name in given if name in parameters}
-            fits.append((len(parameters) + len(row["signature"]) - 2 * len(own), release.built, own, source))
+            arguments = dict(zip(given, parameters, strict=False))
+            if len(given) != len(parameters) or any(a != b and (a in parameters or b in given) for a, b in arguments.items()):
+                arguments = {name: name for name in given if name in parameters}
+            fits.append((len(parameters) + len(row["signature"]) - 2 * len(arguments), release.built, arguments, source))
     if not fits:
         raise InputError(f"no release has {row['kernel']} in {row['file']}")
     least = min(missing for missing, *_ in fits)
     when = _when(row["as_of"], candidates, newest=date.max if not least else date.min)
-    _, _, own, source = min((fit for fit in fits if fit[0] == least), key=lambda fit: abs(fit[1] - when))
+    _, _, arguments, source = min((fit for fit in fits if fit[0] == least), key=lambda fit: abs(fit[1] - when))
     tables = ("signature", "constexprs", "arguments", "tensors", "contents")
-    renamed = {key: {own[name]: value for name, value in row[key].items() if name in own} for key in tables}
+    renamed = {key: {arguments[name]: value for name, value in row[key].items() if name in arguments} for key in tables}
     return {**row, **renamed}, replace(source)
 
 
@@ -155,7 +155,7 @@ def _when(as_of: str, candidates: Iterable[Release], newest: date) -> date:
         return date.fromisoformat(as_of)
     except ValueError:
         version = as_of.rpartition(" ")[2]
-        built = [each.built for each in candidates if each.folder.name.split("-")[1:2] == [version]]
+        built = [candidate.built for candidate in candidates if candidate.folder.name.split("-")[1:2] == [version]]
         if not built:
             raise InputError(f"no release is {as_of}", as_of, "a day, NAME VERSION, or HEAD") from None
         return built[0]

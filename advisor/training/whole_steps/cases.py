@@ -64,16 +64,16 @@ def read_cases(
     folder: str | Path, predictor: Predictor, fitted: Constants, progress: Callable[[str], None] = lambda text: None
 ) -> list[Case]:
     """Every measured step of a folder whose GPU is known and whose engine runs it; the others are told to `progress`."""
-    found: list[Case] = []
-    for suite, gpu, model, run, steps, asked, us, peers in (*_serving(Path(folder), progress), *_fp32(Path(folder), progress)):
+    cases: list[Case] = []
+    for suite, gpu, model, run, steps, step, us, peers in (*_serving(Path(folder), progress), *_fp32(Path(folder), progress)):
         progress(f"{suite}: {model} on {gpu.name}")
         try:
-            priced = price(asked.operators(), gpu, predictor, fitted, engine=asked.engine, eager=asked.without_graph)
+            priced = price(step.operators(), gpu, predictor, fitted, engine=step.engine, eager=step.without_graph)
         except UsageError as error:
             progress(f"{suite}: {model} on {gpu.name} left out: {error}")
             continue
-        found.append(Case(suite=suite, gpu=gpu.name, model=model, run=run, steps=steps, measured_us=us, peers=peers, priced=priced))
-    return found
+        cases.append(Case(suite=suite, gpu=gpu.name, model=model, run=run, steps=steps, measured_us=us, peers=peers, priced=priced))
+    return cases
 
 
 _Row = tuple[str, GpuSpec, str, str, int, StepRequest, float, dict[str, float]]
@@ -109,12 +109,12 @@ def _serving(folder: Path, progress: Callable[[str], None]) -> Iterator[_Row]:
             DECODE: ("decode", Load(contexts=tuple(middle)), row["decode_step_ms"], steps - 1),
         }
         run = f"{gpu.name} tp {row['tp']} {row['model']} {row['load']}"
-        for suite, (which, each, ms, times) in requests.items():
+        for suite, (which, request, ms, times) in requests.items():
             if not ms:
                 continue
             peers = {name: 1e3 * float(row[f"{name}_{which}_ms"]) for name in PEERS if row.get(f"{name}_{which}_ms")}
-            asked = StepRequest(model=model, load=each, split=split, engine=row["engine"])
-            yield suite, gpu, row["model"], run, times, asked, 1e3 * float(ms), peers
+            step = StepRequest(model=model, load=request, split=split, engine=row["engine"])
+            yield suite, gpu, row["model"], run, times, step, 1e3 * float(ms), peers
 
 
 def _served_model(name: str, sizes: dict[str, Any]) -> Architecture:
@@ -133,7 +133,7 @@ def _fp32(folder: Path, progress: Callable[[str], None]) -> Iterator[_Row]:
         kind, ranks = _parallel(row["parallel"])
         replicas = ranks if kind == "dp" else 1
         prompts = ((int(row["sequence"]),) * 2,) * max(int(row["batch"]) // replicas, 1)
-        asked = StepRequest(
+        step = StepRequest(
             model=model,
             load=Load(prompts=prompts),
             split=Split(tensor=ranks if kind == "tp" else 1, pipeline=ranks if kind == "pp" else 1),
@@ -142,17 +142,17 @@ def _fp32(folder: Path, progress: Callable[[str], None]) -> Iterator[_Row]:
             training=row["mode"] == "train",
             replicas=replicas,
         )
-        suite = PARALLEL if kind else COMPILED if asked.engine == "inductor" else TRAINING if asked.training else INFERENCE
+        suite = PARALLEL if kind else COMPILED if step.engine == "inductor" else TRAINING if step.training else INFERENCE
         peers = {"neusight": 1e3 * float(row["neusight_step_ms"])} if row.get("neusight_step_ms") else {}
         run = " ".join(row[name] for name in ("gpu", "model", "mode", "sequence", "batch", "compiled", "parallel"))
-        yield suite, gpu, row["model"], run, 1, asked, 1e3 * float(row["step_ms"]), peers
+        yield suite, gpu, row["model"], run, 1, step, 1e3 * float(row["step_ms"]), peers
 
 
 def _parallel(text: str) -> tuple[str, int]:
     """`dp4` or `tensor parallel, 4`: which of dp, tp and pp, and over how many GPUs (four where it does not say); ("", 1) for one."""
-    found = re.match(r"\s*(d|t|p)[a-z _]*?(\d+)?", text.lower())
+    match = re.match(r"\s*(d|t|p)[a-z _]*?(\d+)?", text.lower())
     digits = re.search(r"\d+", text)
-    return (f"{found[1]}p", int(digits[0]) if digits else 4) if found else ("", 1)
+    return (f"{match[1]}p", int(digits[0]) if digits else 4) if match else ("", 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
             if whole and row["backend"] in ("vllm", "sglang"):
                 times = 1e3 * float(row["silicon_tpot_ms"]), 1e3 * float(row["silicon_ttft_ms"] or 0)
                 measured[tuple(row[name] for name in POINT)].append(times)
-    found = []
+    points = []
     for (system, engine, name, precision, ranks, experts, batch, prompt, output), us in measured.items():
         gpu = match_device_name(GPUS.get(system, system))
         try:
@@ -214,7 +214,7 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
                 )
             ]
             decode, prefill = (
-                price(each.operators(), gpu, predictor, fitted, engine=engine, eager=each.without_graph) for each in requests
+                price(request.operators(), gpu, predictor, fitted, engine=engine, eager=request.without_graph) for request in requests
             )
         except (UsageError, InputError) as error:
             progress(f"{SERVED}: {name} on {system} left out: {error}")
@@ -222,7 +222,7 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
         progress(f"{SERVED}: {name} on {gpu.name}")
         run = f"{gpu.name} tp {split.tensor} {model.name} {engine} {batch.removesuffix('.0')} x {prompt}+{output}"
         token, first = map(median, zip(*us, strict=True))
-        found.append(
+        points.append(
             Point(
                 gpu=gpu.name,
                 model=model.name,
@@ -235,4 +235,4 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
                 prefill=prefill,
             )
         )
-    return found
+    return points

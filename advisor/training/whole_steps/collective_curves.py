@@ -37,7 +37,7 @@ def read_collectives(folder: str | Path) -> dict[Key, tuple[list[float], list[fl
         versions[gpu, stack].append(path)
     if not versions:
         raise InputError(f"{folder}: no tables of collectives", None, "GPU/comm/STACK/VERSION/*.parquet", "name the folder above")
-    found: dict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    curves: dict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for (gpu, stack), paths in versions.items():
         spec = match_device_name(GPUS.get(gpu, gpu))
         if spec is None:
@@ -51,10 +51,10 @@ def read_collectives(folder: str | Path) -> dict[Key, tuple[list[float], list[fl
             columns["latency"],
             strict=True,
         ):
-            sizes, us = found[spec.name, f"{op}/{stack}{'-eager' if source.endswith('eager') else ''}", ranks]
+            sizes, us = curves[spec.name, f"{op}/{stack}{'-eager' if source.endswith('eager') else ''}", ranks]
             sizes.append(elements * (1 if dtype == "int8" else 2))
             us.append(ms * 1e3)
-    return found
+    return curves
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ def fit_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dict[
     """Curves as `steps.constants` reads them, latencies in microseconds at `LOG2_BYTES`."""
     curves: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     for (gpu, op, ranks), (sizes, us) in sorted(measured.items()):
-        curves[gpu][op][str(ranks)] = [round(float(each), 2) for each in _fitted(sizes, us)]
+        curves[gpu][op][str(ranks)] = [round(float(item), 2) for item in _fitted(sizes, us)]
     return {"log2_bytes": LOG2_BYTES, "curves": curves}
 
 
@@ -74,7 +74,7 @@ def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dic
     curve, and `left out`, by the curves of the other GPUs."""
     mine = {key: rows for key, rows in measured.items() if key[1] in ("all_reduce/vllm", "all_reduce/sglang")}
     halves = read_curves(fit_curves({key: (sizes[::2], us[::2]) for key, (sizes, us) in mine.items()}))
-    found = {}
+    by_kind = {}
     for gpu in sorted({key[0] for key in mine}):
         others = read_curves(fit_curves({key: rows for key, rows in mine.items() if key[0] != gpu}))
         errors: dict[str, list[float]] = {"seen": [], "left out": []}
@@ -82,17 +82,17 @@ def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dic
             if name != gpu:
                 continue
             for which, curves, first, step in (("seen", halves, 1, 2), ("left out", others, 0, 1)):
-                for size, each in zip(sizes[first::step], us[first::step], strict=True):
+                for size, item in zip(sizes[first::step], us[first::step], strict=True):
                     predicted = curves.latency_us("all_reduce", size, ranks, load_gpu(gpu), op.partition("/")[2])[0]
-                    errors[which].append(100 * abs(predicted / each - 1))
-        found[gpu] = {which: float(np.mean(values)) for which, values in errors.items()}
-    return found
+                    errors[which].append(100 * abs(predicted / item - 1))
+        by_kind[gpu] = {which: float(np.mean(values)) for which, values in errors.items()}
+    return by_kind
 
 
 def _fitted(sizes: Sequence[float], us: Sequence[float]) -> np.ndarray:
     """The curve's values at `LOG2_BYTES`: the median of each size without spikes, linear in the bytes between sizes and beyond them."""
     points, known = np.exp2(LOG2_BYTES), np.unique(sizes)
-    values = np.array([np.median(np.asarray(us)[np.asarray(sizes) == each]) for each in known])
+    values = np.array([np.median(np.asarray(us)[np.asarray(sizes) == item]) for item in known])
     left, here, right = values[:-2], values[1:-1], values[2:]
     values[1:-1] = np.where(here > SPIKE * np.maximum(left, right), np.sqrt(left * right), here)
     return np.asarray(np.interp(points, known, values) * np.maximum(points / known[-1], 1.0))

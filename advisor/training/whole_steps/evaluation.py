@@ -102,11 +102,11 @@ def fit_spread(cases: Sequence[Case], fitted: Constants) -> Constants:
     for case in cases:
         if case.gpu not in THROTTLED:
             time = case.priced.time(plain)
-            ratios[next(each for each in ALIKE if case.priced.launcher in each)].append(
+            ratios[next(item for item in ALIKE if case.priced.launcher in item)].append(
                 abs(np.log(case.measured_us / time.us)) / np.log(time.high_us / time.us)
             )
-    found = {name: round(float(np.quantile(mine, 0.8)), 3) for names, mine in ratios.items() for name in names}
-    return replace(fitted, spread=fitted.spread | found)
+    spread = {name: round(float(np.quantile(mine, 0.8)), 3) for names, mine in ratios.items() for name in names}
+    return replace(fitted, spread=fitted.spread | spread)
 
 
 def fit_served(points: Sequence[Point], fitted: Constants) -> Constants:
@@ -119,7 +119,7 @@ def fit_served(points: Sequence[Point], fitted: Constants) -> Constants:
             beyond[point.model].append(np.log(point.measured_us / time.us) ** 2 - np.log(time.high_us / time.us) ** 2)
 
     def spread(without: str) -> float:
-        some = [each for model, mine in beyond.items() if model != without for each in mine]
+        some = [item for model, mine in beyond.items() if model != without for item in mine]
         return round(float(np.sqrt(max(np.quantile(some, 0.8), 0.0))), 3) if some else 0.0
 
     return replace(fitted, served={model: spread(model) for model in ("", *beyond)})
@@ -143,16 +143,16 @@ def evaluate_steps(folder: str | Path, predictor: Predictor, progress: Callable[
     if (silicon / SERVED).is_file():
         judged += [_judged_point(point, shipped) for point in read_points(silicon / SERVED, predictor, shipped, progress)]
     suites: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for each in judged:
-        suites[each["suite"]].append(each)
-        if each["gpu"] in THROTTLED:
-            suites[f"{each['suite']}, throttled boards"].append(each)
+    for item in judged:
+        suites[item["suite"]].append(item)
+        if item["gpu"] in THROTTLED:
+            suites[f"{item['suite']}, throttled boards"].append(item)
             continue
-        if each["suite"] not in (TOTAL, SERVED_POINT, CACHED):
-            suites["all steps, others"].append(each)
-        suites[f"{each['suite']}, others"].append(each)
-        seen = each["gpu"] in _learned(predictor, each["suite"] in PYTORCH)
-        suites[f"{each['suite']}, {'GPUs seen' if seen else 'GPUs left out'}"].append(each)
+        if item["suite"] not in (TOTAL, SERVED_POINT, CACHED):
+            suites["all steps, others"].append(item)
+        suites[f"{item['suite']}, others"].append(item)
+        seen = item["gpu"] in _learned(predictor, item["suite"] in PYTORCH)
+        suites[f"{item['suite']}, {'GPUs seen' if seen else 'GPUs left out'}"].append(item)
     return {
         "suites": {name: _figures(rows) for name, rows in sorted(suites.items())},
         "cases": judged,
@@ -196,14 +196,14 @@ def _judged(case: Case, fitted: Constants) -> dict[str, Any]:
 
 def _judged_point(point: Point, fitted: Constants) -> dict[str, Any]:
     time = point.time(fitted)
-    found = {
+    figures = {
         "suite": CACHED if point.cached else SERVED_POINT,
         "gpu": point.gpu,
         "run": point.run,
         "measured_ms": point.measured_us / 1e3,
         "peers_ms": {},
     }
-    return found | {"predicted_ms": time.us / 1e3, "low_ms": time.low_us / 1e3, "high_ms": time.high_us / 1e3}
+    return figures | {"predicted_ms": time.us / 1e3, "low_ms": time.low_us / 1e3, "high_ms": time.high_us / 1e3}
 
 
 def _totals(cases: Sequence[Case], without: dict[str, Constants]) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ def _totals(cases: Sequence[Case], without: dict[str, Constants]) -> list[dict[s
     runs: dict[str, dict[str, Case]] = defaultdict(dict)
     for case in cases:
         runs[case.run][case.suite] = case
-    found = []
+    totals = []
     for run, parts in runs.items():
         if set(parts) != {PREFILL, DECODE}:
             continue
@@ -222,8 +222,8 @@ def _totals(cases: Sequence[Case], without: dict[str, Constants]) -> list[dict[s
             row[name] = judged[PREFILL][name] + steps * judged[DECODE][name]
         both = judged[PREFILL]["peers_ms"].keys() & judged[DECODE]["peers_ms"].keys()
         row["peers_ms"] = {name: judged[PREFILL]["peers_ms"][name] + steps * judged[DECODE]["peers_ms"][name] for name in both}
-        found.append(row)
-    return found
+        totals.append(row)
+    return totals
 
 
 def _figures(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

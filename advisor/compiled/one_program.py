@@ -1,0 +1,101 @@
+"""What one program of a launch does in turn: the loads that it waits for, which of them caches answer, and what it has in flight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.compiled import phases
+from advisor.compiled.demand.counts import AccessDemand
+from advisor.compiled.demand.footprints import likely_footprints
+from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.gpus.hardware import GpuSpec
+from advisor.pipelines import memory as residency
+from advisor.pipelines.demand import Demand
+from advisor.pipelines.schedule import DRAM_LATENCY_US, L2_LATENCY_US
+
+MOST_SCALARS = 3
+"""Scalars that are taken to be loaded one after another; more are addressed by arguments, and come together."""
+
+
+def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[phases.Chain, float, float]:
+    """What a program in the middle does in turn, with the share of its loads that a cold cache would send to DRAM; and the bytes
+    that come from DRAM again, of what all programs read that they read before, and that the L1 keeps: without products, of NVIDIA, whose
+    copies for products pass it by.
+
+    Args:
+        inspection: The launch.
+        gpu: The GPU.
+        in_flight: CTAs at work at a time.
+        cluster: CTAs of a program.
+    """
+    demand, resources = inspection.demand, inspection.compiled.resources
+    inputs = inspection.likely or inputs_of(inspection.launch, inspection.guess)
+    middle = np.array([demand.programs // 2], dtype=np.int64)
+    one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), middle)
+    loads = [access for access in one.accesses if access.kind == "load"]
+    read = sum(likely_footprints(loads, inputs, 1).values())
+    again = max(one.requested_load_bytes - read, 0.0) * demand.programs
+    per_sm = math.ceil(in_flight / gpu.num_sms) / cluster
+    room = max(gpu.smem_bytes_per_sm - per_sm * cluster * resources.shared_memory_bytes, 1.0)
+    # What all programs share (weights) a cache holds once. An L2 in two partitions holds what is read in both, what is stored in one.
+    whole, at_once, loaded = demand.likely_footprint_bytes, in_flight / cluster, one.likely_read_footprints
+    in_l1 = sum(min(per_sm * item, max(whole.get(name, 0.0), item)) for name, item in loaded.items())
+    kept = min(max((0.5 - in_l1 / room) / 0.25, 0.0), 1.0)  # by the L1: all up to a quarter of it, nothing from half of it on
+    stored = 0.5 if gpu.compute_capability in residency.SPLIT_L2 else 1.0
+    held = sum(
+        min(at_once * (read_once + stored * (item - read_once)), max(whole.get(name, 0.0), item))
+        for name, item in one.likely_footprint_bytes.items()
+        for read_once in (loaded.get(name, 0.0),)
+    )
+    near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
+    lost = (1 - kept) * float(residency.second_pass_fraction(np.array([held]), gpu)[0])
+    shared = {name: min(whole.get(name, item) * at_once / max(item * demand.programs, 1.0), 1.0) for name, item in loaded.items()}
+    return replace(_chain(loads, inputs, shared, lost), reductions=one.reductions), again * lost, near
+
+
+def in_flight_bytes(chain: phases.Chain, demand: Demand, gpu: GpuSpec, resident: int) -> float | None:
+    """Bytes that the CTAs of an SM have asked DRAM for at a time; None where nothing is waited for: of products, which are staged."""
+    if demand.phases is None or not chain.in_flight_bytes:
+        return None
+    return chain.in_flight_bytes * min(resident, math.ceil(float(demand.launched_ctas[0]) / gpu.num_sms))
+
+
+def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, float], lost: float) -> phases.Chain:
+    """The loads of one program that wait for each other: one for all outside of loops, one for each trip that loads, one for each scalar.
+
+    Args:
+        loads: In the order of the program.
+        inputs: The arguments.
+        shared: Of each argument, the share of what the programs at work at a time first read that no program before them has read: 1
+            where none shares anything, the inverse of the waves of what all read (weights), which the L2 has from the first wave on.
+        lost: Share of what a program reads again that has left the caches.
+    """
+    turns: dict[int | None, list[tuple[AccessDemand, float]]] = {}  # tiles by the loop they stand in
+    scalars: list[tuple[AccessDemand, float]] = []
+    for number, access in enumerate(loads):
+        before, until = ([item for item in loads[:end] if item.name == access.name] for end in (number, number + 1))
+        new = sum(likely_footprints(until, inputs, 1).values()) - sum(likely_footprints(before, inputs, 1).values())
+        first = min(new / access.requested_bytes, 1.0) if access.requested_bytes else 1.0
+        far = first * shared.get(access.name, 1.0) + (1 - first) * lost
+        if access.lanes > 1:
+            turns.setdefault(access.loop, []).append((access, far))
+        elif not access.in_loop:
+            scalars.append((access, far))
+    rounds, far_rounds, most, in_flight = 0.0, 0.0, 0.0, 0.0
+    waits: dict[tuple[int | None, str], float] = {}
+    for group in (*turns.values(), *([item] for item in scalars[:MOST_SCALARS])):
+        count = max(access.executions if access.in_loop else 1.0 for access, _ in group)
+        farthest = max(far for _, far in group)
+        rounds, far_rounds = rounds + count, far_rounds + count * farthest
+        lengths = [far + (1 - far) * L2_LATENCY_US / DRAM_LATENCY_US for _, far in group]
+        for (access, _), length in zip(group, lengths, strict=True):
+            waits[access.line, access.operation.text] = count * max(lengths) * length / sum(lengths)
+        if count * farthest > most:
+            most, in_flight = count * farthest, sum(access.requested_bytes * far for access, far in group) / count
+    from_dram = far_rounds / rounds if rounds else 1.0
+    return phases.Chain(rounds=max(rounds, 1.0), reductions=0.0, from_dram=from_dram, in_flight_bytes=in_flight, waits=waits)
