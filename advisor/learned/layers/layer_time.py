@@ -171,7 +171,8 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
     else:
         kept, slope = c["held_whole"] * gpu.l2_bytes, c["slope_whole"]
     fill = (weights + rows) / kept
-    missed = 1 / (1 + np.maximum(fill, 1e-9) ** -slope)
+    with np.errstate(over="ignore"):  # of a set that is next to nothing all is kept
+        missed = 1 / (1 + np.maximum(fill, 1e-9) ** -slope)
     stages = np.maximum(launch.configuration["num_stages"] - 1, 1)
     piece = block_k * weight
     sectors = np.where(piece <= 32, of["sectors_32"], np.where(piece <= 64, of["sectors_64"], 1.0))
