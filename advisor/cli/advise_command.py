@@ -247,7 +247,7 @@ def _exporting(arguments: argparse.Namespace, values: Mapping[str, Any], output:
     folder = shlex.quote(str(Path(arguments.export).resolve()))
     for target in wanted:
         if target.launches[0].problem.family == "fused_moe":  # tables of GEMMs have no folder of their own
-            options.note(phrase(f"export.served_{target.stack}", folder=folder))
+            options.note(phrase("export.served_sglang" if target.stack == "sglang" else "export.served_vllm", folder=folder))
     return document, result
 
 

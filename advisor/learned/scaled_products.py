@@ -15,11 +15,11 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Prediction
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
-STEP_US, SCALED_US = 0.1, 0.0028
+STEP_US, SCALED_US = 0.08, 0.0016
 """What a step of the stacks' kernel takes beyond that of the measured loop, and per accumulator of a thread: its scales are loaded, and
 every accumulator is multiplied by both before the next step can begin. Fitted to 13 posted latencies of product and quantisation together
-(H100, N = 2112, K = 7168, one CUDA graph; vLLM's pull requests 23280 and 23939, shipped table and default): 7.9 %; fitted to one of the two
-alone, 13 and 14 % on the other."""
+(H100, N = 2112, K = 7168, one CUDA graph; vLLM's pull requests 23280 and 23939, shipped table and default): 5.0 %; fitted to one of the two
+alone, 6.4 and 10.6 % on the other."""
 
 QUANTISATION_US = 2.5
 """A launch of the quantisation kernel within a graph, its gap included (same source)."""

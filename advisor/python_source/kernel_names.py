@@ -58,7 +58,7 @@ def check_names(node: ast.FunctionDef, where: str) -> None:
         if isinstance(item, ast.Name) and ((item.id in FORBIDDEN and item.id not in local_names) or item.id.startswith("__")):
             raise ReachError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
         if isinstance(item, (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
-            raise RebuildError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")
+            raise ReachError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")
 
 
 def _is_of_triton(node: ast.Attribute, local_names: Set[str]) -> bool:

@@ -54,6 +54,8 @@ _OF_KERNELS = (
     ast.keyword, ast.Starred, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.Dict, ast.Set, ast.ListComp, ast.GeneratorExp,
     ast.comprehension, ast.Global, ast.Nonlocal,
 )  # fmt: skip
+IN_A_KERNEL = "in a kernel"
+"""Of what no Triton compiles there: more than it does is listed."""
 _OF_CONSTEXPR_FUNCTIONS = (*_STATEMENTS, *_EXPRESSIONS)
 """What has no scope of its own: every name that is stored is the function's, so that none can hide what another one means. Calls take no
 keywords, for `max(values, key=...)` would call what it is given."""
@@ -68,8 +70,8 @@ class LanguageError(Exception):
     """A tree contains what is not of the language.
 
     Attributes:
-        reaches: Whether that is an attribute or a private name, which lead from values into what made them, or a text to hide code in:
-            nothing that a guess could have caused.
+        reaches: Whether that is an attribute or a private name, which lead from values into what made them, a text to hide code in, or what
+            no Triton compiles: nothing that a guess could have caused.
     """
 
     def __init__(self, text: str, reaches: bool = False) -> None:
@@ -156,7 +158,7 @@ def _check_function(node: ast.FunctionDef, roots: set[str]) -> None:
 
 def _check_of_kernel(node: ast.AST) -> None:
     """Check a node of a body that Triton reads. What names and attributes turn out to be is looked at while it does."""
-    _require(isinstance(node, _OF_KERNELS), node, "in a kernel")
+    _require(isinstance(node, _OF_KERNELS), node, IN_A_KERNEL)
     if isinstance(node, ast.Name):
         _require(not node.id.startswith("__"), node, "the name")
     elif isinstance(node, ast.Attribute):
@@ -279,5 +281,5 @@ def _require(good: bool, node: ast.AST, what: str) -> None:
         line = getattr(node, "lineno", None)
         where = f"line {line}: " if line is not None else ""
         text = ast.unparse(node).split("\n")[0][:60] if isinstance(node, (ast.expr, ast.stmt)) else ""
-        reaches = isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id.startswith("_"))
+        reaches = what == IN_A_KERNEL or isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id.startswith("_"))
         raise LanguageError(f"{where}{what} {text or type(node).__name__} ({type(node).__name__}) is not read", reaches)

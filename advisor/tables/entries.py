@@ -160,9 +160,10 @@ def default_fields(
 
 
 VLLM_BY_TOKENS = 1700
-VLLM_NARROW_BLOCKS = 3300
-"""Versions of vLLM, 0.17 as 1700. From the first on `get_default_config` is that of pull request 34846 (by the sources of 0.16.0, and of
-0.17.0, 0.18.0, 0.19.0 and 0.24.0); the second has a narrow tile for at most 8 tokens, which 0.24.0 has not."""
+VLLM_NARROW_BLOCKS = 2500
+"""Versions of vLLM, 0.17 as 1700. From the first on `get_default_config` is that of pull request 34846, from the second on block-scaled fp8
+has a narrow tile for at most 8 tokens. By the sources of 0.16.0 to 0.19.0, 0.24.0 to 0.28.0, and 0.33. SGLang's is the same in 0.4.4, 0.5.6
+and 0.5.23."""
 
 
 def version_number(text: str) -> int:

@@ -38,11 +38,16 @@ HEADS = {
     "an attribute": PLAIN.replace("return n", "return n.fn") + KERNEL,
     "a private attribute": PLAIN + KERNEL.replace("f(N)", "N.value.__class__"),
     "a function of Python's": PLAIN + KERNEL.replace("f(N)", "getattr(N, '__class__')"),
+    "a lambda": PLAIN + KERNEL.replace("f(N)", "(lambda: 1)()"),
+    "a class": PLAIN + KERNEL.replace("    tl.store", "    class C:\n        pass\n    tl.store"),
+    "an import": PLAIN + KERNEL.replace("    tl.store", "    import os\n    tl.store"),
+    "what is yielded": PLAIN + KERNEL.replace("f(N)", "(yield)"),
+    "a handler": PLAIN + KERNEL.replace("    tl.store(x, f(N))", "    try:\n        tl.store(x, f(N))\n    finally:\n        pass"),
     "a module": PLAIN + KERNEL.replace("f(N)", "f(tl.core.knobs)"),
     "an endless number": PLAIN.replace("return n", "return 10 ** (10 ** 9) % n") + KERNEL,
     "assembly": PLAIN + KERNEL.replace("tl.store(x, f(N))", ASSEMBLY),
 }
-REASONS = ("refused", "nothing but reckon", "private attributes", "would run Python")
+REASONS = ("refused", "is not read", "nothing but reckon", "private attributes", "would run Python")
 ANSWERS = {
     "no triton": b'E{"error": "CANARY", "kind": "missing"}',
     "nothing": b'{"triton": "3.9.0", "asm": {}}',

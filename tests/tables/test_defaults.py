@@ -58,6 +58,8 @@ def row(stack: str, M: int, E: int, **options: object) -> tuple[int, ...]:
         ("vllm", 4096, 8, {"version": 1600, "dtype": "fp8_w8a8"}, (64, 64, 32, 8, 4, 3)),
         ("vllm", 4, 8, {"version": 1600, "dtype": "fp8_w8a8", "block_shape": (128, 128)}, (64, 128, 128, 32, 4, 3)),
         ("vllm", 4, 8, {"version": 1700, "dtype": "fp8_w8a8", "block_shape": (128, 128)}, (16, 128, 128, 1, 4, 3)),
+        ("vllm", 4, 8, {"version": 2400, "dtype": "fp8_w8a8", "block_shape": (128, 128)}, (16, 128, 128, 1, 4, 3)),
+        ("vllm", 4, 8, {"version": 2500, "dtype": "fp8_w8a8", "block_shape": (128, 128)}, (16, 64, 128, 1, 4, 4)),
         ("vllm", 41, 8, {"version": 1600, "dtype": "int4_w4a16", "block_shape": (0, 128)}, (64, 64, 32, 1, 4, 3)),
     ],
 )

@@ -84,6 +84,9 @@ OF_KEYS, SINCE_ALL_CHANNELS = "_of_keys", 514
 and for SGLang before 0.5.14 time them ("conv_channels = num_k_heads * head_k_dim"): 16 x 2,048 tokens take TensorRT-LLM 88 us on a B200
 with 16, 32 and 64 value heads alike, vLLM 295, 392 and 585."""
 
+OF_VLLM = "_of_vllm"
+"""What ends our name of sparse attention that vLLM's rows call `default`, as TensorRT-LLM's do."""
+
 CHUNK = 64
 """Tokens of a chunk of flash-linear-attention's kernels."""
 
@@ -134,7 +137,10 @@ def _moved(moved: Array, figures: Chip, kept: Array | None = None) -> tuple[Arra
 
 
 def timed_kernel(kernel: str, operator: str, stack: str, version: int) -> str:
-    """Our name of a kernel in the publisher's rows: its own, but for convolutions over the keys' channels alone."""
+    """Our name of a kernel in the publisher's rows: its own, but for convolutions over the keys' channels alone, and for those of sparse
+    attention that share a name with another stack's."""
+    if operator.startswith("dsa_context") and (kernel, stack) == ("default", "vllm"):
+        return kernel + OF_VLLM
     of_keys = stack == "trtllm" or (stack == "sglang" and 0 < version < SINCE_ALL_CHANNELS)
     return kernel + OF_KEYS if operator == "gdn" and of_keys and kernel.startswith("causal_conv1d_") else kernel
 
@@ -317,6 +323,36 @@ def _sparse(rows: Operators, gpu: GpuSpec) -> Stages:
     }
 
 
+def _head_blocks(rows: Operators, gpu: GpuSpec) -> tuple[Array, NDArray[np.bool_]]:
+    """Heads that a prefill kernel takes at once, [n], and where it is the one that its stack keeps for few heads.
+
+    FlashMLA pads heads to 64 on Hopper and to 128 on Blackwell: there one head takes as long as 64. Below 32 heads vLLM runs another kernel
+    on Blackwell, and on Hopper with caches of 8 bits the one that also decodes: of 8,192 tokens of GLM-5, 16 heads take an H200 10.0 ms and
+    32 take 7.6. FlashInfer has one for less than 64.
+    """
+    kernel, cache, heads = rows.labels["kernel_source"], rows.labels["kv_cache_dtype"], rows.sizes["num_heads"]
+    blackwell, eight = chip(gpu, "bf16").tensor_memory, cache != "bfloat16"
+    of_flashinfer, of_vllm = kernel == "FLASHINFER_MLA_SPARSE", np.char.endswith(kernel, OF_VLLM)
+    padding = (np.char.find(np.char.lower(kernel), "flashmla") >= 0) | of_vllm
+    few = np.where(of_flashinfer, heads < 64, (heads < 32) & (of_vllm | (kernel == "FLASHMLA_SPARSE")) & (blackwell | eight))
+    if blackwell:
+        blocks = np.where(padding, np.where(few, 16.0, 128.0), np.where(np.char.endswith(kernel, "_trtllm"), 64.0, 1.0))
+        return np.where((kernel == "dsa_nsa") & ~eight, 128.0, blocks), few
+    deepseek = rows.labels["architecture"] == "DeepseekV32ForCausalLM"
+    return np.where(padding | (kernel == "default") | ((kernel == "dsa_nsa") & deepseek), 64.0, 1.0), few
+
+
+def _sparse_prefill(rows: Operators, gpu: GpuSpec) -> Stages:
+    """`_sparse` with heads in the blocks of each kernel, and with what kernels for few heads take as a stage of its own."""
+    a, stages = _amounts(rows), dict(_sparse(rows, gpu))
+    blocks, few = _head_blocks(rows, gpu)
+    products, *others = stages["attention"]
+    terms = (products / a.padded * np.ceil(a.heads / blocks) * blocks, *others)
+    stages["attention"] = _stage(len(rows), *(np.where(few, 0.0, term) for term in terms))
+    stages["attention of few heads"] = _stage(len(rows), *(np.where(few, term, 0.0) for term in terms))
+    return stages
+
+
 def _least_sparse(rows: Operators, gpu: GpuSpec) -> Least:
     a = _amounts(rows)
     flop = 2 * a.tokens * a.needed / _rates(rows.labels["gemm_type"], gpu)
@@ -404,7 +440,9 @@ KINDS: Mapping[str, Kind] = {
         _linear,
         _least_linear,
     ),
-    "DSA prefill": Kind(("dsa_context_module", "dsa_context_module_skip_indexer"), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse, _least_sparse),
+    "DSA prefill": Kind(
+        ("dsa_context_module", "dsa_context_module_skip_indexer"), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse_prefill, _least_sparse
+    ),
     "DSA decode": Kind(
         ("dsa_generation_module", "dsa_generation_module_skip_indexer"), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse, _least_sparse
     ),
