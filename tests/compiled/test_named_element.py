@@ -42,13 +42,13 @@ if __name__ == "__main__":
     [
         ("", "    y = torch.empty_like(x, dtype=torch.bfloat16)", ", dtype=torch.float16", "bf16"),
         ("", "    pass", ", dtype=torch.bfloat16", "bf16"),
-        (".to(tl.bfloat16)", "    pass", "", "bf16"),
+        (".to(tl.bfloat16)", "    pass", "", None),
         ("", "    y = y.half()", "", None),
         ("", "    assert x.dtype in (torch.float16, torch.bfloat16)", ", dtype=torch.bfloat16", None),
         ("", "    scale = torch.ones(1, dtype=torch.float32)", "", None),
     ],
 )
-def test_named_element_of_launch_module_and_kernel(cast: str, body: str, main: str, element: str | None) -> None:
+def test_named_element_of_launch_and_module(cast: str, body: str, main: str, element: str | None) -> None:
     source = parse_source(KERNEL.format(cast=cast, body=body, main=main), "k.py")
     assert named_element(source, "copy") == element
 

@@ -1,4 +1,4 @@
-"""The type of elements that a file names where it launches a kernel: `torch.bfloat16` of its tensors, `tl.bfloat16` of what is stored."""
+"""The type of elements that a file names where it launches a kernel: `torch.bfloat16` of its tensors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from advisor.python_source.source import SourceFile
 
 HALF = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
-"""Types of 16 bits by their names in torch and triton. Others (fp32 of scales and sums) say nothing of the rest."""
+"""Types of 16 bits by their names in torch. Others (fp32 of scales and sums) say nothing of the rest."""
 
 
 def named_element(source: SourceFile, kernel: str) -> str | None:
-    """bf16 or fp16, where one of them alone is named by the functions that launch the kernel, or else by the module's own statements, or
-    else by the kernel; None: none is, or both are.
+    """bf16 or fp16, where one of them alone is named by the functions that launch the kernel, or else by the module's own statements;
+    None: none is, or both are. A type that the kernel itself names may be that of a step between.
 
     >>> from advisor.python_source.source import parse_source
     >>> named_element(parse_source("def f(x):\\n    k[(1,)](x.to(torch.bfloat16))", "f.py"), "k")
@@ -23,11 +23,7 @@ def named_element(source: SourceFile, kernel: str) -> str | None:
     launching = [node for node in functions if node.name != kernel and _launches(node, kernel)]
     within = {id(inner) for function in functions for inner in ast.walk(function)}
     module = [node for node in ast.walk(source.tree) if id(node) not in within]
-    for nodes in (
-        (node for function in launching for node in ast.walk(function)),
-        module,
-        (node for function in functions if function.name == kernel for node in ast.walk(function)),
-    ):
+    for nodes in ((node for function in launching for node in ast.walk(function)), module):
         if names := set(_named(nodes)):
             return names.pop() if len(names) == 1 else None
     return None
@@ -41,5 +37,5 @@ def _launches(function: ast.AST, kernel: str) -> bool:
 
 def _named(nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
-        if isinstance(node, ast.Attribute) and node.attr in HALF and isinstance(node.value, ast.Name) and node.value.id in ("torch", "tl"):
+        if isinstance(node, ast.Attribute) and node.attr in HALF and isinstance(node.value, ast.Name) and node.value.id == "torch":
             yield HALF[node.attr]
