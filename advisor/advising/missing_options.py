@@ -165,5 +165,4 @@ def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:
             else:
                 arguments.append(f"{target}::{lacking.kernel}" if word == target else word)
         words = arguments
-    types = (option for option in lacking.besides if option.startswith("--element "))
-    return " ".join([shlex.join(words), *lacking.options, *types])
+    return " ".join([shlex.join(words), *lacking.options])
