@@ -76,10 +76,8 @@ class Constants:
         else:
             start = None
         share = values["dram"] + values["gddr"] * (capability in GDDR) + values.get(f"dram {capability}", 0.0)
-        near_us = (
-            values["warm round_us"] * L2_LATENCY_US / DRAM_LATENCY_US
-        )  # what a cache answers takes as long whatever the L2 held before
-        round_us = values["round_us"] * chain.from_dram + near_us * (1 - chain.from_dram)
+        near_us = values["warm round_us"] * L2_LATENCY_US / DRAM_LATENCY_US  # a cache answers as fast whatever it held before
+        round_us = values[f"{warm}round_us"] * chain.from_dram + near_us * (1 - chain.from_dram)
         serial = values[f"{warm}cta_us"] + round_us * (chain.rounds - 1) + values[f"{warm}reduce_us"] * chain.reductions
         return Phases(
             start_us=None if start is None else column(start),

@@ -35,7 +35,7 @@ class Unknown:
     """A value of which nothing is known: it can be handed on, but nothing can be worked out from it, or decided by it."""
 
     def _refuse(self, *_: object) -> Any:
-        raise NotLiteralError(f"the value of {self} cannot be told")
+        raise NotLiteralError(f"the value of {self} is unknown")
 
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __iter__ = __len__ = __contains__ = __getitem__ = _refuse
     __int__ = __float__ = __index__ = __neg__ = __pos__ = __abs__ = __invert__ = __add__ = __radd__ = __sub__ = __rsub__ = _refuse
@@ -50,7 +50,7 @@ def _is(one: Any, other: Any) -> bool:
         NotLiteralError: One of them is not known.
     """
     if isinstance(one, Unknown) or isinstance(other, Unknown):
-        raise NotLiteralError(f"whether {one} is {other} cannot be told")
+        raise NotLiteralError(f"whether {one} is {other} is unknown")
     return one is other
 
 
