@@ -73,8 +73,8 @@ def test_what_is_assumed_of_indices_is_as_slow_as_indices_that_are_given(tmp_pat
 
 
 def test_a_cold_cache_costs_less_than_twice_the_time_where_half_of_the_loads_are_read_again(tmp_path: Path) -> None:
-    """134 MB pass, of which an L2 of 50 MB holds next to nothing from one launch to the next. What DRAM answers takes longer in launches that
-    run alone and cold, which is measured; what a program has read before does not."""
+    """134 MB pass, of which an L2 of 50 MB holds next to nothing from one launch to the next. What DRAM answers takes longer in launches
+    that run alone and cold, which is measured; what a program has read before does not."""
     warm, cold = (us(analysed(tmp_path, cache, known=True)) for cache in ("warm", "cold"))
     assert warm < cold < 1.9 * warm
 
