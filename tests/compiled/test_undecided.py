@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -60,13 +61,14 @@ def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path)
     notes = " ".join(result.verdict.unknowns)
     assert "assumes different rows for each index (from the contents of block_tables_ptr)" in notes
     assert "addresses depend on the contents of block_tables_ptr" in notes
-    assert "--content block_tables_ptr" not in notes, "one number for all of it would send every program to one block"
+    ways = notes.replace("--content block_tables_ptr=random(ROWS)", "")
+    assert "--content block_tables_ptr" not in ways, "one number for all of it would send every program to one block"
 
 
 def test_a_table_that_is_given_is_asked_for_no_more(tmp_path: Path) -> None:
     table = np.random.default_rng(0).permutation(SEQUENCES * TOKENS // BLOCK).tolist()
     result = paged(tmp_path, {"lengths_ptr": TOKENS, "block_tables_ptr": table})
-    assert " about " not in result.verdict.sentence and not result.verdict.notes
+    assert not re.search(r"\b(at|above) about ", result.verdict.sentence) and not result.verdict.notes
     assert not [action for action in result.actions if action.title.startswith("Specify what")]
     assert not [text for text in result.verdict.unknowns if "block_tables_ptr" in text]
 
