@@ -45,6 +45,15 @@ def run(x, out, double=False):
 """
 
 
+def test_what_a_grid_follows_from_is_asked_for_and_not_what_follows_itself():
+    text = KERNEL.replace("(n_rows,)", "(programs,)").replace("def run(x, out, double=False):", "def run(x, out, BLOCK, double=False):")
+    text = text.replace("    block, warps = settings(n_cols)\n", "    programs = triton.cdiv(n_rows, BLOCK)\n")
+    text = text.replace("block, double, num_warps=warps", "BLOCK, double")
+    pair = (version(text), version(text))
+    sized, _ = both_launches(pair, (None, None), H100, "bf16", None, KernelSettings(args={"n_cols": 4096}))
+    assert (sized.launch.grid, sized.grid_names) == (None, ("BLOCK",))
+
+
 def version(text, name="scale"):
     return versions(parse_source(text, "k.py").on(*H100.triton_target[:2]), {})[name]
 
