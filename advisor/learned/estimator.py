@@ -225,7 +225,11 @@ class LearnedPredictor:
         uncertainty is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model predicted: the
         library chooses its configuration, no space was searched, and nobody knows what could be won.
         """
-        p = self._p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
+        query = (problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
+        silent = ~(prediction.learned | ceiling.learned) & (latency_us is None)
+        # Where one model predicts both, its errors are alike, whatever they are on the GPU.
+        alone = self._analytical.p_speedup(*query) if silent.any() else np.zeros(1)
+        p = alone if silent.all() else np.where(silent, alone, self._p_speedup(*query))
         return within_bound(p, problem, gpu, latency_us, at_least)
 
     def _p_speedup(
@@ -238,10 +242,6 @@ class LearnedPredictor:
         configuration: ConfigurationBatch | None,
         at_least: float,
     ) -> Array:
-        if latency_us is None and not (
-            prediction.learned.any() or ceiling.learned.any()
-        ):  # one model's errors, whatever they are on the GPU
-            return self._analytical.p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
         plain = p_of_intervals(latency_us, prediction, ceiling, at_least)
         if configuration is not None:
             problem = as_expert(problem)
