@@ -109,6 +109,7 @@ def guesses(
         ("strides as constants", {"stride": "constant"}),
         ("index pointers of 32 bits", {"index": "i32"}),
         ("index pointers of 64 bits", {"index": "i64"}),
+        ("elements where only branches tell of integers", {"tested": "element"}),
         ("fp32 pointers", {"element": "fp32"}),
         ("bf16 pointers", {"element": "bf16"}),
         ("fp16 pointers", {"element": "fp16"}),
@@ -242,7 +243,7 @@ class _Draft:
             self.guessed.append(name)
             self.assumptions.append(Assumption(kind="type", name=name, value=kind))
             return kind
-        kind = argument_type(parameter, use, self.choice, self.given.element)
+        kind = argument_type(parameter, use, self.choice, self.given.element, self.given.element_given)
         kind = self.choice["corrected"].get(name, kind)
         if items_of(kind):
             return type_of(value) if isinstance(value, tuple) else kind

@@ -78,7 +78,7 @@ def type_of(value: Any) -> str:
     return "i32"
 
 
-def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], element: str) -> str:
+def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], element: str, element_given: bool) -> str:
     """The type of an argument.
 
     Args:
@@ -86,6 +86,7 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
         use: What the kernel does with it.
         choice: What this guess tries.
         element: Type of the elements of tensors of which nothing is said.
+        element_given: Whether the user says so.
     """
     if parameter.annotation:
         known = _ANNOTATED.get(parameter.annotation)
@@ -100,7 +101,8 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
         named = _INDEX_NAMES.search(parameter.name) and not use.real  # `target_probs` are no indices
-        if use.index or narrow or named:
+        hinted = use.tested and not use.real and not element_given and "tested" not in choice
+        if use.index or hinted or narrow or named:
             return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
         if use.bits:
             return "*u8" if use.narrow_bits and not use.wide_bits else "*i32"

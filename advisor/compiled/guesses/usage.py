@@ -94,7 +94,7 @@ class _KernelReader:
     def _holds_floats(self, name: str) -> bool:
         """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
         parameter = next(argument for argument in self.function.parameters if argument.name == name)
-        return argument_type(parameter, self.marks.found[name], {}, "fp16").startswith(("*fp", "*bf"))
+        return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
 
     def _beside_floats(self, sides: Sequence[ast.expr]) -> None:
         """Note the arguments that stand beside a float: of operands that are of one type."""
@@ -143,6 +143,9 @@ class _KernelReader:
 
     def _branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
         self.marks.flag(node.test)
+        for inner in ast.walk(node.test):
+            if isinstance(inner, ast.Compare):
+                self.marks.decides(inner)
 
     def _either(self, node: ast.BoolOp) -> None:
         for value in node.values:

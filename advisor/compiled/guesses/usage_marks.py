@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.compiled.guesses.origins import Origins, argument, is_float, is_integer, made_pointer
+from advisor.compiled.guesses.origins import Origins, argument, float_operands, is_float, is_integer, made_pointer
 from advisor.python_source.language import dotted, last_name
 
 _BYTE_SHIFTS = (3, 4, 7)
@@ -86,6 +86,12 @@ class Marks:
                 if (use := self.parameter(inner)) is not None:
                     use.offset = True
 
+    def decides(self, node: ast.Compare) -> None:
+        """Mark the tensors whose loaded values decide: integers, unless it turns out that they are floats."""
+        for side in (node.left, *node.comparators) if not float_operands(node) else ():
+            for use in self.loaded(side):
+                use.tested = True
+
     def counted(self, node: ast.Compare) -> None:
         """Mark the arguments that are compared with an index."""
         sides = [node.left, *node.comparators]
@@ -121,6 +127,7 @@ class Usage:
     pointer: bool = False
     descriptor: int = 0  # dimensions of the tensor that it describes
     index: bool = False  # what is loaded through it is used as an index
+    tested: bool = False  # what is loaded through it decides a branch, compared with what may be an integer
     real: bool = False  # what is loaded through it, or the argument, takes part in arithmetic of floats
     bits: bool = False  # what is loaded through it is shifted or masked, or an integer is added to it atomically
     narrow_bits: bool = False  # by as many bits as values in a byte are taken apart
@@ -159,7 +166,7 @@ class Usage:
     def take_pointer(self, of_helper: Usage) -> None:
         """Note what a helper does with a pointer that it is handed, and with what it loads through it."""
         self.pointer = True
-        self.index |= of_helper.index
+        self._take(of_helper, ("index", "tested"))
         self.take_values(of_helper)
 
     def take_argument(self, of_helper: Usage) -> None:
