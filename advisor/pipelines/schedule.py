@@ -117,7 +117,9 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     depth = np.maximum(demand.num_stages - 1, 1)
     loop = demand.k_iterations * latency / depth if demand.phases is None else demand.phases.serial_us
     if demand.replicas is not None and rates["tensor"]:
-        waits = np.where(demand.num_stages > 1, np.maximum(latency / depth - own / np.maximum(demand.k_iterations, 1), TRIP_US), 2 * latency)
+        waits = np.where(
+            demand.num_stages > 1, np.maximum(latency / depth - own / np.maximum(demand.k_iterations, 1), TRIP_US), 2 * latency
+        )
         loop = own + demand.k_iterations * waits + 3 * latency + CTA_US
     if "occupancy" in relax:  # as many CTAs as warps allow would hide each other's latency
         resident = np.maximum(resident_ctas(gpu, demand.resources)[0], 1)
