@@ -181,12 +181,13 @@ class Ranker:
         rows = as_rows(configuration)
         usable = np.flatnonzero(fits(gpu, configuration))
         most_stages = self.wins.most_stages(self.known, gpu)
-        tried = usable[_among(rows[usable], self.known) & (rows[usable, diversity.STAGES] <= most_stages)]
+        won = _among(rows[usable], self.known) & (rows[usable, diversity.STAGES] <= most_stages)
+        tried = usable[won]
         candidates = tried if tried.size else usable
         return Space(
             rows=rows,
             candidates=candidates,
-            never_won=np.setdiff1d(usable, candidates, assume_unique=True),
+            never_won=usable[~won] if tried.size else usable[:0],
             known=_places(rows[tried], self.known) if tried.size > diversity.PICKS else None,
             most_stages=most_stages,
         )
@@ -234,14 +235,14 @@ class Ranker:
             launch: Their launches, [n].
             first_only: No more than the first is asked for.
         """
+        if first_only and (self.wins.know(launch) or launch.capability[0] in SPLIT_L2 or not _outgrown(launch)):
+            return np.array([int(np.argmax(rank))])  # the first has the first turn, and nothing before it that it could resemble
         most = 1 if first_only else diversity.PICKS
 
         def picks(opinions: Sequence[Array], turns: Iterable[int]) -> NDArray[np.int64]:
             return self.wins.picks(np.stack(opinions), turns, places, launch, self.known.shape[0], most)
 
         if self.wins.know(launch):
-            if first_only:
-                return picks([rank], repeat(0))
             by_latency = rank - SHARE_OF_LATENCY * log_us()
             return _in_turn(*(picks([odds], repeat(0)) for odds in (rank, by_latency)))
         one_buffer = launch.stages <= 2
@@ -408,7 +409,8 @@ def _joined(rows: Array, more: Array) -> tuple[Array, NDArray[np.int64]]:
 
 def _among(rows: Array, known: Array) -> NDArray[np.bool_]:
     """Which rows occur in `known`."""
-    return np.isin(rows @ _KEY, known @ _KEY)
+    keys, wanted = np.sort(known @ _KEY), rows @ _KEY
+    return np.asarray(keys[np.minimum(np.searchsorted(keys, wanted), keys.size - 1)] == wanted)
 
 
 def _places(rows: Array, known: Array) -> NDArray[np.int64]:
