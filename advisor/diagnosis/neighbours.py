@@ -238,8 +238,12 @@ def changed(launches: Sequence[tuple[Problem, Configuration, Collection[str]]], 
     changes_of = [_changes(*launch, gpu) for launch in launches]
     batches = []
     for (problem, configuration, _), changes in zip(launches, changes_of, strict=True):
-        configurations = [change(configuration, item) for item in changes] or [configuration]  # a batch has rows
-        batches.append((problem, pipelines.configuration_batch(configurations)))
+        now = pipelines.configuration_batch([configuration])
+        columns = {**now.parameters, "num_warps": now.num_warps, "num_stages": now.num_stages}
+        rows = changes or [{}]  # a batch has rows
+        values = {name: np.array([float(item.get(name, column[0])) for item in rows]) for name, column in columns.items()}
+        warps, stages = values.pop("num_warps"), values.pop("num_stages")
+        batches.append((problem, ConfigurationBatch(parameters=values, num_warps=warps, num_stages=stages)))
     out: dict[int, Changed] = {}
     for kind in by_kind(batches):
         demand = pipelines.demand(kind.problem, kind.configuration, gpu)
