@@ -241,10 +241,11 @@ def problem_space(
         UsageError: The family has none, or nothing of it is left.
     """
     space = _split_space(problem.family, problem.op) if splits and problem.block_shape is None else family_space(problem.family)
-    tried: NDArray[np.bool_] | bool = space.num_stages <= MOST_STAGES.get(vendor, np.inf) if problem.family in _COVERING else True
-    if problem.family == "fused_moe":
-        tried = tried & (space.parameters["BLOCK_SIZE_K"] * ELEMENT_BYTES[problem.dtype] >= LEAST_MOE_ROW_BYTES)
+    tried = space.num_stages <= MOST_STAGES.get(vendor, np.inf) if problem.family in _COVERING else np.ones(len(space), dtype=bool)
     sound = sound_depths(space, problem, vendor, stack)
+    if problem.family == "fused_moe":
+        deep = space.parameters["BLOCK_SIZE_K"] * ELEMENT_BYTES[problem.dtype] >= LEAST_MOE_ROW_BYTES
+        tried = tried & deep if (sound & deep).any() else tried  # blocks of [1, 32] leave no deeper one
     if (sound & tried).all():
         return space
     if not sound.any():
