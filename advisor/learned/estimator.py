@@ -20,7 +20,7 @@ from advisor.learned import calibration
 from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor, Ranking, ranking_of
 from advisor.learned.calibration import WIDEST
-from advisor.learned.configured.model import DIGITS, ConfiguredModel
+from advisor.learned.configured.model import DIGITS, TIE, ConfiguredModel
 from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
@@ -32,6 +32,7 @@ from advisor.learned.scaled_products import as_expert, scales_blocks, with_steps
 from advisor.learned.served import stack_configuration
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.batch import one_row_ungrouped
 from advisor.pipelines.power import least_sustained_us, sustained_us
 from advisor.result.schema import Latency
 
@@ -300,7 +301,8 @@ class LearnedPredictor:
         total = np.zeros(len(configuration))
         for problem in problems:
             total = total + self._remembered((problem, configuration, gpu), self._ordered_us)
-        return np.asarray(np.round(np.log(total), DIGITS), dtype=np.float64)
+        ungrouped = np.logical_or.reduce([one_row_ungrouped(problem, configuration) for problem in problems])
+        return np.asarray(np.round(np.log(total), DIGITS) + np.where(ungrouped, TIE, 0.0), dtype=np.float64)
 
     def _ordered_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""

@@ -217,9 +217,6 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         priced = [replace(_kernels_of(operator, gpu, predictor, engine), tunable=False) for operator in operators]
     else:
         priced = costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model, cold=True)
-    four_bits = operators[0].dtype in FOUR_BITS
-    if not other and not four_bits:
-        return priced
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     form = "nvfp4" if operators[0].dtype == "nvfp4" and gpu.supports("fp4") else ""
     if form:  # what is priced above has activations of 16 bits
@@ -228,7 +225,15 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     # Libraries were measured on one rank: what a rank holds is a layer of its experts, with as many of each token's choices.
     rank = replace(layers, experts=layers.experts / layers.ranks, topk=layers.topk / layers.ranks, ranks=np.ones(len(layers)))
     libraries = library_of_layers(rank, loads, gpu, "sglang" if engine == "sglang" else "vllm", cold=True, form=form)
-    return [_of_library(cost, library, other) for cost, library in zip(priced, libraries, strict=True)]
+    pairs = list(zip(priced, libraries, strict=True))
+    if other or operators[0].dtype in FOUR_BITS:
+        return [_of_library(cost, library, other) for cost, library in pairs]
+    return [_beside_library(cost, library) for cost, library in pairs]
+
+
+def _beside_library(cost: Cost, library: Latency | None) -> Cost:
+    """The cost of a layer that Triton's kernels run, with what the best library kernel takes, faster or not."""
+    return cost if library is None else replace(cost, library_us=max(library.us, cost.bound_us), library=library.source)
 
 
 def _of_library(cost: Cost, library: Latency | None, always: bool) -> Cost:
