@@ -223,7 +223,9 @@ class LearnedPredictor:
             return self._order(problems, configuration, gpu)
         others = self.weights.configured and self.weights.configured.others
         if all(self._products(problem, gpu) is not None for problem in warm) or (others and gpu.compute_capability == HOPPER):
-            return np.asarray(np.log(sum(self.predict(problem, configuration, gpu).us for problem in warm)), dtype=np.float64)
+            return np.asarray(
+                np.log(sum(self._remembered((problem, configuration, gpu), self._predicted_us) for problem in warm)), dtype=np.float64
+            )
         return self._analytical.scores(problems, configuration, gpu)
 
     def p_speedup(
@@ -321,6 +323,9 @@ class LearnedPredictor:
         ungrouped = np.logical_or.reduce([one_row_ungrouped(problem, configuration) for problem in problems])
         return np.asarray(np.round(np.log(total), DIGITS) + np.where(ungrouped, TIE, 0.0), dtype=np.float64)
 
+    def _predicted_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        return self.predict(problem, configuration, gpu).us
+
     def _ordered_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""
         model, warm = self.weights.configured, replace(problem, cache="warm")
@@ -334,7 +339,7 @@ class LearnedPredictor:
 
     def _remembered(self, query: tuple[Any, ...], order: Callable[..., Any]) -> Any:
         """What `order` says of a `query`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
-        key = blake2b(pickle.dumps(query)).digest()
+        key = blake2b(pickle.dumps((query, getattr(order, "__name__", "")))).digest()
         if key not in self._ranked:
             if len(self._ranked) >= MOST_RANKED:
                 self._ranked.clear()
