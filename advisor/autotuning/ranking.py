@@ -150,10 +150,7 @@ def _by_model(configurations: tuple[ConfigurationBatch, dict[str, list[Any]]], r
     usable = np.isfinite(scores)
     if not usable.any():
         return given_order(count, f"the model says that none fits {gpu.name}")
-    # GROUP_SIZE_M orders nothing where there is one row of tiles, but with 1 the compiler makes other code: of 30 such pairs on an H100
-    # (`tiles.csv.gz`) none ran more than 1.3 % faster with 1, and four of the 15 below 20 us 2 to 12 % slower.
-    alone = np.array(columns["GROUP_SIZE_M"]) == 1
-    order = np.lexsort((alone, np.where(usable, scores, np.inf)))
+    order = np.argsort(np.where(usable, scores, np.inf), kind="stable")
     again = repeats(launch_numbers(columns, [recognised.problem])[order])
     worth = usable.copy()
     worth[order[again]] = False

@@ -31,6 +31,7 @@ from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.ranking import named_for
 from advisor.autotuning.triton_configs import parameters as flat_parameters
 from advisor.diagnosis import WORTH_CHANGING, Pricing, actions, context, diagnose
+from advisor.diagnosis.context import Modelled
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
@@ -290,7 +291,7 @@ def _with_ceiling(report: LaunchReport, ceiling: Latency, configuration: Configu
             report.problem,
             report.configuration,
             gpu,
-            analysis=analysis,
+            modelled=Modelled(analysis, gpu),
             ceiling_us=ceiling.us,
             predicted_us=report.predicted.us if report.predicted else math.inf,
             measured_us=report.measured.us,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
-from advisor.result.schema import Latency
+from advisor.pipelines.batch import by_kind
+from advisor.result.schema import Latency, Problem
 
 ANALYTICAL, EXTRAPOLATED = "analytical model", "extrapolated"
 """What results call values of the analytical model, and add to the name of a learned one outside what it has learned."""
@@ -43,6 +44,12 @@ class Prediction:
         """The number of rows that can launch for which no learned model answers."""
         silent = True if self.share is None else self.share <= 0
         return int((np.isfinite(self.us) & ~self.learned & silent).sum())
+
+    def take(self, index: slice | NDArray[np.intp]) -> Prediction:
+        """The rows `index` of every column."""
+        share = None if self.share is None else self.share[index]
+        columns = {"us": self.us[index], "low_us": self.low_us[index], "high_us": self.high_us[index], "learned": self.learned[index]}
+        return replace(self, **columns, share=share)
 
     def source(self, i: int, name: str) -> str:
         """The origin of row i as results name it, where the predictor is called `name`."""
@@ -119,6 +126,15 @@ class Predictor(Protocol):
 
         `latency_us` is measured, or None; `prediction` is of the same launch, with the same `configuration` (None: as served)."""
         ...
+
+
+def predict_each(predictor: Predictor, launches: Sequence[tuple[Problem, ConfigurationBatch]], gpu: GpuSpec) -> list[Prediction]:
+    """What each problem takes with each of its configurations, columns [c]: all launches of a kind are predicted in one call."""
+    predictions: dict[int, Prediction] = {}
+    for kind in by_kind(launches):
+        prediction = predictor.predict(kind.problem, kind.configuration, gpu)
+        predictions |= {place: prediction.take(rows) for place, rows in zip(kind.places, kind.rows, strict=True)}
+    return [predictions[place] for place in range(len(launches))]
 
 
 def tunable_ceiling(calibrated: Prediction, bound_us: Array, *members_us: Array) -> Prediction:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, tunable_ceiling
+from advisor.learned.configured.model import TIE
 from advisor.pipelines import ProblemBatch, problem_batch
 from advisor.pipelines.batch import launch_numbers, most_row_blocks
 from advisor.result.schema import Problem
@@ -400,8 +401,9 @@ def beliefs(
     if np.isfinite(head).all() and (head[1:] >= head[:-1] * (1 - 1e-6)).all():
         # What the model of configured launches orders by is a latency, and is learned from as one. Where it knows no such launches, it errs
         # for each in its own way.
-        shares = CONFIGURED if learned else ANALYTICAL
-        return np.log(np.where(usable, predicted_us, np.inf)), max(spread, CONFIGURED_SIGMA), shares, CONFIGURED_REACH
+        mean = np.log(np.where(usable, predicted_us, np.inf))
+        mean[order] += TIE * np.arange(order.size)  # what is predicted alike stays in order
+        return mean, max(spread, CONFIGURED_SIGMA), CONFIGURED if learned else ANALYTICAL, CONFIGURED_REACH
     # Scores rank; the prediction of the best one says where they lie.
     mean = math.log(float(head[0])) + behind(scores - scores[order[0]], usable)
     return np.where(usable, mean, np.inf), max(spread, LEAST_SIGMA), LEARNED if learned else ANALYTICAL, LENGTH_SCALE

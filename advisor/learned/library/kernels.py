@@ -26,6 +26,7 @@ from advisor.learned.library.series_model import ends, parts
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch, column
 from advisor.result.schema import Latency
+from advisor.system.on_demand import OnDemand
 
 PREFIX = "library"
 PREFILL, DECODE, AMD_GEMM = "attention prefill", "attention decode", "gemm amd"
@@ -314,12 +315,10 @@ def load(stored: Mapping[str, NDArray[Any]], kind: str, meta: Mapping[str, Any])
     )
 
 
-def load_all(stored: Mapping[str, NDArray[Any]]) -> dict[str, LibraryModel]:
+def load_all(stored: Mapping[str, NDArray[Any]]) -> Mapping[str, LibraryModel]:
     """The models in a file of weights, by kind."""
-    if f"{PREFIX}/meta" not in stored:
-        return {}
-    meta = json.loads(str(stored[f"{PREFIX}/meta"]))
-    return {kind: load(stored, kind, stored_kind) for kind, stored_kind in meta.items()}
+    meta = json.loads(str(stored.get(f"{PREFIX}/meta", "{}")))
+    return OnDemand(meta, lambda kind: load(stored, kind, meta[kind]))
 
 
 def arrays_of(models: Sequence[LibraryModel]) -> dict[str, NDArray[Any]]:
