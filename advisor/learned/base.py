@@ -48,8 +48,8 @@ class Prediction:
     def take(self, index: slice | NDArray[np.intp]) -> Prediction:
         """The rows `index` of every column."""
         share = None if self.share is None else self.share[index]
-        columns = {"us": self.us[index], "low_us": self.low_us[index], "high_us": self.high_us[index], "learned": self.learned[index]}
-        return replace(self, **columns, share=share)
+        us, low, high = (column[index] for column in (self.us, self.low_us, self.high_us))
+        return replace(self, us=us, low_us=low, high_us=high, learned=self.learned[index], share=share)
 
     def source(self, i: int, name: str) -> str:
         """The origin of row i as results name it, where the predictor is called `name`."""
