@@ -222,8 +222,8 @@ class LibraryModel:
         )
 
     def relatives(self, gpu: GpuSpec) -> list[str]:
-        """The GPUs whose kernels a GPU that was never measured runs: those of its own target, else of the nearest generation among those whose
-        SMs multiply most nearly as fast.
+        """The GPUs whose kernels a GPU that was never measured runs: those of its own target, else of the nearest generation among those
+        whose SMs multiply most nearly as fast.
 
         Products of GPUs without matrix instructions of their own generation run the same kernels on all of these: there all count whose SMs
         multiply most nearly as fast, for one board alone would lend its power limit to others (large products as published, `L4` to
