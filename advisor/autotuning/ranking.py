@@ -163,18 +163,8 @@ def _by_model(configurations: tuple[ConfigurationBatch, dict[str, list[Any]]], r
         unfit=frozenset(np.flatnonzero(~usable).tolist()),
         scores=tuple(np.where(worth, scores, np.inf).tolist()),
         learned=bool(np.broadcast_to(prediction.learned, (count,))[order[0]]),
-        spread=_spread(prediction, int(order[0])),
+        spread=prediction.sigma(int(order[0])),
     )
-
-
-def _spread(prediction: Any, place: int) -> float:
-    """The standard deviation of the log of measured over predicted latency, as the interval at a place has it."""
-    from statistics import NormalDist
-
-    low, high = (float(bound.reshape(-1)[min(place, bound.size - 1)]) for bound in (prediction.low_us, prediction.high_us))
-    if not 0 < low < high < math.inf:
-        return 0.0
-    return math.log(high / low) / (2 * NormalDist().inv_cdf(0.5 + min(max(prediction.coverage, 0.01), 0.999) / 2))
 
 
 @lru_cache(maxsize=64)

@@ -251,13 +251,13 @@ def changed(launches: Sequence[tuple[Problem, Configuration, Collection[str]]], 
         registers = accumulators(kind.problem, kind.configuration, gpu, demand)
         modelled = np.where(registers > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, modelled)
         plan = pipelines.schedule(demand, gpu)
-        for place, rows in zip(kind.places, kind.rows, strict=True):
+        for place, its_rows in zip(kind.places, kind.rows, strict=True):
             out[place] = Changed(
                 changes=tuple(changes_of[place]),
                 configuration=batches[place][1],
-                demand=take_rows(demand, rows),
-                schedule=take_rows(plan, rows),
-                latency_us=modelled[rows],
+                demand=take_rows(demand, its_rows),
+                schedule=take_rows(plan, its_rows),
+                latency_us=modelled[its_rows],
             )
     return [out[place] for place in range(len(launches))]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Protocol
 
 import numpy as np
@@ -48,8 +50,15 @@ class Prediction:
     def take(self, index: slice | NDArray[np.intp]) -> Prediction:
         """The rows `index` of every column."""
         share = None if self.share is None else self.share[index]
-        columns = {"us": self.us[index], "low_us": self.low_us[index], "high_us": self.high_us[index], "learned": self.learned[index]}
-        return replace(self, **columns, share=share)
+        us, low, high = (column[index] for column in (self.us, self.low_us, self.high_us))
+        return replace(self, us=us, low_us=low, high_us=high, learned=self.learned[index], share=share)
+
+    def sigma(self, i: int) -> float:
+        """Standard deviation of the log of measured over predicted latency, as the interval of row i has it; 0 where there is none."""
+        low, high = (float(bound.reshape(-1)[min(i, bound.size - 1)]) for bound in (self.low_us, self.high_us))
+        if not 0 < low < high < math.inf:
+            return 0.0
+        return math.log(high / low) / (2 * NormalDist().inv_cdf(0.5 + min(max(self.coverage, 0.01), 0.999) / 2))
 
     def source(self, i: int, name: str) -> str:
         """The origin of row i as results name it, where the predictor is called `name`."""
