@@ -10,13 +10,13 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.bound import Bound, least_launch_us, share_of_least, throughput_per_us
-from advisor.pipelines.columns import column
+from advisor.pipelines.columns import Array, column
 from advisor.pipelines.demand import Demand, Phases
 from advisor.pipelines.schedule import DRAM_LATENCY_US, L2_LATENCY_US
 from advisor.result.schema import PIPELINE_UNITS, PIPELINES, PipelineTime
@@ -41,9 +41,9 @@ class Chain:
             Of loads that are waited for together the longest wait counts, divided among them.
     """
 
-    rounds: float
-    reductions: float
-    from_dram: float
+    rounds: float | Array
+    reductions: float | Array
+    from_dram: float | Array
     in_flight_bytes: float = 0.0
     waits: Mapping[tuple[int | None, str], float] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class Constants:
         serial = values[f"{warm}cta_us"] + round_us * (chain.rounds - 1) + values[f"{warm}reduce_us"] * chain.reductions
         return Phases(
             start_us=None if start is None else column(start),
-            serial_us=column(max(serial, 0.0)),
+            serial_us=np.maximum(column(serial), 0.0),
             dram_share=column(math.exp(share)),
         )
 
@@ -97,6 +97,17 @@ class Constants:
     def measured(self, gpu: GpuSpec) -> bool:
         """Whether launches on a GPU of this compute capability are behind the constants."""
         return f"start {gpu.compute_capability}" in self.values
+
+
+def with_phases(demand: Demand, gpu: GpuSpec, cache: str) -> Demand:
+    """A demand in closed form with the phases of its launch, where it has no matrix products and such launches were measured; and that of
+    the launch that adds up its parts."""
+    then = demand.then and with_phases(demand.then, gpu, cache)
+    if demand.rounds is None or demand.reductions is None or cache == "cold" or not shipped().measured(gpu):
+        return replace(demand, then=then)
+    from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
+    chain = Chain(rounds=demand.rounds, reductions=demand.reductions, from_dram=from_dram)
+    return replace(demand, then=then, phases=shipped().phases(chain, gpu, cache))
 
 
 @functools.cache

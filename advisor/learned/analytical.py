@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from advisor import pipelines
+from advisor.compiled.phases import with_phases
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import ANALYTICAL, Prediction, Ranking, ranking_of
 from advisor.learned.calibration import CERTAIN
 from advisor.learned.served import stack_configuration
-from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch, column
 from advisor.pipelines.space import library_configurations, together, typical_configurations
 
 SPREAD = 0.30
@@ -90,7 +91,7 @@ class AnalyticalPredictor:
         for *key, us in self._recent:
             if all(mine is yours for mine, yours in zip(key, (problem, configuration, gpu), strict=True)):
                 return us
-        us = pipelines.latency_us(pipelines.demand(problem, configuration, gpu), gpu)
+        us = configured_us(pipelines.demand(problem, configuration, gpu), gpu, problem.cache)
         self._recent.append((problem, configuration, gpu, us))
         return us
 
@@ -185,7 +186,12 @@ def _of_configurations(problem: ProblemBatch, configuration: ConfigurationBatch,
     needed, needs = pipelines.work(problem, gpu), pipelines.demand(problem, configuration, gpu)
     least = pipelines.config_bound(needed, needs, gpu, problem.cache).us
     products = bool(needs.per_cta["tensor"].any())
-    return _with_interval(np.maximum(pipelines.latency_us(needs, gpu), least), least, gpu, products)
+    return _with_interval(np.maximum(configured_us(needs, gpu, problem.cache), least), least, gpu, products)
+
+
+def configured_us(demand: Demand, gpu: GpuSpec, cache: str) -> Array:
+    """The latency [n] of Triton launches, microseconds: those that only move rows follow each other as compiled ones were measured to."""
+    return pipelines.latency_us(with_phases(demand, gpu, cache), gpu)
 
 
 def _columns(prediction: Prediction) -> tuple[Array, Array, Array]:

@@ -27,6 +27,16 @@ def scored_pairs(queries: Array, keys: Array, causal: Array, window: Array | flo
     return np.where(causal > 0, np.where(np.asarray(window) > 0, np.minimum(windowed, trapezoid), trapezoid), queries * keys)
 
 
+MMA_ROWS = 16
+"""Rows of a tile that a warp multiplies at least. Products that follow from each other have all warps along the rows (`warpsPerTile` in
+Triton's `AccelerateMatmul.cpp`): warps beyond do again what others do."""
+
+PER_TRIP, PER_SCORE = 85, 6
+"""Instructions of a warp in a trip of its loop, and for each score of a thread; each of its accumulators takes one more. Source: counted in
+nine kernels that Triton 3.9 makes of `triton_kernels/attention.py` for sm_90 (tiles of 16 to 128 by 16 to 64, D 64 and 128): within a tenth
+where a warp group multiplies, a quarter else."""
+
+
 def _bytes(problem: ProblemBatch) -> tuple[Array, Array, Array]:
     """Bytes of Q, of K and V together, of the output; each distinct byte once."""
     s = problem.sizes
@@ -134,6 +144,9 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     matrix_flop = flop * tile.product_count(gpu, problem.dtype)
     rescaled = block_m * mean_steps  # rows, each with one more exponential and its accumulators multiplied
     warp_group = occupancy.wants_wgmma(gpu, block_m, warps, problem.dtype)
+    replicas = np.maximum(MMA_ROWS * warps / block_m, 1.0)
+    scores, accumulators = (block_m * width / (gpu.warp_size * warps) for width in (block_n, block_d))
+    instructions = PER_TRIP + PER_SCORE * scores * replicas + accumulators
     staged = 2 * block_n * block_d * problem.weight_bytes
     smem = mean_steps * staged * (1 + np.where(warp_group, np.ceil(block_m / 64), warps))
     zero = np.zeros(shape)
@@ -153,7 +166,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
             "fma": 3 * pairs + rescaled * block_d + (0 if tensor else flop),
             "xu": pairs + rescaled,
             "alu": pairs + zero,
-            "issue": pairs * 8 / gpu.warp_size + matrix_flop / np.where(warp_group, 262144, 4096),
+            "issue": mean_steps * warps * instructions,
             "smem": smem,
         },
         ctas=ctas,
@@ -173,5 +186,6 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         then=elementwise.sum_of_parts(s["B"] * s["H"] * s["M"], s["D"], splits, result_dtype(problem.dtype, problem.output_dtype), gpu),
         largest_cta_ratio=longest / np.maximum(mean_steps, 1e-9),
         in_turn=True,
+        replicas=replicas,
         resources=_resources(problem, gpu, block_m, block_n, block_d, warps + zero, stages + zero, warp_group),
     )

@@ -124,6 +124,10 @@ class Demand:
         certain_xu: Share of the xu demand that no kernel of the configuration can do without.
         certain_fma: Share of the fma demand that is left where a kernel packs its arithmetic (`fma_gain`).
         in_turn: Whether a CTA's tensor pipeline waits for its others in every trip, and they for it (block-scaled products, attention).
+        replicas: How many warps do the work of one, where products that follow from each other have all warps along fewer rows than these
+            multiply (attention).
+        rounds: Loads of a CTA that wait for each other, and
+        reductions: reductions over its threads, of launches without matrix products.
         parts: In how many parts the results are stored, where the depth is divided among CTAs.
         then: The launch that adds up those of more than one part, once this one has ended.
         phases: Of compiled code without matrix products.
@@ -145,6 +149,9 @@ class Demand:
     resources: Resources
     largest_cta_ratio: Array | None = None
     in_turn: bool = False
+    replicas: Array | None = None
+    rounds: Array | None = None
+    reductions: Array | None = None
     certain_xu: float = 1.0
     certain_fma: float = 1.0
     parts: Array | None = None

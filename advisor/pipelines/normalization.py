@@ -16,6 +16,17 @@ FMA_FLOP = {"rms_norm": 4, "layer_norm": 7, "softmax": 4}
 XU_OP = {"rms_norm": 0, "layer_norm": 0, "softmax": 1}
 """Per element; the one rsqrt or reciprocal per row is added apart."""
 
+INSTRUCTIONS = {"rms_norm": 8.3, "layer_norm": 13.2, "softmax": 11.0}
+"""Per element, whichever pipeline takes them: loads, conversions, arithmetic, stores. Source: counted in the code that Triton 3.9 makes of
+`triton_kernels/` for sm_90, bf16, between 8 and 32 elements a thread. A second pass over the row repeats half of them (`TWICE`)."""
+
+TWICE = 1.5
+PER_WARP, PER_REDUCTION = 64, 20
+"""Instructions of a warp whatever its elements, and those of a reduction of one row; counted likewise."""
+
+MERGED = ("layer_norm", "softmax")
+"""Operators with two reductions, of every block of a row; the others add blocks up and reduce once."""
+
 PARAMETERS = {"rms_norm": 1, "layer_norm": 2, "softmax": 0}
 """Vectors of H weights that every row uses."""
 
@@ -63,7 +74,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
     loads = elements * reads * problem.operand_bytes + ctas * PARAMETERS[problem.op] * length * problem.weight_bytes
     stores = elements * problem.result_bytes
     flop, xu = padded * FMA_FLOP[problem.op], padded * XU_OP[problem.op] * reads + per_cta_rows
-    vector = 16.0 / problem.operand_bytes
+    reductions = 2 * passes if problem.op in MERGED else np.ones_like(passes)
     again = np.where(passes > 1, elements * problem.operand_bytes, 0.0)
     resources = occupancy.Resources(
         registers=np.minimum(24 + 2 * block * per_cta_rows / (gpu.warp_size * warps), 255),
@@ -79,7 +90,9 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
             "fma": flop + zero,
             "xu": xu + zero,
             "alu": padded * 1.0 + zero,
-            "issue": (flop / 2 + xu) / gpu.warp_size + padded * (reads + 1) / (gpu.warp_size * vector) + 64 * warps + zero,
+            "issue": padded * INSTRUCTIONS[problem.op] * np.where(passes > 1, TWICE, 1.0) / gpu.warp_size
+            + warps * (PER_WARP + PER_REDUCTION * reductions * per_cta_rows)
+            + zero,
             "smem": per_cta_rows * warps * 8.0 + zero,
         },
         ctas=ctas + zero,
@@ -97,5 +110,7 @@ def demand(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpe
         tensor_rate=np.ones_like(zero),
         num_stages=configuration.num_stages,
         resources=resources,
+        rounds=passes * reads + zero,
+        reductions=reductions + zero,
         certain_fma=1 / fma_gain(gpu, problem.dtype),
     )

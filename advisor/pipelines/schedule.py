@@ -8,7 +8,7 @@ time, which is how the gap is split (see `gap`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,6 +93,8 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
         rate = rates[name] / gpu.num_sms * EFFICIENCY[name]
         if rate:
             share = demand.tensor_rate if name == "tensor" else np.ones(1)
+            if name == "issue" and demand.rounds is not None:  # a scheduler has warps of its own
+                share = np.minimum(per_sm * demand.resources.num_warps / SCHEDULERS, 1.0)
             times.append(per_sm * demand.per_cta[name] * useful[name] / (rate * share))
     l2_bytes = demand.compulsory_bytes if "traffic" in relax else demand.l2_bytes
     times.append(ctas * l2_bytes / demand.ctas / (rates["l2"] * EFFICIENCY["l2"]))
@@ -106,13 +108,18 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     times.append(ctas * memory.sustained_us(dram_bytes, written_share, gpu) / (demand.ctas * share))
     if "latency" in relax:
         return _overlap(times)
+    own: Array | float = 0.0  # of one CTA
     if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one
-        tensor, *rest = (demand.per_cta[name] * useful[name] / (rates[name] / gpu.num_sms * EFFICIENCY[name]) for name in IN_TURN)
-        times.append(per_sm * (tensor / demand.tensor_rate + sum(rest)))
+        own = _in_turn_us(demand, gpu, {name: rates[name] / gpu.num_sms / np.maximum(useful[name], 1e-9) for name in SM_PIPELINES})
+        times.append(per_sm * own)
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
     latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram
     depth = np.maximum(demand.num_stages - 1, 1)
     loop = demand.k_iterations * latency / depth if demand.phases is None else demand.phases.serial_us
+    if demand.replicas is not None and rates["tensor"]:
+        ahead = np.maximum(latency / depth - own / np.maximum(demand.k_iterations, 1), TRIP_US)
+        waits = np.where(demand.num_stages > 1, ahead, 2 * latency)
+        loop = own + demand.k_iterations * waits + 3 * latency + CTA_US
     if "occupancy" in relax:  # as many CTAs as warps allow would hide each other's latency
         resident = np.maximum(resident_ctas(gpu, demand.resources)[0], 1)
         loop = loop * resident / np.maximum(np.floor(gpu.max_warps_per_sm / demand.resources.num_warps), resident)
@@ -121,10 +128,34 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     return _overlap([*times, loop])
 
 
+TRIP_US, CTA_US = 0.3, 2.0
+"""What a CTA of attention waits in each trip, for its warps, matrix units and reductions, and what it takes before and after its loop
+besides three loads that wait for each other. Source: the 620 launches of decoding in `ceilings/measurements/`, which are 14 % off with
+them and 19 without; with them those of prefill are too (34 without), and 14 to 20 % with half or twice of either."""
+
+ISSUED = 0.7
+"""Share of its issue slots that an SM uses where its instructions wait for each other; counted and measured likewise."""
+
+
+def _in_turn_us(demand: Demand, gpu: GpuSpec, rates: Mapping[str, Array]) -> Array:
+    """Time [n] of one CTA whose matrix units wait for its other pipelines and they for those; `rates` of one SM, per microsecond."""
+    if demand.replicas is None:
+        tensor, *others = (demand.per_cta[name] / (rates[name] * EFFICIENCY[name]) for name in IN_TURN)
+        return np.asarray(tensor / demand.tensor_rate + sum(others))
+    tensor, *others = (demand.per_cta[name] * demand.replicas / rates[name] for name in IN_TURN)
+    return np.asarray(tensor / demand.tensor_rate + np.maximum(sum(others), demand.per_cta["issue"] / (rates["issue"] * ISSUED)))
+
+
+SCHEDULERS = 4
+"""Of an SM, each of which issues instructions of its own warps alone (NVIDIA GPUs from compute capability 5.0 on)."""
+
 SPILL_COST = 8.0
 """Slow-down per register spilled, relative to the registers there are: every spilled value is stored and loaded in every trip of the
 main loop. An estimate, large enough that a configuration which cannot hold its accumulators is not recommended: of the 21,557
 configurations within 1 % of the best of the published sweeps (`data/README.md`) none has more than 128 accumulators per thread."""
+
+OPERAND_COST = 2.0
+"""The same of probabilities on their way to the next product, once a trip: an estimate."""
 
 ADDRESSES = 24
 """Registers for addresses, masks and the loop itself, which accumulators leave (compiled fused-MoE tiles, Triton 3.9)."""
@@ -136,7 +167,10 @@ def spill_factor(demand: Demand, gpu: GpuSpec) -> Array:
     if accumulators is None:
         return np.ones(1)
     threads = demand.resources.num_warps * gpu.warp_size
-    return 1 + SPILL_COST * spilled_share(accumulators, threads, gpu.registers_per_sm, gpu.max_registers_per_thread)
+    factor = 1 + SPILL_COST * spilled_share(accumulators, threads, gpu.registers_per_sm, gpu.max_registers_per_thread)
+    if demand.replicas is None:
+        return factor
+    return np.maximum(factor, 1 + OPERAND_COST * np.maximum(demand.resources.registers / gpu.max_registers_per_thread - 1, 0))
 
 
 def spilled_share(accumulators: Array, threads: Array, registers_per_sm: float, most_per_thread: float) -> Array:
@@ -181,8 +215,8 @@ def latency_us(demand: Demand, gpu: GpuSpec, relax: Collection[str] = ()) -> Arr
         start = least_launch_us(gpu)
     elif demand.phases is not None and demand.phases.start_us is not None:
         start = demand.phases.start_us
-    else:
-        start = gpu.launch_latency_us + DRAM_LATENCY_US + L2_LATENCY_US
+    else:  # with the first loads, where they are not counted with the CTA
+        start = gpu.launch_latency_us + (DRAM_LATENCY_US + L2_LATENCY_US) * (demand.replicas is None)
     total = total * spill_factor(demand, gpu)
     limits = [] if "power" in relax else [power.sustained_us(demand, gpu)]
     if "launch" not in relax:
