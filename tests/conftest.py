@@ -51,8 +51,21 @@ settings.register_profile("advisor", derandomize=IN_CI, deadline=None, suppress_
 settings.load_profile("advisor")
 
 
-LONGEST = frozenset(
-    ("test_judging.py", "test_corpus.py", "test_kernels_in_interpreter.py", "test_tune_command.py", "test_record.py", "test_replay.py")
+LONGEST = (
+    "security/test_kernels.py",
+    "security/test_escape.py",
+    "test_readme.py",
+    "training/test_own_launches.py",
+    "training/test_judging.py",
+    "training/test_operators.py",
+    "training/test_configured_judging.py",
+    "training/test_published_products.py",
+    "search/test_tune_command.py",
+    "compiled/test_record.py",
+    "kernels/test_kernels_in_interpreter.py",
+    "test_packaging.py",
+    "cli/test_corpus.py",
+    "measurement/test_replay.py",
 )
 """Files that take ten seconds and more: they are begun first, so that in the end no worker waits for another that is in one."""
 
@@ -65,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first. What runs on a GPU runs with whatever torch and Triton are there: a warning of theirs is shown, and fails
     nothing."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    items.sort(key=lambda item: item.nodeid.partition("::")[0].removeprefix("tests/") not in LONGEST)
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             item.add_marker(pytest.mark.filterwarnings("default"), append=False)

@@ -13,11 +13,14 @@ import numpy as np
 from advisor import pipelines
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.diagnosis import WORTH_CHANGING
+from advisor.diagnosis.context import Modelled
+from advisor.diagnosis.pricing import take_rows
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.analytical import LIKELY
-from advisor.learned.base import Prediction, Predictor, Ranking
+from advisor.learned.base import Prediction, Predictor, Ranking, predict_each
 from advisor.pipelines import Analysis, ConfigurationBatch, ProblemBatch, configuration_batch, problem_batch
-from advisor.pipelines.space import configuration_at, held_to
+from advisor.pipelines.batch import by_kind
+from advisor.pipelines.space import configuration_at, held_to, together
 from advisor.result.schema import Configuration, Latency, MeasuredRounds, contradicts
 from advisor.system.errors import NothingMatchedError
 from advisor.system.phrases import phrase
@@ -39,16 +42,18 @@ class Choice:
 
     Attributes:
         configuration: The configuration.
-        latencies: What each launch is predicted to take under it, by launch id.
+        row: The same as it was searched for, a batch of one.
+        predictions: What each launch is predicted to take under it, by launch id.
+        latencies: The same as results have it, or what it was measured to take.
         ceilings: Each launch's own first-ranked configuration with the microseconds predicted, by launch id.
-        demands: Total demand of each launch under it, by launch id, then by pipeline.
         reason: Why it is this one, in words.
     """
 
     configuration: Configuration
+    row: ConfigurationBatch
+    predictions: Mapping[str, Prediction]
     latencies: Mapping[str, Latency]
     ceilings: Mapping[str, tuple[float, Configuration]]
-    demands: Mapping[str, dict[str, float]]
     reason: str = FIRST  # in an order learned for itself: another may be predicted faster
 
 
@@ -81,43 +86,60 @@ def rank_groups(
 
 
 def choose(
-    group: Sequence[PlannedLaunch], ranking: Ranking, target: Target, predictor: Predictor, like: Configuration | None = None
-) -> Choice:
-    """What is chosen for launches that share one configuration, of their `ranking` (`rank_groups`); `like` is what the first one's
-    `frozen_parameters` keep."""
-    space, first = target.space, group[0]
-    restricted = held_to(space, like, first.frozen_parameters)
-    problems = [problem_batch([launch.problem]) for launch in group]
-    best = _closest(restricted, ranking.scores, first.configuration or first.default_configuration)
-    row, chosen, reason = restricted.take(np.array([best])), configuration_at(restricted, best), FIRST
-    if (
-        first.configuration is None
-        and first.default_configuration is not None
-        and chosen != first.default_configuration
-        and restricted is space
-    ):
-        untuned = configuration_batch([first.default_configuration])
-        if not _likely_faster(problems, untuned, row, target.gpu, predictor):
-            row, chosen, reason = untuned, first.default_configuration, phrase("choice.default")
-    latencies, demands, ceilings = {}, {}, {}
-    for launch, problem, first_of_launch in zip(group, problems, ranking.first, strict=True):
-        then = predictor.predict(problem, row, target.gpu)
-        latencies[launch.id] = predicted_latency(then, predictor)
-        if configuration_at(space, first_of_launch) != chosen:
-            then = predictor.predict(problem, space.take(np.array([first_of_launch])), target.gpu)
-        ceilings[launch.id] = (float(then.us[0]), configuration_at(space, first_of_launch))
-        demands[launch.id] = demand_totals(problem, row, target.gpu)
-    table = first.table or target.table
-    name = table.name if table is not None else None
-    configuration = replacement(chosen, first.configuration, table=name, gpu=target.gpu)
-    return Choice(configuration=configuration, latencies=latencies, ceilings=ceilings, demands=demands, reason=reason)
+    groups: Sequence[Sequence[PlannedLaunch]],
+    rankings: Sequence[Ranking],
+    target: Target,
+    predictor: Predictor,
+    like: Mapping[str, Configuration],
+) -> list[Choice]:
+    """What is chosen for the launches of each group, which share one configuration, of the group's ranking; arguments as of
+    `rank_groups`."""
+    space, gpu = target.space, target.gpu
+    picked: list[tuple[ConfigurationBatch, Configuration]] = []
+    asked, untuned = [], []
+    for group, ranking in zip(groups, rankings, strict=True):
+        first = group[0]
+        restricted = held_to(space, like.get(first.id), first.frozen_parameters)
+        best = _closest(restricted, ranking.scores, first.configuration or first.default_configuration)
+        picked.append((restricted.take(np.array([best])), configuration_at(restricted, best)))
+        for launch, i in zip(group, ranking.first, strict=True):
+            asked.append((launch.problem, together([picked[-1][0], space.take(np.array([i]))])))
+        default = first.default_configuration
+        if first.configuration is None and default is not None and picked[-1][1] != default and restricted is space:
+            untuned += [(launch, configuration_batch([default])) for launch in group]
+    predictions = iter(predict_each(predictor, asked, gpu))
+    defaults = predict_each(predictor, [(launch.problem, row) for launch, row in untuned], gpu)
+    of_default = {launch.id: prediction for (launch, _), prediction in zip(untuned, defaults, strict=True)}
+    choices = []
+    for group, ranking, (row, chosen) in zip(groups, rankings, picked, strict=True):
+        first, reason, both = group[0], FIRST, [next(predictions) for _ in group]
+        then = [prediction.take(slice(0, 1)) for prediction in both]
+        if (default := first.default_configuration) is not None and first.id in of_default:
+            now = [of_default[launch.id] for launch in group]
+            if not _likely_faster([problem_batch([launch.problem]) for launch in group], now, then, gpu, predictor):
+                row, chosen, then, reason = configuration_batch([default]), default, now, phrase("choice.default")
+        table = first.table or target.table
+        name = table.name if table is not None else None
+        choices.append(
+            Choice(
+                configuration=replacement(chosen, first.configuration, table=name, gpu=gpu),
+                row=row,
+                predictions={launch.id: prediction for launch, prediction in zip(group, then, strict=True)},
+                latencies={launch.id: predicted_latency(prediction, predictor) for launch, prediction in zip(group, then, strict=True)},
+                ceilings={
+                    launch.id: (float(prediction.us[1]), configuration_at(space, i))
+                    for launch, prediction, i in zip(group, both, ranking.first, strict=True)
+                },
+                reason=reason,
+            )
+        )
+    return choices
 
 
 def _likely_faster(
-    problems: list[ProblemBatch], now: ConfigurationBatch, then: ConfigurationBatch, gpu: GpuSpec, predictor: Predictor
+    problems: list[ProblemBatch], before: list[Prediction], after: list[Prediction], gpu: GpuSpec, predictor: Predictor
 ) -> bool:
     """Whether the launches of `problems` are likely enough to be faster, together, with a configuration than with another."""
-    before, after = ([predictor.predict(problem, item, gpu) for problem in problems] for item in (now, then))
     if not all(np.isfinite(item.us[0]) for item in before):
         return True
     longest = int(np.argmax([item.us[0] for item in before]))
@@ -189,15 +211,31 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A launch under the configuration that runs (or else the one chosen), analysed and predicted; `refused`: why it raises an error
-    although it fits, empty where it does not."""
+    """A launch under the configuration that runs (or else the one chosen), analysed and predicted.
+
+    Attributes:
+        launch: The launch.
+        batch: Its problem, a batch of one.
+        current: The configuration.
+        modelled: The launch as the analytical model has it, with others, at `row`.
+        row: Its row.
+        analysis: That row alone.
+        predicted: The prediction; inf where it cannot launch.
+        ceiling: The best of the target's space.
+        p_speedup: Probability that at least 10 % can be won.
+        measured: What was measured of it.
+        refused: Why it raises an error although it fits; empty where it does not.
+    """
 
     launch: PlannedLaunch
     batch: ProblemBatch
     current: Configuration
+    modelled: Modelled
+    row: int
     analysis: Analysis
     predicted: Prediction
     ceiling: Prediction
+    p_speedup: float = 1.0
     measured: Measured | None
     refused: str
 
@@ -231,48 +269,74 @@ class Draft:
         return next((latency for its, latency in self.reached if its == configuration), None)
 
 
-def draft_of(launch: PlannedLaunch, choice: Choice, measured: Measured | None, target: Target, predictor: Predictor) -> Draft:
-    """The launch under its configuration, or that of the choice where it has none."""
-    batch = problem_batch([launch.problem])
-    current = launch.configuration or choice.configuration
-    configuration = configuration_batch([current])
+def drafts_of(
+    launches: Sequence[tuple[PlannedLaunch, Choice]], measured: Mapping[str, Measured], target: Target, predictor: Predictor
+) -> list[Draft]:
+    """The launches under their configurations, or that of the choice where one has none; `measured` by launch id."""
+    gpu = target.gpu
+    current = [launch.configuration or choice.configuration for launch, choice in launches]
+    asked = [(launch.problem, configuration_batch([item])) for (launch, _), item in zip(launches, current, strict=True)]
+    drafts: dict[int, Draft] = {}
+    for kind in by_kind(asked):
+        problem, configuration = kind.problem, kind.configuration
+        modelled = Modelled(pipelines.analyse(problem, configuration, gpu), gpu)
+        predicted = predictor.predict(problem, configuration, gpu)
+        typical = predictor.ceiling(problem, gpu)
+        p_speedup = predictor.p_speedup(problem, gpu, None, predicted, typical, configuration)
+        for row, place in enumerate(kind.places):
+            launch, rows = launches[place][0], slice(row, row + 1)
+            draft = Draft(
+                launch=launch,
+                batch=problem_batch([launch.problem]),
+                current=current[place],
+                modelled=modelled,
+                row=row,
+                analysis=take_rows(modelled.analysis, rows),
+                predicted=predicted.take(rows),
+                ceiling=typical.take(rows),
+                p_speedup=float(p_speedup[row]),
+                measured=measured.get(launch.id),
+                refused=_refused(launch, current[place], target),
+            )
+            drafts[place] = _settled(draft, target, predictor)
+    return [drafts[place] for place in range(len(launches))]
+
+
+def _refused(launch: PlannedLaunch, current: Configuration, target: Target) -> str:
+    """Why a launch raises an error although its configuration fits; empty where it does not."""
     table = launch.table or target.table
     if launch.entry is not None and table is not None:
-        refused = refusal(launch.entry, table.name, target.gpu)
-    else:
-        refused = refused_ctas(current.num_ctas, target.gpu.compute_capability) or ""
-    predicted = predictor.predict(batch, configuration, target.gpu)
-    if refused:
+        return refusal(launch.entry, table.name, target.gpu)
+    return refused_ctas(current.num_ctas, target.gpu.compute_capability) or ""
+
+
+def _settled(draft: Draft, target: Target, predictor: Predictor) -> Draft:
+    """A draft with what only it has: a refusal, a space of its own, a measurement."""
+    predicted, ceiling = draft.predicted, draft.ceiling
+    if draft.refused:
         never = np.full_like(predicted.us, np.inf)
         predicted = replace(predicted, us=never, low_us=never, high_us=never)
-    return Draft(
-        launch=launch,
-        batch=batch,
-        current=current,
-        measured=measured,
-        refused=refused,
-        analysis=pipelines.analyse(batch, configuration, target.gpu),
-        predicted=predicted,
-        ceiling=_ceiling(batch, target, predictor),
-    )
+    if target.stack is None and ceiling.analytical:
+        ceiling = _least_of_space(draft.batch, target, predictor) or ceiling
+    if predicted is draft.predicted and ceiling is draft.ceiling and draft.measured is None:
+        return draft
+    draft = replace(draft, predicted=predicted, ceiling=ceiling)
+    return replace(draft, p_speedup=_probability(draft, target, predictor))
 
 
-def _ceiling(problem: ProblemBatch, target: Target, predictor: Predictor) -> Prediction:
-    """The best of the target's space: as learned, or where the analytical model answers, its least prediction over that very space.
+def _least_of_space(problem: ProblemBatch, target: Target, predictor: Predictor) -> Prediction | None:
+    """The least prediction over the target's very space; None where nothing of it can launch.
 
-    The model's own ceiling is of the family's typical kernels, which may do what this kernel cannot (several short rows per CTA). Kernels
-    of the serving stacks are the typical ones: of them every command starts from the same ceiling, and lowers it to the fastest
-    configuration that it predicts (`tunable_ceiling`).
+    The ceiling of the analytical model is of the family's typical kernels, which may do what this kernel cannot (several short rows per
+    CTA). Kernels of the serving stacks are the typical ones: of them every command starts from the same ceiling, and lowers it to the
+    fastest configuration that it predicts (`tunable_ceiling`).
     """
-    typical = predictor.ceiling(problem, target.gpu)
-    if target.stack is not None or not typical.analytical:
-        return typical
     us = predictor.predict(problem, target.space, target.gpu).us
     best = predictor.predict(problem, target.space.take(np.array([np.argmin(us)])), target.gpu)
-    return best if np.isfinite(best.us[0]) else typical
+    return best if np.isfinite(best.us[0]) else None
 
 
-def probability(draft: Draft, target: Target, predictor: Predictor) -> float:
+def _probability(draft: Draft, target: Target, predictor: Predictor) -> float:
     """The probability that at least 10 % can be won."""
     launch, predicted = draft.launch, draft.predicted
     configuration: ConfigurationBatch | None = configuration_batch([draft.current])
@@ -323,7 +387,6 @@ def fastest_measured(
         return None
     configuration, latencies = best
     table = first.table or target.table
-    row = configuration_batch([configuration])
     word = "simulated" if any(latencies[draft.launch.id].origin == "simulated" for draft in known) else "measured"
     reason = f"the fastest of {measured} configurations {word}"
     if guessed := [draft.launch.id for draft in drafts if draft.measured is None]:
@@ -331,7 +394,7 @@ def fastest_measured(
     return replace(
         choice,
         latencies=latencies,
-        demands={draft.launch.id: demand_totals(draft.batch, row, target.gpu) for draft in drafts},
+        row=configuration_batch([configuration]),
         configuration=replacement(
             configuration,
             first.configuration,

@@ -15,15 +15,16 @@ from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
 from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.rule import microseconds
-from advisor.learned.base import Predictor
+from advisor.learned.base import Predictor, predict_each
 from advisor.learned.layers import layer_model
 from advisor.learned.layers.layer_model import LayerModel
 from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of
 from advisor.learned.library.layer_reference import library_of_layers
 from advisor.learned.scaled_products import quantisation_us
 from advisor.pipelines import configuration_batch, problem_batch, token_draws
+from advisor.result.problem import microseconds as short_us
 from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
-from advisor.steps.latency import Cost, costs_of_layers
+from advisor.steps.layer_cost import Cost, costs_of_layers
 from advisor.system.errors import several
 from advisor.system.phrases import phrase
 from advisor.tables.entries import FIELDS, version_number
@@ -134,11 +135,13 @@ def _linears(
     configurations: Sequence[Configuration | None], reports: Sequence[LaunchReport], more: np.ndarray, target: Target, predictor: Predictor
 ) -> list[Latency]:
     """Linears with one configuration each; `more` is their quantisation, [n]."""
+    launches = [
+        (replace(report.problem, cache="cold"), configuration_batch([configuration]))
+        for report, configuration in zip(reports, configurations, strict=True)
+        if configuration is not None  # none is (`_scales`)
+    ]
     out = []
-    for report, configuration, us in zip(reports, configurations, more.tolist(), strict=True):
-        assert configuration is not None  # `_scales`
-        problem = problem_batch([replace(report.problem, cache="cold")])
-        prediction = predictor.predict(problem, configuration_batch([configuration]), target.gpu)
+    for prediction, us in zip(predict_each(predictor, launches, target.gpu), more.tolist(), strict=True):
         low, high = prediction.low_us[0] + us * np.exp(-SPREAD), prediction.high_us[0] + us * np.exp(SPREAD)
         source = prediction.source(0, predictor.name)
         out.append(
@@ -184,7 +187,7 @@ def layer_reports(
     first = [of[token[0].id] for token in by_tokens.values()]
     now = [report.configuration for report in first]
     then = [report.recommendation.configuration if report.recommendation else report.configuration for report in first]
-    layers, loads = _layers(model, [report.problem for report in first], kind, target)
+    layers, loads = _layers([report.problem for report in first], kind, target, _version(model, target))
     cold = first[0].problem.cache == "cold"
     sides = [_costs(model, layers, loads, target, some, cold) for some in (now, then)]
     libraries = library_of_layers(layers, loads, target.gpu, stack_of(target), cold)
@@ -223,6 +226,32 @@ def layer_reports(
     return tuple(out)
 
 
+MOST_NAMED = 4
+"""Layers of which a note names the library's time."""
+
+
+def libraries_alone(target: Target) -> tuple[str, ...]:
+    """What a library takes for the layers of a target of whose stack no layer was measured on GPUs like its own, in a sentence; none where
+    no library was measured either."""
+    by_tokens = layer_launches(target) if target.gpu.vendor != "nvidia" else {}
+    problems = [launches[0].problem for launches in by_tokens.values()]
+    kind = _kind(problems[0]) if problems else None
+    if kind is None:
+        return ()
+    layers, loads = _layers(problems, kind, target, 0.0)
+    libraries = library_of_layers(layers, loads, target.gpu, stack_of(target), problems[0].cache == "cold")
+    known = [(tokens, library) for tokens, library in zip(by_tokens, libraries, strict=True) if library is not None]
+    named = known if len(known) <= MOST_NAMED else [known[i * (len(known) - 1) // (MOST_NAMED - 1)] for i in range(MOST_NAMED)]
+    if not named:
+        return ()
+    times = "; ".join(f"{microseconds(item.us)} for {tokens} tokens ({_range(item)})" for tokens, item in named)
+    return (phrase("note.library_alone", gpu=target.gpu.name, library=named[0][1].source, times=times),)
+
+
+def _range(latency: Latency) -> str:
+    return " to ".join(short_us(us) for us in (latency.low_us, latency.high_us) if us is not None)
+
+
 def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, target: Target, predictor: Predictor, worth: float) -> bool:
     """Whether the layer that these launches make takes over `worth` times as long under another configuration than it does today.
 
@@ -233,7 +262,7 @@ def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, ta
     whole = [launch.problem.op for launch in launches] == list(GEMM_OF_LAYER)
     if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions or AS_MEASURED[kind] != kind:
         return False
-    layers, loads = _layers(model, [launches[0].problem] * 2, kind, target)
+    layers, loads = _layers([launches[0].problem] * 2, kind, target, _version(model, target))
     before, after = _costs(model, layers, loads, target, [now, then], launches[0].problem.cache == "cold")
     return after.us > before.us * worth
 
@@ -299,12 +328,12 @@ def _version(model: LayerModel, target: Target) -> float:
     return version_number(target.stack_version or "") or model.newest(target.gpu.name, target.stack == "sglang")
 
 
-def _layers(model: LayerModel, problems: Sequence[Problem], kind: int, target: Target) -> tuple[Layers, token_draws.Loads]:
-    """The layers of these problems as the target's stack launches them, and the loads of their experts."""
+def _layers(problems: Sequence[Problem], kind: int, target: Target, version: float) -> tuple[Layers, token_draws.Loads]:
+    """The layers of these problems as this version of the target's stack launches them, and the loads of their experts."""
     size = {name: np.array([float(problem.sizes[name]) for problem in problems]) for name in ("M", "E", "topk", "H", "N")}
     drawn = problems[0].distribution
     drawn_as = token_draws.BALANCED if drawn is None else token_draws.exponent(drawn)
-    layers = layers_of(size, kind, target.stack == "sglang", _version(model, target), drawn_as)
+    layers = layers_of(size, kind, target.stack == "sglang", version, drawn_as)
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     routing = problems[0].routing
     if routing is not None:

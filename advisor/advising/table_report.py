@@ -15,25 +15,26 @@ from advisor.advising.choice import (
     Measured,
     as_measured,
     choose,
-    draft_of,
+    demand_totals,
+    drafts_of,
     fastest_measured,
     gain_probability,
     predicted_latency,
-    probability,
     rank_groups,
 )
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
-from advisor.advising.layers import layer_reports, linear_reports, slower_as_a_layer, stack_of, weighed, with_backend
+from advisor.advising.layers import layer_reports, libraries_alone, linear_reports, slower_as_a_layer, stack_of, weighed, with_backend
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
+from advisor.diagnosis.neighbours import Changed, changed
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline
 from advisor.learned.analytical import LIKELY, NOTICED
-from advisor.learned.base import Prediction, Predictor, Ranking, tunable_ceiling
+from advisor.learned.base import Prediction, Predictor, tunable_ceiling
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
-from advisor.pipelines import configuration_batch, problem_batch
+from advisor.pipelines import problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.system.phrases import phrase
@@ -69,6 +70,7 @@ def advise_target(
     layers = layer_reports(target, launches, predictor, measured or {}) or linears
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
+    summary = verdict(launches, unknowns, layers=bool(layers))
     return Result(
         tool_version=__version__,
         command=command,
@@ -77,7 +79,7 @@ def advise_target(
         gpu=target.gpu.name,
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
-        verdict=verdict(launches, unknowns, layers=bool(layers)),
+        verdict=replace(summary, notes=summary.notes + libraries_alone(target)),
         actions=with_backend(
             weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}), layers, stack_of(target)
         ),
@@ -113,8 +115,19 @@ def launch_reports(
     reports: list[LaunchReport] = []
     pinned = held_configurations(target, predictor, WORTH_CHANGING, {name: item.latency.us for name, item in measured.items()})
     groups = list(shares.values())
-    for group, ranking in zip(groups, rank_groups(groups, target, predictor, pinned), strict=True):
-        reports += _group(group, ranking, target, predictor, measured, pinned.get(group[0].id), diagnosing)
+    choices = choose(groups, rank_groups(groups, target, predictor, pinned), target, predictor, pinned)
+    chosen = [(launch, choice) for group, choice in zip(groups, choices, strict=True) for launch in group]
+    drafts = {draft.launch.id: draft for draft in drafts_of(chosen, measured, target, predictor)}
+    pricing, around = Pricing(predictor=predictor), dict[str, Changed]()
+    if diagnosing:
+        now = [(draft.launch.problem, draft.current, draft.launch.frozen_parameters) for draft in drafts.values()]
+        around = dict(zip(drafts, changed(now, target.gpu), strict=True))
+        pricing.price([(a.problem, around[b.id].configuration) for group in groups for a in group for b in group], target.gpu)
+    for group, choice in zip(groups, choices, strict=True):
+        held = pinned.get(group[0].id)
+        reports += _group(
+            [drafts[launch.id] for launch in group], choice, target, predictor, pricing, around, held, unmeasured=not measured
+        )
         if progress:
             progress(len(reports), len(target.launches))
     order = {launch.id: i for i, launch in enumerate(target.launches)}
@@ -135,48 +148,57 @@ def _table_findings(target: Target) -> tuple[Finding, ...]:
 
 
 def _group(
-    group: list[PlannedLaunch],
-    ranking: Ranking,
+    drafts: list[Draft],
+    choice: Choice,
     target: Target,
     predictor: Predictor,
-    measured: Mapping[str, Measured],
+    pricing: Pricing,
+    around: Mapping[str, Changed],
     held: Configuration | None,
-    diagnosing: bool,
+    unmeasured: bool,
 ) -> list[LaunchReport]:
-    """Reports of the launches that share one configuration; `held`: what its choice must be like in their `fixed` parameters."""
-    choice = choose(group, ranking, target, predictor, held)
-    drafts = [draft_of(launch, choice, measured.get(launch.id), target, predictor) for launch in group]
-    reason = None if measured else _kept(group, drafts, choice, predictor, target)
+    """Reports of the launches that share one configuration.
+
+    Args:
+        drafts: The launches.
+        choice: What is chosen for them.
+        target: Their target.
+        predictor: What predicts them.
+        pricing: What prices changes.
+        around: Launches under changed configurations, by launch id; empty where the reports are not to have findings.
+        held: What the choice is like in their `fixed` parameters.
+        unmeasured: Whether nothing of the target was measured.
+    """
+    group = [draft.launch for draft in drafts]
+    reason = _kept(drafts, choice, predictor, target) if unmeasured else None
     # What another launch of the sort needs changed is changed here too.
     needed = held is not None and held != group[0].configuration
     choice = as_measured(drafts, choice)
     offered = choice if needed or _worth_changing(drafts, choice) else None
     if offered and not needed and reason is not None:
         offered = None
-    if offered and not needed and not measured and slower_as_a_layer(group, choice.configuration, target, predictor, WORTH_CHANGING):
+    if offered and not needed and unmeasured and slower_as_a_layer(group, choice.configuration, target, predictor, WORTH_CHANGING):
         offered = None
     if (tried := fastest_measured(drafts, choice, held, target, predictor)) is not None:
         choice = offered = tried
     least = {draft.launch.id: _least(draft, choice, offered) for draft in drafts}
     sharing = [_sharing(draft, float(least[draft.launch.id].us[0])) for draft in drafts]
-    reports, alone = [], Pricing(predictor=predictor)
+    reports = []
     for draft in drafts:
-        others = tuple(other for other in sharing if other.id != draft.launch.id)
-        pricing = replace(alone, sharing=others, fixed=draft.launch.frozen_parameters)
-        reports.append(
-            _report(
-                draft, choice, offered, least[draft.launch.id], pricing, target, predictor, diagnosing, reason if offered is None else None
-            )
-        )
+        name = draft.launch.id
+        others = tuple(other for other in sharing if other.id != name)
+        mine = replace(pricing, sharing=others, fixed=draft.launch.frozen_parameters)
+        kept = reason if offered is None else None
+        reports.append(_report(draft, choice, offered, least[name], mine, around.get(name), target, predictor, kept))
     return reports
 
 
-def _kept(group: list[PlannedLaunch], drafts: list[Draft], choice: Choice, predictor: Predictor, target: Target) -> str | None:
+def _kept(drafts: list[Draft], choice: Choice, predictor: Predictor, target: Target) -> str | None:
     """Why what runs is kept, in words: what was chosen is not likely enough to be faster. None where it is, or where nothing runs.
 
     Launches that share a configuration are told together, by the errors of the one that takes longest.
     """
-    first = group[0]
+    first = drafts[0].launch
     if first.configuration is None or first.configuration == choice.configuration:
         return None
     now = sum(draft.predicted_us for draft in drafts)
@@ -184,8 +206,7 @@ def _kept(group: list[PlannedLaunch], drafts: list[Draft], choice: Choice, predi
     if not np.isfinite(now):
         return None
     longest = max(drafts, key=lambda draft: draft.predicted_us)
-    row = configuration_batch([choice.configuration])
-    after = predictor.predict(longest.batch, row, target.gpu)
+    after = choice.predictions[longest.launch.id]
     p = gain_probability(longest.batch, now, then, longest.predicted, after, target.gpu, predictor)
     if p >= LIKELY:
         return None
@@ -245,9 +266,9 @@ def _report(
     offered: Choice | None,
     least: Prediction,
     pricing: Pricing,
+    around: Changed | None,
     target: Target,
     predictor: Predictor,
-    diagnosing: bool,
     kept: str | None,
 ) -> LaunchReport:
     launch, analysis, measured, gpu = draft.launch, draft.analysis, draft.measured, target.gpu
@@ -261,19 +282,20 @@ def _report(
     now = draft.now_us if measured is not None or predicted is not None else None
     then = offered.latencies[launch.id] if offered is not None else None
     before = draft.predicted_us if draft.contradicted and (then is None or then.origin == "predicted") else now
-    p_speedup = probability(draft, target, predictor) if now is not None else 1.0
+    p_speedup = draft.p_speedup if now is not None else 1.0
     if now is not None and measured is not None and any(now >= 1.1 * latency.us for _, latency in draft.reached):
         p_speedup = 1.0  # it was measured
     ranked = _ranked_change(launch.id, pricing, choice)
     diagnosis = (
         UNDIAGNOSED
-        if not diagnosing
+        if around is None
         else diagnose(
             context(
                 launch.problem,
                 draft.current,
                 gpu,
-                analysis=analysis,
+                modelled=draft.modelled,
+                i=draft.row,
                 predicted_us=draft.predicted_us,
                 ceiling_us=ceiling.us,
                 measured_us=measured.latency.us if measured else None,
@@ -281,6 +303,7 @@ def _report(
                 entry=launch.entry,
                 entry_m=launch.entry_key,
                 pricing=pricing,
+                around=around,
                 ranked=ranked,
                 refused=draft.refused,
                 recommended=ranked if offered is not None and offered.configuration != launch.configuration else None,
@@ -352,7 +375,7 @@ def _recommendation(
         reason=reason,
         triton_config=triton_config(configuration),
         table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.stack is not None else None,
-        demand=choice.demands[launch.id],
+        demand=demand_totals(problem_batch([launch.problem]), choice.row, target.gpu),
         record=predictor.record(problem_batch([launch.problem]), target.gpu) if latency.origin == "predicted" else "",
     )
 

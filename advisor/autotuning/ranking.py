@@ -150,10 +150,7 @@ def _by_model(configurations: tuple[ConfigurationBatch, dict[str, list[Any]]], r
     usable = np.isfinite(scores)
     if not usable.any():
         return given_order(count, f"the model says that none fits {gpu.name}")
-    # GROUP_SIZE_M orders nothing where there is one row of tiles, but with 1 the compiler makes other code: of 30 such pairs on an H100
-    # (`tiles.csv.gz`) none ran more than 1.3 % faster with 1, and four of the 15 below 20 us 2 to 12 % slower.
-    alone = np.array(columns["GROUP_SIZE_M"]) == 1
-    order = np.lexsort((alone, np.where(usable, scores, np.inf)))
+    order = np.argsort(np.where(usable, scores, np.inf), kind="stable")
     again = repeats(launch_numbers(columns, [recognised.problem])[order])
     worth = usable.copy()
     worth[order[again]] = False
@@ -166,18 +163,8 @@ def _by_model(configurations: tuple[ConfigurationBatch, dict[str, list[Any]]], r
         unfit=frozenset(np.flatnonzero(~usable).tolist()),
         scores=tuple(np.where(worth, scores, np.inf).tolist()),
         learned=bool(np.broadcast_to(prediction.learned, (count,))[order[0]]),
-        spread=_spread(prediction, int(order[0])),
+        spread=prediction.sigma(int(order[0])),
     )
-
-
-def _spread(prediction: Any, place: int) -> float:
-    """The standard deviation of the log of measured over predicted latency, as the interval at a place has it."""
-    from statistics import NormalDist
-
-    low, high = (float(bound.reshape(-1)[min(place, bound.size - 1)]) for bound in (prediction.low_us, prediction.high_us))
-    if not 0 < low < high < math.inf:
-        return 0.0
-    return math.log(high / low) / (2 * NormalDist().inv_cdf(0.5 + min(max(prediction.coverage, 0.01), 0.999) / 2))
 
 
 @lru_cache(maxsize=64)

@@ -14,12 +14,12 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from advisor import __version__, pipelines
+from advisor import __version__
 from advisor.advising import advise_target
 from advisor.advising.choice import Measured
 from advisor.advising.exports import triton_config
@@ -30,7 +30,7 @@ from advisor.autotuning.decisions.cache import WITH_HOOKS
 from advisor.autotuning.decisions.exchange import Entry
 from advisor.autotuning.ranking import named_for
 from advisor.autotuning.triton_configs import parameters as flat_parameters
-from advisor.diagnosis import WORTH_CHANGING, Pricing, actions, context, diagnose
+from advisor.diagnosis import actions
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines import ConfigurationBatch, configuration_batch, problem_batch
@@ -44,7 +44,6 @@ from advisor.result.schema import (
     LaunchReport,
     Origin,
     Problem,
-    Recommendation,
     Result,
     TunedProblem,
     TunedTiming,
@@ -137,14 +136,6 @@ def _size(name: str, value: Any) -> int:
     return int(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """A configuration of a problem: under the kernel's own names, and under those of the family."""
-
-    timing: TunedTiming
-    named: Configuration
-
-
 def diagnosed(
     entry: Entry, tuned: TunedProblem, gpu: GpuSpec, predictor: Predictor, cache: str | None, taken: set[str]
 ) -> tuple[LaunchReport, TunedProblem]:
@@ -164,17 +155,16 @@ def diagnosed(
     family = problem.family
     current = named_for(configuration, family)
     tuned = _predicted(tuned, problem, gpu, predictor)
-    known = [_Known(timing=timing, named=named_for(timing.configuration, family)) for timing in tuned.timings]
+    known = [(named_for(timing.configuration, family), timing) for timing in tuned.timings]
     name = _name(entry, problem, taken)
     source = f"chosen by @advisor.autotune ({tuned.decided})"
     launch = PlannedLaunch(id=name, kernel=entry.key.kernel, problem=problem, configuration=current, source=source, decision_id=name)
-    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [candidate.named for candidate in known], current))
-    measured = {}
-    row = next((timing for timing in tuned.timings if timing.configuration == tuned.configuration), None)
-    if row is not None and row.us is not None:
-        measured[name] = Measured(latency=_latency(row, tuned.origin))
+    target = Target(title=name, gpu=gpu, launches=(launch,), space=_untried(problem, [named for named, _ in known], current))
+    latencies = [(named, _latency(timing, tuned.origin)) for named, timing in known if timing.us is not None]
+    now = next((latency for named, latency in latencies if named == current), None)
+    others = tuple(other for other in latencies if other[0] != current)
+    measured = {} if now is None else {name: Measured(latency=now, others=others)}
     report = advise_target(target, predictor, command="", measured=measured).launches[0]
-    report = _with_faster(report, known, tuned.origin, gpu, predictor)
     return _own_names(report, configuration, family), replace(tuned, launch=name)
 
 
@@ -254,58 +244,6 @@ def _untried(problem: Problem, known: Iterable[Configuration], current: Configur
     space = configuration_batch([Configuration.from_flat(dict(zip(values, point, strict=True))) for point in points])
     sound = np.append(sound_depths(space, problem)[:-1], True)
     return space.take(np.flatnonzero(sound))
-
-
-def _with_faster(report: LaunchReport, known: Sequence[_Known], origin: Origin, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
-    """Where another configuration was measured faster, that is the ceiling, and the advice: a measurement beats a prediction."""
-    measured = [candidate for candidate in known if candidate.timing.us is not None and candidate.timing.us >= report.bound.us]
-    best = min(measured, key=lambda candidate: candidate.timing.us or 0.0, default=None)
-    if best is None or best.timing.us is None or report.measured is None:
-        return report
-    now = report.measured.us
-    if report.ceiling is not None and best.timing.us < report.ceiling.us:
-        report = _with_ceiling(report, _latency(best.timing, origin), best.named, gpu, predictor)
-    if now < best.timing.us * WORTH_CHANGING:
-        return report
-    if report.recommendation is not None and report.recommendation.latency.us < best.timing.us:
-        return report
-    return replace(
-        report,
-        recommendation=Recommendation(
-            configuration=best.named,
-            latency=_latency(best.timing, origin),
-            speedup=now / best.timing.us,
-            p_speedup_10pct=None,
-            reason=f"the fastest {origin}; another was decided before",
-            triton_config="",
-        ),
-    )
-
-
-def _with_ceiling(report: LaunchReport, ceiling: Latency, configuration: Configuration, gpu: GpuSpec, predictor: Predictor) -> LaunchReport:
-    assert report.measured is not None and report.configuration is not None
-    analysis = pipelines.analyse(problem_batch([report.problem]), configuration_batch([report.configuration]), gpu)
-    diagnosis = diagnose(
-        context(
-            report.problem,
-            report.configuration,
-            gpu,
-            analysis=analysis,
-            ceiling_us=ceiling.us,
-            predicted_us=report.predicted.us if report.predicted else math.inf,
-            measured_us=report.measured.us,
-            measured_origin=report.measured.origin,
-            pricing=Pricing(predictor=predictor),
-        )
-    )
-    return replace(
-        report,
-        ceiling=ceiling,
-        ceiling_configuration=configuration,
-        gap=diagnosis.gap,
-        findings=diagnosis.findings,
-        headroom=report.measured.us / ceiling.us - 1,
-    )
 
 
 def _own_names(report: LaunchReport, configuration: Configuration, family: str) -> LaunchReport:

@@ -130,16 +130,12 @@ def _refuse_soon(arguments: argparse.Namespace) -> None:
 def _documents(arguments: argparse.Namespace) -> list[str]:
     """Advise for one model, or none, and every GPU; the JSON documents, where they are asked for."""
     from advisor.advising.targets.resolve import is_folder
-    from advisor.autotuning.decisions.exchange import cache_file
     from advisor.gpus.hardware import load_gpu
-    from advisor.steps.trace import is_trace
+    from advisor.tables.names import is_table_name
 
     arguments.output = str(arguments.output or Path("advisor-out") / _folder_name(arguments))
-    cache = cache_file(arguments.target)
-    if cache is not None:
-        documents = _tuned(arguments, *cache)
-    elif is_trace(arguments.target):
-        documents = [_traced(arguments)]
+    if not is_table_name(Path(arguments.target)) and (measured := _of_measurements(arguments)) is not None:
+        documents = measured
     elif is_folder(Path(arguments.target)):
         documents = folder_of_tables(arguments)
     elif len(arguments.gpu) > 1:
@@ -153,6 +149,16 @@ def _documents(arguments: argparse.Namespace) -> list[str]:
         documents = [_for_gpu(arguments, next(iter(arguments.gpu), None), Path(arguments.output))[0]]
         tell_of_others(Path(arguments.output), OVERVIEW)
     return documents
+
+
+def _of_measurements(arguments: argparse.Namespace) -> list[str] | None:
+    """The reports on a tuning cache or a trace; None where the target is neither."""
+    from advisor.autotuning.decisions.exchange import cache_file
+    from advisor.steps.trace import is_trace
+
+    if (cache := cache_file(arguments.target)) is not None:
+        return _tuned(arguments, *cache)
+    return [_traced(arguments)] if is_trace(arguments.target) else None
 
 
 def _traced(arguments: argparse.Namespace) -> str:

@@ -292,11 +292,10 @@ def require_sandbox(arguments: argparse.Namespace) -> None:
         NoSandboxError: A wall does not stand.
         UsageError: The limit is none.
     """
-    from advisor.compiled.compiler.pool import sandbox_lacks
-
     limit_compilations(arguments)
     if not arguments.untrusted:
         return
+    from advisor.compiled.compiler.pool import sandbox_lacks
 
     if lacks := sandbox_lacks():
         raise NoSandboxError("--untrusted: this machine has no sandbox", lacks, None, "see `advisor doctor`")

@@ -24,7 +24,8 @@ columns read:
                       (else the newest measured on that GPU), ep (expert-parallel ranks; M and E are of all, N of one), gated (0: w13 has
                       N columns), dtype (fp8_block and w4a16_mxfp4 too), routing; or all this as `ai-dynamo/aiconfigurator` names it.
                       With an implementation that is not Triton's (its kernel_source, or marlin, deepgemm, cutlass, trtllm, cutedsl), with
-                      stack trtllm, or in nvfp4, int4_wo, w4a8_mxfp4_mxfp8 or w4afp8: what that library takes, on one rank
+                      stack trtllm or aiter, or in nvfp4, int4_wo, mxfp8, w4afp8, w4a4_mxfp4 or w4a8_mxfp4_mxfp8: what that library
+                      takes, on one rank
   op_name             of `ai-dynamo/aiconfigurator`, with its own columns: gated delta rule, KDA and Mamba2 kernel by kernel (gdn, kda,
                       mamba2), modules of sparse attention (dsa_…, dsv4_…, msa_…), encoder_attention, mla_gen_pre and _post, pre and post
                       of hyper-connections (with hc_mult)
@@ -232,7 +233,7 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
     from advisor.learned.layers import layer_model
     from advisor.result.schema import PIPELINES
     from advisor.steps.batches_of_rows import has_layers, layer_batches
-    from advisor.steps.latency import layer_bound
+    from advisor.steps.layer_cost import layer_bound
 
     if not has_layers(rows):
         return
@@ -269,12 +270,9 @@ def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> Non
 
     if not library_layers(rows).any():
         return
-    model = moe_kernels.load_shipped()
-    if model is None:
-        raise InputError("no weights of library layers", "op = layer", moe_kernels.FILE, "install the advisor anew")
-    for batch in library_batches(rows, model, load_gpu, gpu):
+    for batch in library_batches(rows, moe_kernels.load_shipped, load_gpu, gpu):
         least, binding = moe_layers.bound(batch.layers, batch.gpu, batch.cold)
-        predicted = model.predict(batch.layers, batch.which, batch.gpu, batch.cold)
+        predicted = batch.model.predict(batch.layers, batch.which, batch.gpu, batch.cold)
         us = np.maximum(predicted.us, least)
         columns = {
             "bound_us": least,

@@ -8,8 +8,9 @@ Folders of measured operators as aiconfigurator publishes them (<gpu>/<operator>
 tuned tables give the weights of library kernels, silicon.npz of those shipped. Rows below the bound, or 2.5 times off their neighbours, are
 left out and counted on stderr.
 
-With --library the folders give the weights of library mixture-of-experts layers instead, library.npz of those shipped, and what was said of
-models and GPUs left out is printed beside a crude baseline (boosted trees on sizes, format, kernel and GPU).
+With --library the folders give the weights of library mixture-of-experts layers instead, library.npz of those shipped and, of AITER's
+tables, aiter.npz; what was said of models and GPUs left out is printed beside a crude baseline (boosted trees on sizes, format, kernel
+and GPU).
 
 With --operators they give the weights of linear and sparse attention, encoders, MLA's products and hyper-connections, operators.npz of
 those shipped; what was said of models, of pairs of batch and length and of GPUs left out is printed beside the same kind of baseline. The
@@ -143,12 +144,13 @@ def _train_layers_or_operators(arguments: argparse.Namespace) -> int:
     from advisor.learned.library import series_model
     from advisor.learned.operators import model as operator_model
     from advisor.learned.operators.work import KINDS
-    from advisor.rows import silicon
+    from advisor.rows import aiter, silicon
     from advisor.training.moe_library import fitting as moe_fitting
     from advisor.training.operators import fitting as operator_fitting
 
     option, wanted = ("--library", "moe_library") if arguments.library else ("--operators", "linear_attention, sparse_attention, …")
-    if not all(map(silicon.is_layout, arguments.data)):
+    readable = [silicon.is_layout(path) or (arguments.library and aiter.holds_experts(path)) for path in arguments.data]
+    if not all(readable):
         folders = f"folders of <gpu>/<operator>/<stack>/<version>/*.parquet ({wanted})"
         raise UsageError(f"{option} takes folders of measured operators", " ".join(arguments.data), folders, None)
     if unknown := [kind for kind in arguments.only if kind not in KINDS or not arguments.operators]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from advisor import pipelines
-from advisor.diagnosis.neighbours import Change, Limits, Neighbourhood, change, neighbourhood
-from advisor.diagnosis.pricing import Pricing, first, now_us, take_row
+from advisor.diagnosis.neighbours import Change, Changed, Limits, Neighbourhood, change, changed, neighbourhood
+from advisor.diagnosis.pricing import Pricing, at, first, now_us, take_row
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import Analysis, Bound, Demand, Schedule
+from advisor.pipelines import Analysis, Array, Bound, Demand, Schedule
 from advisor.pipelines.bound import throughput_per_us
 from advisor.result.schema import Configuration, Origin, Problem
 
@@ -27,6 +28,28 @@ experts; a measured latency; the entry as the table has it; the token count the 
 
 THRESHOLD = 0.02
 """A saving below this share of the latency is not reported. Source: the least noise floor of a measurement, `advisor compare`."""
+
+
+class Modelled:
+    """What the analytical model says of launches [n] with causes left out: computed for all of them when it is asked for one."""
+
+    def __init__(self, analysis: Analysis, gpu: GpuSpec) -> None:
+        self.analysis, self.gpu = analysis, gpu
+        self._without: dict[tuple[str, ...], Array] = {}
+
+    @cached_property
+    def gap(self) -> dict[str, Array]:
+        """Microseconds above the bound by cause (`pipelines.gap`), [n] each."""
+        bound = self.analysis.bound
+        least = bound.times_us["dram"] * throughput_per_us(self.gpu, None)["dram"]
+        return pipelines.gap(self.analysis.demand, self.gpu, bound.us, least)
+
+    def without(self, relax: Collection[str]) -> Array:
+        """Latencies in microseconds where the causes `relax` cost nothing, [n]."""
+        causes = tuple(relax)
+        if causes not in self._without:
+            self._without[causes] = pipelines.latency_us(self.analysis.demand, self.gpu, causes)
+        return self._without[causes]
 
 
 @dataclass(slots=True)
@@ -56,8 +79,11 @@ class LaunchContext:
         demand: Of the configuration, one row.
         schedule: Of the configuration, one row.
         analytical_us: Latency of the analytical model, before any scaling; inf where it cannot launch.
+        modelled: The same launch among others, at `row`, with causes left out; None where the configuration cannot be known.
+        row: Its row.
         pricing: What prices changed configurations, for this launch and those that share its configuration; None: the analytical
             model, scaled, for this launch alone.
+        around: The launch under changed configurations, where that is known already.
         recommended: What is predicted with the configuration that is recommended instead, if one is.
         offered: That configuration.
         ranked: The configuration that the order of the space has first, recommended or not; None: there is no such order.
@@ -80,7 +106,10 @@ class LaunchContext:
     demand: Demand | None
     schedule: Schedule | None
     analytical_us: float | None
+    modelled: Modelled | None = None
+    row: int = 0
     pricing: Pricing | None = None
+    around: Changed | None = None
     recommended: Change | None = None
     offered: Configuration | None = None
     ranked: Change | None = None
@@ -165,8 +194,9 @@ class LaunchContext:
     def divided(self) -> dict[str, float]:
         """Microseconds above the bound by the analytical model, by cause, unscaled; computed once, for most rules ask."""
         if self._memory.divided is None:
-            least = self.bound.times_us["dram"] * throughput_per_us(self.gpu, None)["dram"]
-            parts = {cause: first(us) for cause, us in pipelines.gap(self.launch_demand, self.gpu, self.bound.us, least).items()}
+            if self.modelled is None:
+                raise ValueError("no configuration: a rule that asks for causes must need 'configuration'")
+            parts = {cause: at(us, self.row) for cause, us in self.modelled.gap.items()}
             self._memory.divided = {cause: max(us, 0.0) for cause, us in parts.items() if math.isfinite(us)}
         return self._memory.divided
 
@@ -210,9 +240,10 @@ class LaunchContext:
             if self.configuration is None:
                 raise ValueError("no configuration: a rule that looks at neighbours must need 'configuration'")
             now = self.now_us if self.runs else math.inf
+            fixed = self.pricing.fixed if self.pricing is not None else ()
             self._memory.neighbours = neighbourhood(
                 self.problem,
-                self.configuration,
+                self.around or changed([(self.problem, self.configuration, fixed)], self.gpu)[0],
                 self.gpu,
                 scale=self.scale,
                 excess=self.excess,
@@ -245,8 +276,11 @@ class LaunchContext:
             relax: Causes (`pipelines.schedule.CAUSES`) that cost nothing.
             demand: Fields of `Demand` as they were without the cause.
         """
-        demanded = replace(self.launch_demand, **demand) if demand else self.launch_demand
-        saved = (self.analytical_us or 0.0) - first(pipelines.latency_us(demanded, self.gpu, relax))
+        if demand is None and self.modelled is not None:
+            left = at(self.modelled.without(relax), self.row)
+        else:
+            left = first(pipelines.latency_us(replace(self.launch_demand, **(demand or {})), self.gpu, relax))
+        saved = (self.analytical_us or 0.0) - left
         return self.excess * max(saved, 0.0) if math.isfinite(saved) else 0.0
 
     def matters(self, saving_us: float, better: Change | None = None) -> bool:
@@ -277,7 +311,7 @@ def context(
     configuration: Configuration | None,
     gpu: GpuSpec,
     *,
-    analysis: Analysis | None = None,
+    modelled: Modelled | None = None,
     i: int = 0,
     predicted_us: float | None = None,
     ceiling_us: float | None = None,
@@ -286,6 +320,7 @@ def context(
     entry: Configuration | None = None,
     entry_m: int | None = None,
     pricing: Pricing | None = None,
+    around: Changed | None = None,
     recommended: Change | None = None,
     offered: Configuration | None = None,
     ranked: Change | None = None,
@@ -299,8 +334,8 @@ def context(
         problem: What is computed.
         configuration: As it really runs; None where it cannot be known (then only the bound is).
         gpu: On what.
-        analysis: Of a batch whose row `i` is this launch; computed where it is None.
-        i: Row of `analysis`.
+        modelled: Of a batch whose row `i` is this launch; computed where it is None.
+        i: Row of `modelled`.
         predicted_us: Latency shown for this launch; the analytical one where it is None.
         ceiling_us: Least latency over the kernel's space.
         measured_us: Where it was measured.
@@ -308,6 +343,7 @@ def context(
         entry: As the table has it, before clamping.
         entry_m: Token count the entry stands under.
         pricing: What prices changed configurations; the analytical model where it is None.
+        around: The launch under changed configurations, where that is known already.
         recommended: What is recommended in place of the configuration: what is then predicted.
         offered: The configuration that is recommended.
         ranked: What the order of the space has first.
@@ -321,9 +357,9 @@ def context(
     if configuration is None:
         bound = pipelines.bound(pipelines.work(batch, gpu), gpu, problem.cache)
     else:
-        if analysis is None:
-            analysis = pipelines.analyse(batch, pipelines.configuration_batch([configuration]), gpu)
-            i = 0
+        if modelled is None:
+            modelled, i = Modelled(pipelines.analyse(batch, pipelines.configuration_batch([configuration]), gpu), gpu), 0
+        analysis = modelled.analysis
         bound, config_bound = take_row(analysis.bound, i), take_row(analysis.config_bound, i)
         demand, schedule = take_row(analysis.demand, i), take_row(analysis.schedule, i)
         analytical_us = first(take_row(analysis.latency_us, i))
@@ -342,7 +378,10 @@ def context(
         demand=demand,
         schedule=schedule,
         analytical_us=analytical_us,
+        modelled=modelled,
+        row=i,
         pricing=pricing,
+        around=around,
         recommended=recommended,
         offered=offered,
         ranked=ranked,

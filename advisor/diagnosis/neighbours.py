@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.diagnosis.pricing import Pricing, take_rows
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import Array, ConfigurationBatch, Demand, Schedule
+from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch, Schedule
+from advisor.pipelines.batch import by_kind
 from advisor.pipelines.space import block_k_range
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 
@@ -163,15 +164,13 @@ def change(configuration: Configuration, changes: dict[str, int]) -> Configurati
     return replace(configuration, parameters={**configuration.parameters, **parameters}, **options)
 
 
-def accumulators(problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec, demand: Demand | None = None) -> Array:
+def accumulators(problem: ProblemBatch, batch: ConfigurationBatch, gpu: GpuSpec, demand: Demand) -> Array:
     """Registers per thread that certainly hold values: a tile's fp32 results, attention's scores, a normalised row. [c]
 
     None where they lie in tensor memory (tcgen05 on sm_100, 103): the loop holds none, the end of a tile fetches them once. The scaled
     sum of a block-scaled product is kept in registers beside it.
     """
     family = _family(problem)
-    if demand is None:
-        demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
     columns = demand.resources.tensor_memory_columns
     elsewhere = columns > 0 if columns is not None and problem.block_shape is None else np.zeros(1, dtype=bool)
     if family in ("gemm", "fused_moe"):
@@ -183,7 +182,7 @@ def accumulators(problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec, dema
     return np.broadcast_to(np.where(elsewhere, 0.0, values / (gpu.warp_size * batch.num_warps)), (len(batch),))
 
 
-def _family(problem: Problem) -> str:
+def _family(problem: Problem | ProblemBatch) -> str:
     if problem.family == "fused_moe" and problem.op not in ("w13", "w2"):
         return "elementwise"
     return problem.family
@@ -214,9 +213,66 @@ def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) 
     return alternatives
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """A launch under changed configurations, as the analytical model has it, in columns [c].
+
+    `latency_us` is inf where one cannot launch, and where accumulators alone would not fit the registers: no model prices spills.
+    """
+
+    changes: tuple[dict[str, int], ...]
+    configuration: ConfigurationBatch
+    demand: Demand
+    schedule: Schedule
+    latency_us: Array
+
+
+def changed(launches: Sequence[tuple[Problem, Configuration, Collection[str]]], gpu: GpuSpec) -> list[Changed]:
+    """All single changes, and the pairs of changes that tuners usually make together, of every launch; one call of the model for all
+    launches of a kind.
+
+    Args:
+        launches: Problems, their configurations, and parameters of these that no change may touch.
+        gpu: The GPU.
+    """
+    changes_of = [_changes(*launch, gpu) for launch in launches]
+    batches = []
+    for (problem, configuration, _), changes in zip(launches, changes_of, strict=True):
+        now = pipelines.configuration_batch([configuration])
+        columns = {**now.parameters, "num_warps": now.num_warps, "num_stages": now.num_stages}
+        rows = changes or [{}]  # a batch has rows
+        values = {name: np.array([float(item.get(name, column[0])) for item in rows]) for name, column in columns.items()}
+        warps, stages = values.pop("num_warps"), values.pop("num_stages")
+        batches.append((problem, ConfigurationBatch(parameters=values, num_warps=warps, num_stages=stages)))
+    out: dict[int, Changed] = {}
+    for kind in by_kind(batches):
+        demand = pipelines.demand(kind.problem, kind.configuration, gpu)
+        modelled = np.broadcast_to(pipelines.latency_us(demand, gpu), (len(kind.configuration),))
+        registers = accumulators(kind.problem, kind.configuration, gpu, demand)
+        modelled = np.where(registers > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, modelled)
+        plan = pipelines.schedule(demand, gpu)
+        for place, its_rows in zip(kind.places, kind.rows, strict=True):
+            out[place] = Changed(
+                changes=tuple(changes_of[place]),
+                configuration=batches[place][1],
+                demand=take_rows(demand, its_rows),
+                schedule=take_rows(plan, its_rows),
+                latency_us=modelled[its_rows],
+            )
+    return [out[place] for place in range(len(launches))]
+
+
+def _changes(problem: Problem, configuration: Configuration, fixed: Collection[str], gpu: GpuSpec) -> list[dict[str, int]]:
+    options = {name: values for name, values in _alternatives(problem, configuration, gpu).items() if name not in fixed}
+    changes: list[dict[str, int]] = [{name: v} for name, values in options.items() for v in values]
+    for first, second in _PAIRS:
+        changes += [{first: a, second: b} for a in options.get(first, ()) for b in options.get(second, ())]
+    return changes
+
+
 def neighbourhood(
     problem: Problem,
-    configuration: Configuration,
+    around: Changed,
     gpu: GpuSpec,
     *,
     scale: float,
@@ -225,41 +281,24 @@ def neighbourhood(
     limits: Limits,
     pricing: Pricing | None = None,
 ) -> Neighbourhood:
-    """All single changes, and the pairs of changes that tuners usually make together, in one call of each model.
+    """A launch under changed configurations, priced.
 
     `scale` takes the analytical latency to the shown one, and `excess` what of it lies above the bound; `now_us` is what the launch takes,
-    `limits` are what no change is promised to undercut.
-    Without `pricing` the scaled analytical model prices neighbours. Those whose accumulators alone would not fit the registers are
-    left out: no model prices spills.
+    `limits` are what no change is promised to undercut. Without `pricing` the scaled analytical model prices neighbours.
     """
-    options = _alternatives(problem, configuration, gpu)
-    for name in pricing.fixed if pricing is not None else ():
-        options.pop(name, None)
-    changes: list[dict[str, int]] = [{name: v} for name, values in options.items() for v in values]
-    for first, second in _PAIRS:
-        changes += [{first: a, second: b} for a in options.get(first, ()) for b in options.get(second, ())]
-    configurations = [change(configuration, c) for c in changes] or [configuration]
-    batch = pipelines.configuration_batch([configuration, *configurations])
-    demand = pipelines.demand(pipelines.problem_batch([problem]), batch, gpu)
-    modelled = np.broadcast_to(pipelines.latency_us(demand, gpu), (len(batch),))
-    registers = accumulators(problem, batch, gpu, demand)
-    modelled = np.where(registers > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, modelled)
+    batch, modelled = around.configuration, around.latency_us
     latency = scale * modelled if pricing is None else np.where(np.isfinite(modelled), pricing.us(problem, batch, gpu), np.inf)
-    slower = pricing.slower_us(batch, gpu) if pricing is not None else {}
-    index = np.arange(1, len(changes) + 1)
-    values = {name: np.broadcast_to(v, (len(batch),))[index] for name, v in batch.parameters.items()}
-    values |= {"num_warps": batch.num_warps[index], "num_stages": batch.num_stages[index]}
-    plan = pipelines.schedule(demand, gpu)
+    columns = {**batch.parameters, "num_warps": batch.num_warps, "num_stages": batch.num_stages}
     return Neighbourhood(
-        changes=tuple(changes),
-        demand=take_rows(demand, index),
-        schedule=take_rows(plan, index),
-        latency_us=latency[index],
-        modelled_us=modelled[index],
-        values=values,
+        changes=around.changes,
+        demand=around.demand,
+        schedule=around.schedule,
+        latency_us=latency,
+        modelled_us=modelled,
+        values={name: np.broadcast_to(values, (len(batch),)) for name, values in columns.items()},
         gpu=gpu,
         excess=excess,
         now_us=now_us,
         limits=limits,
-        slower_us={name: column[index] for name, column in slower.items()},
+        slower_us=pricing.slower_us(batch, gpu) if pricing is not None else {},
     )

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.base import Predictor
+from advisor.learned.base import Predictor, predict_each
 from advisor.pipelines import Array, ConfigurationBatch
 from advisor.result.schema import Problem
 
 _T = TypeVar("_T")
 
 
-def take_rows(value: _T, index: NDArray[np.intp]) -> _T:
+def take_rows(value: _T, index: slice | NDArray[np.intp]) -> _T:
     """The rows `index` of every column in a dataclass (or mapping) of columns; columns of one row hold for all and stay."""
     taken: Any = value
     if isinstance(value, np.ndarray):
@@ -40,6 +39,11 @@ def take_row(value: _T, i: int) -> _T:
 def first(column: NDArray[Any]) -> float:
     """The only value of a column of one row."""
     return float(np.ravel(column)[0])
+
+
+def at(column: NDArray[Any], i: int) -> float:
+    """Row i of a column; one of one row holds for all."""
+    return float(column[i if column.size > 1 else 0])
 
 
 def now_us(predicted_us: float, measured_us: float | None, bound_us: float) -> float:
@@ -68,22 +72,24 @@ class Sharing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
     """The predictor that made the predictions shown, the launches a change concerns besides the one that is diagnosed, and the parameters
-    that no change may touch because another entry decides them (`fixed`). Those of one entry share what was `priced` by now: each asks
-    for the same changes of all."""
+    that no change may touch because another entry decides them (`fixed`). The launches of a target share what was `priced` by now: those
+    of one entry ask for the same changes."""
 
     predictor: Predictor
     sharing: tuple[Sharing, ...] = ()
     fixed: tuple[str, ...] = ()
     priced: dict[tuple[object, ...], Array] = field(default_factory=dict, repr=False, compare=False)
 
+    def price(self, launches: Sequence[tuple[Problem, ConfigurationBatch]], gpu: GpuSpec) -> None:
+        """Predict launches that will be asked about, all of a kind in one call."""
+        new = {key: launch for launch in launches if (key := _key(*launch)) not in self.priced}
+        for key, prediction in zip(new, predict_each(self.predictor, list(new.values()), gpu), strict=True):
+            self.priced[key] = np.where(np.isfinite(prediction.us), prediction.us, np.inf)
+
     def us(self, problem: Problem, batch: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Predicted latency of each configuration. [c]"""
-        columns = {**batch.parameters, "warps": batch.num_warps, "stages": batch.num_stages}
-        key = repr(problem), *((name, values.tobytes()) for name, values in columns.items())
-        if key not in self.priced:
-            us = self.predictor.predict(pipelines.problem_batch([problem]), batch, gpu).us
-            self.priced[key] = np.broadcast_to(np.where(np.isfinite(us), us, np.inf), (len(batch),))
-        return self.priced[key]
+        self.price([(problem, batch)], gpu)
+        return self.priced[_key(problem, batch)]
 
     def slower_us(self, batch: ConfigurationBatch, gpu: GpuSpec) -> dict[str, Array]:
         """Microseconds [c] that each configuration costs every other launch, by launch id; inf where it could not launch."""
@@ -95,3 +101,8 @@ class Pricing:
             else:  # it cannot launch as it is, and has nothing to lose; but it must launch afterwards
                 slower[other.id] = np.where(np.isfinite(after), 0.0, np.inf)
         return slower
+
+
+def _key(problem: Problem, batch: ConfigurationBatch) -> tuple[object, ...]:
+    columns = {**batch.parameters, "warps": batch.num_warps, "stages": batch.num_stages}
+    return repr(problem), *((name, values.tobytes()) for name, values in columns.items())

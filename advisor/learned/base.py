@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
-from advisor.result.schema import Latency
+from advisor.pipelines.batch import by_kind
+from advisor.result.schema import Latency, Problem
 
 ANALYTICAL, EXTRAPOLATED = "analytical model", "extrapolated"
 """What results call values of the analytical model, and add to the name of a learned one outside what it has learned."""
@@ -43,6 +46,19 @@ class Prediction:
         """The number of rows that can launch for which no learned model answers."""
         silent = True if self.share is None else self.share <= 0
         return int((np.isfinite(self.us) & ~self.learned & silent).sum())
+
+    def take(self, index: slice | NDArray[np.intp]) -> Prediction:
+        """The rows `index` of every column."""
+        share = None if self.share is None else self.share[index]
+        us, low, high = (column[index] for column in (self.us, self.low_us, self.high_us))
+        return replace(self, us=us, low_us=low, high_us=high, learned=self.learned[index], share=share)
+
+    def sigma(self, i: int) -> float:
+        """Standard deviation of the log of measured over predicted latency, as the interval of row i has it; 0 where there is none."""
+        low, high = (float(bound.reshape(-1)[min(i, bound.size - 1)]) for bound in (self.low_us, self.high_us))
+        if not 0 < low < high < math.inf:
+            return 0.0
+        return math.log(high / low) / (2 * NormalDist().inv_cdf(0.5 + min(max(self.coverage, 0.01), 0.999) / 2))
 
     def source(self, i: int, name: str) -> str:
         """The origin of row i as results name it, where the predictor is called `name`."""
@@ -119,6 +135,15 @@ class Predictor(Protocol):
 
         `latency_us` is measured, or None; `prediction` is of the same launch, with the same `configuration` (None: as served)."""
         ...
+
+
+def predict_each(predictor: Predictor, launches: Sequence[tuple[Problem, ConfigurationBatch]], gpu: GpuSpec) -> list[Prediction]:
+    """What each problem takes with each of its configurations, columns [c]: all launches of a kind are predicted in one call."""
+    predictions: dict[int, Prediction] = {}
+    for kind in by_kind(launches):
+        prediction = predictor.predict(kind.problem, kind.configuration, gpu)
+        predictions |= {place: prediction.take(rows) for place, rows in zip(kind.places, kind.rows, strict=True)}
+    return [predictions[place] for place in range(len(launches))]
 
 
 def tunable_ceiling(calibrated: Prediction, bound_us: Array, *members_us: Array) -> Prediction:

@@ -21,7 +21,7 @@ from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredicto
 from advisor.learned.base import Prediction, Predictor, Ranking, ranking_of
 from advisor.learned.calibration import WIDEST
 from advisor.learned.configured.features import features
-from advisor.learned.configured.model import DIGITS, HOPPER, ConfiguredModel
+from advisor.learned.configured.model import DIGITS, HOPPER, TIE, ConfiguredModel
 from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
@@ -33,6 +33,7 @@ from advisor.learned.scaled_products import as_expert, scales_blocks, with_steps
 from advisor.learned.served import stack_configuration
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
+from advisor.pipelines.batch import one_row_ungrouped
 from advisor.pipelines.power import least_sustained_us, sustained_us
 from advisor.result.schema import Latency
 
@@ -222,7 +223,9 @@ class LearnedPredictor:
             return self._order(problems, configuration, gpu)
         others = self.weights.configured and self.weights.configured.others
         if all(self._products(problem, gpu) is not None for problem in warm) or (others and gpu.compute_capability == HOPPER):
-            return np.asarray(np.log(sum(self.predict(problem, configuration, gpu).us for problem in warm)), dtype=np.float64)
+            return np.asarray(
+                np.log(sum(self._remembered((problem, configuration, gpu), self._predicted_us) for problem in warm)), dtype=np.float64
+            )
         return self._analytical.scores(problems, configuration, gpu)
 
     def p_speedup(
@@ -242,7 +245,11 @@ class LearnedPredictor:
         uncertainty is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model predicted: the
         library chooses its configuration, no space was searched, and nobody knows what could be won.
         """
-        p = self._p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
+        query = (problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
+        silent = ~(prediction.learned | ceiling.learned) & (latency_us is None)
+        # Where one model predicts both, its errors are alike, whatever they are on the GPU.
+        alone = self._analytical.p_speedup(*query) if silent.any() else np.zeros(1)
+        p = alone if silent.all() else np.where(silent, alone, self._p_speedup(*query))
         return within_bound(p, problem, gpu, latency_us, at_least)
 
     def _p_speedup(
@@ -255,10 +262,6 @@ class LearnedPredictor:
         configuration: ConfigurationBatch | None,
         at_least: float,
     ) -> Array:
-        if latency_us is None and not (
-            prediction.learned.any() or ceiling.learned.any()
-        ):  # one model's errors, whatever they are on the GPU
-            return self._analytical.p_speedup(problem, gpu, latency_us, prediction, ceiling, configuration, at_least)
         plain = p_of_intervals(latency_us, prediction, ceiling, at_least)
         if configuration is not None:
             problem = as_expert(problem)
@@ -317,7 +320,11 @@ class LearnedPredictor:
         total = np.zeros(len(configuration))
         for problem in problems:
             total = total + self._remembered((problem, configuration, gpu), self._ordered_us)
-        return np.asarray(np.round(np.log(total), DIGITS), dtype=np.float64)
+        ungrouped = np.logical_or.reduce([one_row_ungrouped(problem, configuration) for problem in problems])
+        return np.asarray(np.round(np.log(total), DIGITS) + np.where(ungrouped, TIE, 0.0), dtype=np.float64)
+
+    def _predicted_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        return self.predict(problem, configuration, gpu).us
 
     def _ordered_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""
@@ -332,7 +339,7 @@ class LearnedPredictor:
 
     def _remembered(self, query: tuple[Any, ...], order: Callable[..., Any]) -> Any:
         """What `order` says of a `query`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
-        key = blake2b(pickle.dumps(query)).digest()
+        key = blake2b(pickle.dumps((query, getattr(order, "__name__", "")))).digest()
         if key not in self._ranked:
             if len(self._ranked) >= MOST_RANKED:
                 self._ranked.clear()

@@ -30,6 +30,7 @@ from advisor.learned.moe import model as moe
 from advisor.learned.moe.model import MoeModel
 from advisor.learned.own_rows import OwnRows
 from advisor.system.errors import InputError
+from advisor.system.on_demand import OnDemand
 from advisor.system.reading import read_bytes
 from advisor.system.resources import folder
 from advisor.system.settings import read_settings
@@ -55,13 +56,14 @@ class Weights:
     """All learned models, and where they are from."""
 
     moe: MoeModel | None
-    direct: dict[str, DirectModel]
+    direct: Mapping[str, DirectModel]
     configured: ConfiguredModel | None = None
     about: dict[str, Any] = field(default_factory=dict)  # training data, groups left out, versions
     silicon: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # arrays by name, with one of `SILICON_PREFIXES`
+    stored: Mapping[str, int] | None = field(default=None, init=False)  # checksums of the files' arrays; None: of no file as it is
 
     @cached_property
-    def library(self) -> dict[str, LibraryModel]:
+    def library(self) -> Mapping[str, LibraryModel]:
         """Models of measured library kernels, by kind."""
         return kernels.load_all(self.silicon)
 
@@ -91,12 +93,9 @@ class Weights:
         return out | {"meta": np.array(json.dumps(meta, sort_keys=True))}
 
     def digest(self) -> str:
-        """Eight hexadecimal digits that change with any weight."""
-        sha = hashlib.sha256()
-        for name, array in sorted(self.arrays().items()):
-            sha.update(name.encode())
-            sha.update(np.ascontiguousarray(array).tobytes())
-        return sha.hexdigest()[:8]
+        """Eight hexadecimal digits that change with any weight; of a file they need nothing of it unpacked."""
+        checksums = self.stored or {name: zlib.crc32(_member(array)) for name, array in self.arrays().items()}
+        return hashlib.sha256(json.dumps(sorted(checksums.items())).encode()).hexdigest()[:8]
 
 
 def save(weights: Weights, path: Path | str) -> None:
@@ -119,9 +118,14 @@ def save_arrays(arrays: Mapping[str, NDArray[Any]], path: Path | str) -> None:
         zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
     ):
         for name, array in sorted(arrays.items()):
-            buffer = io.BytesIO()
-            np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (2026, 1, 1, 0, 0, 0)), buffer.getvalue(), zipfile.ZIP_DEFLATED, 9)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (2026, 1, 1, 0, 0, 0)), _member(array), zipfile.ZIP_DEFLATED, 9)
+
+
+def _member(array: NDArray[Any]) -> bytes:
+    """An array as it stands in an archive."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.asarray(array), allow_pickle=False)
+    return buffer.getvalue()
 
 
 UNREADABLE = (
@@ -142,71 +146,71 @@ UNREADABLE = (
 
 
 def load(path: Path | str) -> Weights:
-    """Read weights.
+    """Read weights: of those that come with the advisor what is asked for, when it is; others whole, because anything may be in them.
 
     Raises:
         InputError: The file is missing, is not weights of this format, or would need pickle.
     """
-    name = Path(path).name
+    path = Path(path)
     try:
-        stored = _arrays(read_bytes(path, name, "weights that `advisor train` wrote", SIZE_LIMIT_BYTES))
+        stored, checksums = _arrays(read_bytes(path, path.name, "weights that `advisor train` wrote", SIZE_LIMIT_BYTES))
         meta = json.loads(str(stored["meta"]))
         if meta["format"] != FORMAT:
-            raise InputError(f"{name}: weights of another format", meta["format"], f"format {FORMAT}", "train them anew")
-        return Weights(
+            raise InputError(f"{path.name}: weights of another format", meta["format"], f"format {FORMAT}", "train them anew")
+        ours, other = path == shipped(), path.with_name(SILICON)
+        beside, checksums_beside = _arrays(other.read_bytes()) if ours and other.is_file() else (stored, {})
+        silicon = OnDemand((name for name in beside if name.startswith(SILICON_PREFIXES)), beside.__getitem__)
+        direct_models = OnDemand(meta["direct"], lambda kind: direct.load(stored, kind, meta["direct"][kind]))
+        if not ours:
+            stored.make_all()
+            direct_models.make_all()
+        weights = Weights(
             moe=moe.load(stored, meta["moe"]) if meta["moe"] else None,
-            direct={kind: direct.load(stored, kind, stored_kind) for kind, stored_kind in meta["direct"].items()},
+            direct=direct_models,
             configured=configured.load(stored, meta["configured"]) if meta.get("configured") else None,
             about=meta["about"],
-            silicon=_silicon(stored) or _beside(Path(path)),
+            silicon=silicon,
         )
+        checksums |= {name: checksum for name, checksum in checksums_beside.items() if name in silicon}
+        object.__setattr__(weights, "stored", checksums)
+        return weights
     except InputError:
         raise
     except UNREADABLE as error:
         raise InputError(
-            f"{name}: cannot be read as weights ({type(error).__name__})",
+            f"{path.name}: cannot be read as weights ({type(error).__name__})",
             os.fspath(path),
             "a file that `advisor train` wrote",
             "train it anew",
         ) from None
 
 
-def _arrays(data: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an archive. Nothing is made room for before it is known to be there.
+def _arrays(data: bytes) -> tuple[OnDemand[NDArray[Any]], dict[str, int]]:
+    """The arrays of an archive, each unpacked when it is asked for, and their checksums. Nothing is made room for before it is known to be
+    there.
 
     Raises:
-        ValueError: Together they are too large, one is not as large as its head says, or a number is none.
+        ValueError: Together they are too large; when it is asked for: one is not as large as its head says, or a number is none.
     """
-    stored = {}
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if sum(member.file_size for member in archive.infolist()) > UNPACKED_LIMIT_BYTES:
-            raise ValueError(f"over {UNPACKED_LIMIT_BYTES:,} bytes, unpacked")
-        for member in archive.infolist():
-            with archive.open(member) as stream:
-                version = np.lib.format.read_magic(stream)
-                head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, _, kind = head(stream)
-                if kind.hasobject or math.prod(shape) * kind.itemsize != member.file_size - stream.tell():
-                    raise ValueError(f"{member.filename} is not as large as it says")
-            with archive.open(member) as stream:
-                array = np.lib.format.read_array(stream, allow_pickle=False)
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise ValueError(f"{member.filename} holds what is no number")
-            stored[member.filename.removesuffix(".npy")] = array
-    return stored
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+    if sum(member.file_size for member in archive.infolist()) > UNPACKED_LIMIT_BYTES:
+        raise ValueError(f"over {UNPACKED_LIMIT_BYTES:,} bytes, unpacked")
 
+    def unpacked(name: str) -> NDArray[Any]:
+        data = archive.read(members[name])
+        stream = io.BytesIO(data)
+        version = np.lib.format.read_magic(stream)
+        head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, kind = head(stream)
+        if kind.hasobject or math.prod(shape) * kind.itemsize != len(data) - stream.tell():
+            raise ValueError(f"{name} is not as large as it says")
+        array: NDArray[Any] = np.ndarray(shape, kind, data, stream.tell(), order="F" if fortran else "C")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"{name} holds what is no number")
+        return array
 
-def _silicon(stored: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name: values for name, values in stored.items() if name.startswith(SILICON_PREFIXES)}
-
-
-def _beside(path: Path) -> dict[str, NDArray[Any]]:
-    """The other half of the shipped weights."""
-    other = path.with_name(SILICON)
-    if path != shipped() or not other.is_file():
-        return {}
-    with np.load(other, allow_pickle=False) as archive:
-        return _silicon({key: archive[key] for key in archive.files})
+    return OnDemand(members, unpacked), {name: member.CRC for name, member in members.items()}
 
 
 def own_folder() -> Path:

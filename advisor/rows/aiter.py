@@ -1,4 +1,5 @@
-"""The tuned GEMM tables that `ROCm/aiter` publishes: the best kernel of AMD's tuner for each shape, latency in microseconds."""
+"""The tuned tables of products and of fused MoE that `ROCm/aiter` publishes: the best kernels of AMD's tuner for each shape, latency in
+microseconds."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from advisor.system.reading import read_text
 GPUS = {("gfx942", 304): "MI300X", ("gfx942", 80): "MI308X", ("gfx950", 256): "MI355X"}
 """By target and number of compute units."""
 
-PATTERN = "*_tuned_gemm*.csv*"
+OF_UNITS = {units: gpu for (_, units), gpu in GPUS.items()}
+"""By the units alone, as tables of experts without a column for the target name them."""
+
+PATTERN, OF_EXPERTS = "*_tuned_gemm*.csv*", "*tuned_fmoe*.csv*"
 SIZE_LIMIT_BYTES = 100_000_000
 
 
@@ -39,22 +43,34 @@ def is_layout(path: Path | str) -> bool:
     return next(_files(path), None) is not None
 
 
-def _files(path: Path | str) -> Iterator[Path]:
+def holds_experts(path: Path | str) -> bool:
+    """Whether a folder, or a file, holds tuned fused MoE."""
+    return next(_files(path, OF_EXPERTS), None) is not None
+
+
+def _files(path: Path | str, pattern: str = PATTERN) -> Iterator[Path]:
     path = Path(path)
-    paths = sorted(path.glob(PATTERN)) if path.is_dir() else [path] if path.match(PATTERN) else []
-    return (item for item in paths if "batched" not in item.name)
+    paths = sorted(path.glob(pattern)) if path.is_dir() else [path] if path.match(pattern) else []
+    return (item for item in paths if "batched" not in item.name and "grouped" not in item.name)
+
+
+def _rows(file: Path) -> Iterator[tuple[str, float, dict[str, str]]]:
+    """GPU, latency in microseconds and cells of each launch of a GPU known, where there is a latency."""
+    for row in csv.DictReader(io.StringIO(read_text(file, file.name, "a CSV file", SIZE_LIMIT_BYTES, unpack=True))):
+        units = int(row.get("cu_num") or 0)
+        gpu = GPUS.get((row["gfx"], units)) if row.get("gfx") else OF_UNITS.get(units)
+        us = float(row.get("us") or 0)
+        if gpu is not None and 0 < us < float("inf"):
+            yield gpu, us, row
 
 
 def read(path: Path | str) -> list[TunedGemm]:
     """What the tables of a folder, or one table, say of bf16 and fp8 products; other types and GPUs are left out."""
     by_shape: dict[tuple[str, str, tuple[int, int] | None], list[tuple[float, float, float, float, bool]]] = {}
     for file in _files(path):
-        text = read_text(file, file.name, "a CSV file", SIZE_LIMIT_BYTES, unpack=True)
-        for row in csv.DictReader(io.StringIO(text)):
-            gpu = GPUS.get((row.get("gfx") or "", int(row.get("cu_num") or 0)))
+        for gpu, us, row in _rows(file):
             kind = _kind(file.name, row)
-            us = float(row.get("us") or 0)
-            if gpu is None or kind is None or not 0 < us < float("inf"):
+            if kind is None:
                 continue
             sizes = float(row["M"]), float(row["N"]), float(row["K"])
             by_shape.setdefault((gpu, *kind), []).append((*sizes, us, "triton" in (row.get("libtype") or "")))
@@ -76,3 +92,36 @@ def _kind(name: str, row: dict[str, str]) -> tuple[str, tuple[int, int] | None] 
     if "a8w8" in name:
         return ("fp8", None) if "float8" in (row.get("q_dtype_w") or "") else None
     return None
+
+
+FORMATS = {
+    ("float8_e4m3fn", "float8_e4m3fn", "per_Token"): "fp8",
+    ("float8_e4m3fn", "float8_e4m3fn", "per_1x128"): "fp8_block",
+    ("float8_e4m3fn", "float8_e4m3fn", "per_1x32"): "mxfp8",
+    ("float4_e2m1fn_x2", "float4_e2m1fn_x2", "per_1x32"): "w4a4_mxfp4",
+    ("float8_e4m3fn", "float4_e2m1fn_x2", "per_1x32"): "w4a8_mxfp4_mxfp8",
+    ("bfloat16", "float4_e2m1fn_x2", "per_1x32"): "w4a16_mxfp4",
+    ("bfloat16", "int4", "per_1x32"): "int4_wo",
+}
+"""Formats of experts by the types of activations and weights and by the scales; an MI355X was tuned for one model in bf16."""
+
+WITH_EXPERTS = "MI355X"
+"""Whose fused MoE is read. An MI308X's runs at up to six times the rate of its matrix units (17 % of 330 layers are faster than these can
+be), and an MI300X was tuned for three models: both come out 25 to 60 % wrong for models left out."""
+
+
+def read_experts(path: Path | str) -> list[tuple[str, tuple[int, int, int, int, int], float]]:
+    """Format, sizes (M, H, N, topk, E) and microseconds of the fused MoE of `WITH_EXPERTS` in the tables of a folder, or of one table."""
+    out = []
+    for file in _files(path, OF_EXPERTS):
+        for gpu, us, row in _rows(file):
+            form = FORMATS.get((_word(row, "q_dtype_a"), _word(row, "q_dtype_w"), _word(row, "q_type")))
+            if form is not None and gpu == WITH_EXPERTS:
+                m, h, n, k, e = (int(row[name]) for name in ("token", "model_dim", "inter_dim", "topk", "expert"))
+                out.append((form, (m, h, n, k, e), us))
+    return out
+
+
+def _word(row: dict[str, str], name: str) -> str:
+    """What a cell says behind its module: `torch.bfloat16`, `QuantType.No`."""
+    return row[name].rpartition(".")[2]

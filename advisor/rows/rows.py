@@ -122,7 +122,8 @@ LAYER_FORMATS = {
 }
 """What of `DTYPES` says more than the type of the operands, and where it can be given."""
 
-UNMODELLED_DTYPES = ("nvfp4", "w4a16_nvfp4", "int8_wo", "int4_wo", "w4a8_mxfp4_mxfp8", "w4afp8", "mxfp4", "int4", "awq", "gptq")
+FOUR_BIT_DTYPES = ("nvfp4", "w4a16_nvfp4", "int4_wo", "w4a8_mxfp4_mxfp8", "w4afp8", "w4a4_mxfp4", "mxfp4", "int4", "awq", "gptq")
+UNMODELLED_DTYPES = (*FOUR_BIT_DTYPES, "int8_wo", "mxfp8")
 """Types that no model of single products knows; such rows are left out (`pipelines.from_rows`), but for whole layers."""
 
 

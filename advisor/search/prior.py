@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, tunable_ceiling
+from advisor.learned.configured.model import TIE
 from advisor.pipelines import ProblemBatch, problem_batch
 from advisor.pipelines.batch import launch_numbers, most_row_blocks
 from advisor.result.schema import Problem
@@ -342,14 +342,14 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
             )
         scores = _scores(predictor, batch, space, gpu)
         best = int(np.argmin(np.where(launches, scores, np.inf)))
-        us, low, high = (np.broadcast_to(v, (len(space),)) for v in (prediction.us, prediction.low_us, prediction.high_us))
+        us = np.broadcast_to(prediction.us, (len(space),))
         ceiling = tunable_ceiling(predictor.ceiling(batch, gpu), np.array([feasible.problem_bound_us]), us[[best]])
         ceilings += [float(ceiling.us[0]), float(ceiling.low_us[0]), float(ceiling.high_us[0])]
         learned &= bool(np.broadcast_to(prediction.learned, (len(space),))[best])
         total += np.where(np.isfinite(us), us, np.inf)
         bound += feasible.bound_us
         stopped = stopped or dict(feasible.stopped_by)
-        sigmas.append(float(np.log(high[best] / low[best]) / (2 * _normal_quantile(prediction.coverage))))
+        sigmas.append(prediction.sigma(best))
         if not coordinates.shape[1]:
             coordinates = features(space, feasible, problem)
     if len(batches) > 1:
@@ -400,8 +400,9 @@ def beliefs(
     if np.isfinite(head).all() and (head[1:] >= head[:-1] * (1 - 1e-6)).all():
         # What the model of configured launches orders by is a latency, and is learned from as one. Where it knows no such launches, it errs
         # for each in its own way.
-        shares = CONFIGURED if learned else ANALYTICAL
-        return np.log(np.where(usable, predicted_us, np.inf)), max(spread, CONFIGURED_SIGMA), shares, CONFIGURED_REACH
+        mean = np.log(np.where(usable, predicted_us, np.inf))
+        mean[order] += TIE * np.arange(order.size)  # what is predicted alike stays in order
+        return mean, max(spread, CONFIGURED_SIGMA), CONFIGURED if learned else ANALYTICAL, CONFIGURED_REACH
     # Scores rank; the prediction of the best one says where they lie.
     mean = math.log(float(head[0])) + behind(scores - scores[order[0]], usable)
     return np.where(usable, mean, np.inf), max(spread, LEAST_SIGMA), LEARNED if learned else ANALYTICAL, LENGTH_SCALE
@@ -413,8 +414,3 @@ def behind(gaps: Array, usable: NDArray[np.bool_]) -> Array:
     unit = ordered[min(len(ordered) - 1, max(1, round(SPREAD_SHARE * len(ordered))))] if len(ordered) > 1 else 1.0
     scaled = np.where(np.isfinite(gaps), np.maximum(gaps, 0.0), 0.0) * (SPREAD / unit if unit > 0 else 1.0)
     return np.where(scaled < 0.5, scaled, 0.5 + 0.1 * np.log(np.maximum(scaled, 0.5) / 0.5))  # far behind is far behind
-
-
-def _normal_quantile(coverage: float) -> float:
-    """Half-width, in standard deviations, of the interval that holds `coverage` of a normal distribution."""
-    return NormalDist().inv_cdf(0.5 + min(max(coverage, 0.01), 0.999) / 2)

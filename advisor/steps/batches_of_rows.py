@@ -16,8 +16,10 @@ from advisor.learned.library import moe_layers
 from advisor.learned.library.moe_kernels import LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, SPELLED, MoeLayers
 from advisor.learned.library.series_model import number
+from advisor.learned.operators.launches import Operators
 from advisor.learned.operators.model import OperatorModel
-from advisor.learned.operators.work import KIND_OF, KINDS, MODULES, Operators, columns_of, further_words, timed_kernel
+from advisor.learned.operators.sparse import MODULES
+from advisor.learned.operators.work import KIND_OF, KINDS, columns_of, further_words, timed_kernel
 from advisor.pipelines import token_draws
 from advisor.pipelines.columns import Array
 from advisor.pipelines.from_rows import LAYER
@@ -62,7 +64,7 @@ def cells(rows: Rows, chosen: NDArray[np.int64], name: str) -> list[str]:
 TRITON = ("triton", "fused_moe")
 """Parts of the names of the stacks' Triton kernels, which `layer_batches` knows."""
 
-LIBRARIES_ALONE = frozenset({"nvfp4", "w4a8_mxfp4_mxfp8", "w4afp8", "int4_wo"})
+LIBRARIES_ALONE = frozenset({"nvfp4", "w4a8_mxfp4_mxfp8", "w4afp8", "int4_wo", "mxfp8", "w4a4_mxfp4"})
 """Formats of which no layer of Triton kernels was measured."""
 
 
@@ -72,6 +74,7 @@ class LibraryBatch:
 
     rows: NDArray[np.int64]
     gpu: GpuSpec
+    model: LibraryLayers
     layers: MoeLayers
     which: NDArray[np.int64]
     cold: NDArray[np.bool_]
@@ -91,12 +94,14 @@ def _is_library(kernel: str, stack: str, form: str) -> bool:
     return stack == "trtllm" or SPELLED.get(form, form) in LIBRARIES_ALONE
 
 
-def library_batches(rows: Rows, model: LibraryLayers, find_gpu: Callable[[str], GpuSpec], gpu: str | None = None) -> Iterator[LibraryBatch]:
+def library_batches(
+    rows: Rows, find_model: Callable[[GpuSpec], LibraryLayers | None], find_gpu: Callable[[str], GpuSpec], gpu: str | None = None
+) -> Iterator[LibraryBatch]:
     """The layers of a file that `library_layers` names, by GPU.
 
     Args:
         rows: What was read.
-        model: Knows which series there are.
+        find_model: A GPU to what was learned of libraries' layers on its vendor's GPUs.
         find_gpu: A name of the column gpu to its description.
         gpu: GPU of every row, in place of the column.
 
@@ -105,9 +110,10 @@ def library_batches(rows: Rows, model: LibraryLayers, find_gpu: Callable[[str], 
     """
     members = np.flatnonzero(library_layers(rows))
     for chosen, spec in by_gpu(rows, members, find_gpu, gpu):
-        if not model.answers_for(spec):
-            where, known = f"{rows.path}: row {chosen[0] + 1}: op", ", ".join(sorted(model.measured))
-            limit = f"library layers on NVIDIA GPUs of the kinds measured: {known}"
+        model = find_model(spec)
+        if model is None or not model.answers_for(spec):
+            where, known = f"{rows.path}: row {chosen[0] + 1}: op", ", ".join(sorted(model.measured)) if model else "none"
+            limit = f"library layers on GPUs of the kinds measured: {known}"
             raise InputError(where, f"layer on {spec.name}", limit, "leave the row out, or give its kernels: op = w13 and w2")
         yield _library_batch(rows, chosen, model, spec)
 
@@ -163,7 +169,9 @@ def _library_batch(rows: Rows, chosen: NDArray[np.int64], model: LibraryLayers, 
         loads=loads,
         alpha=np.maximum(alpha, 0.0),
     )
-    return LibraryBatch(rows=chosen, gpu=gpu, layers=layers, which=which, cold=np.array([cell == "cold" for cell in texts("cache")]))
+    return LibraryBatch(
+        rows=chosen, gpu=gpu, model=model, layers=layers, which=which, cold=np.array([cell == "cold" for cell in texts("cache")])
+    )
 
 
 NEEDED = {

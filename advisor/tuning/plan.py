@@ -9,19 +9,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
-from advisor.measurement import KernelRef, find_device
+from advisor.measurement import KernelRef, configurations, find_device
 from advisor.measurement.kernel_file import MAX_FILE_BYTES
 from advisor.measurement.recorded import Recording, read_recording
+from advisor.pipelines.space import sound_depths
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.study import Decision
-from advisor.system.errors import NothingMatchedError
+from advisor.system.errors import InputError, NothingMatchedError
 from advisor.system.reading import read_bytes
 from advisor.tables.audit import entry_errors
 from advisor.tables.tables import Table, clamp, read_table, select
@@ -42,11 +45,6 @@ from advisor.tuning.order import (
 
 if TYPE_CHECKING:
     from advisor.learned.base import Predictor
-import numpy as np
-
-from advisor.measurement import configurations
-from advisor.pipelines.space import sound_depths
-from advisor.system.errors import InputError
 
 NEUTRAL = {"SPLIT_K": 1}
 """Parameters that a table may carry beyond the space, with the value at which they change nothing."""

@@ -52,6 +52,16 @@ def test_layers_stand_beside_their_products(result):
     assert "layer" in action.detail
 
 
+def test_a_library_is_named_where_no_triton_layer_was_measured(tmp_path) -> None:
+    """On an MI355X what AITER's fused MoE takes; on an MI300X, tuned for three models, nothing is known of it."""
+    for gpu, known in (("MI355X", True), ("MI300X", False)):
+        name = f"E=128,N=768,device_name=AMD_Instinct_{gpu},dtype=fp8_w8a8,block_shape=[128, 128].json"
+        result = advisor.advise(table(tmp_path, {"64": SMALL, "4096": SMALL}, name), **MODEL)
+        notes = [note for note in result.verdict.notes if "AITER" in note]
+        assert not result.layers and len(notes) == known
+        assert not known or (f"No Triton layer was measured on {gpu}" in notes[0] and "for 4096 tokens" in notes[0])
+
+
 def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
     layer = result.layers[1]
     slower = replace(layer, recommended=Latency(us=layer.predicted.us * 1.01, origin="predicted", source="model"))
@@ -132,7 +142,7 @@ def test_nothing_is_recommended_that_makes_a_measured_gpu_s_layer_slower():
     ("gpu", "sizes", "dtype", "posted", "most"),
     [
         ("L40S", {"E": 256, "N": 512, "H": 2048, "topk": 8}, "fp8", {2: 31.9, 4: 78.6}, 1.15),
-        ("H20", {"E": 8, "N": 256, "H": 4096, "topk": 2}, "bf16", {1: 21.1, 8: 25.8, 32: 34.0, 96: 51.8}, 1.5),
+        ("H20", {"E": 8, "N": 256, "H": 4096, "topk": 2}, "bf16", {1: 21.1, 8: 25.8, 32: 34.0, 96: 51.8}, 1.65),
     ],
 )
 def test_a_layer_is_bounded_below_what_people_post_and_predicted_as_predict_does(gpu, sizes, dtype, posted, most, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.autotuning import tuned_result as tuned_launches
 from advisor.autotuning.decisions.cache import Cache, Row
 
 from . import kernels
@@ -29,11 +28,8 @@ def test_what_is_advised_was_not_tried_and_has_the_kernels_own_names(tmp_path, f
     assert advice.configuration.label() not in {timing.configuration.label() for timing in advised(tmp_path, fresh_cache).tuned[0].timings}
 
 
-def test_a_measured_ceiling_leaves_remedies_to_the_predictor(produced, tmp_path, monkeypatch):
-    """A configuration measured below the predicted ceiling: the launch is diagnosed again, and nothing but the ceiling is new."""
-    priced = []
-    diagnosed = tuned_launches.context
-    monkeypatch.setattr(tuned_launches, "context", lambda *args, **more: priced.append(more["pricing"]) or diagnosed(*args, **more))
+def test_a_measured_ceiling_is_the_reports(produced, tmp_path):
+    """A configuration measured below the predicted ceiling: no remedy promises more than that."""
     cache = Cache(produced)
     key = next(each for each in cache.problems() if each.key.startswith("(512,"))
     fast, slow, *_ = sorted((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
@@ -41,8 +37,9 @@ def test_a_measured_ceiling_leaves_remedies_to_the_predictor(produced, tmp_path,
     cache.decide(key.id, "another list", slow.config, "imported")
     cache.close()
     launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
-    assert launch.ceiling.us == 20.0 and launch.ceiling.origin == "measured"
-    assert len(priced) == 1 and priced[0].predictor.name.startswith("learned model")
+    assert launch.ceiling.us == 20.0 and launch.ceiling.origin == "measured" and launch.p_speedup_10pct == 1.0
+    assert launch.recommendation.latency == launch.ceiling and launch.recommendation.configuration == launch.ceiling_configuration
+    assert launch.headroom == pytest.approx(launch.measured.us / 20.0 - 1)
 
 
 def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
@@ -55,10 +52,7 @@ def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
     cache.close()
     launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
     assert launch.measured.us == 10 * fast.us and launch.ceiling.us <= fast.us
-    if launch.recommendation.latency.origin == "measured":
-        assert launch.recommendation.speedup == pytest.approx(10)
-    else:
-        assert launch.recommendation.latency.us < fast.us
+    assert launch.recommendation.latency.origin == "measured" and launch.recommendation.speedup == pytest.approx(10)
 
 
 @pytest.mark.parametrize("odd", ['{"BLOCK_SIZE_M":"x","num_warps":4}', '{"BLOCK_SIZE_K":0,"BLOCK_SIZE_M":128,"BLOCK_SIZE_N":256}'])

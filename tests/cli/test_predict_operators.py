@@ -87,3 +87,17 @@ def test_a_library_format_below_its_baseline_is_not_answered(
     assert main(asked) == 2
     said = capsys.readouterr().err
     assert "w4a8_mxfp4_mxfp8" in said and "too poorly" in said
+
+
+def test_layers_of_aiter_are_predicted_where_amd_tuned_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = "gpu,op,implementation,stack,M,E,topk,H,N,dtype\n"
+    named, plain, more = predicted(
+        head + "MI355X,layer,aiter,,24,192,6,5120,384,fp8_block\n"
+        "MI355X,layer,,aiter,24,192,6,5120,384,w4a4_mxfp4\nMI355X,layer,,,2400,192,6,5120,384,w4a4_mxfp4\n",
+        tmp_path,
+    )
+    us = checked([named, plain, more])
+    assert us[1] < us[0] and us[1] < us[2]  # half as many bytes, a hundred times the tokens
+    (tmp_path / "rows.csv").write_text(head + "MI300X,layer,aiter,,24,192,6,5120,384,fp8_block\n")
+    assert main(["predict", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "out.csv")]) == 2
+    assert "GPUs of the kinds measured: MI355X" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from advisor import pipelines
 from advisor.diagnosis import RULES, LaunchContext, context, diagnose
+from advisor.diagnosis.context import Modelled
 from advisor.diagnosis.rule import rule
 from advisor.gpus.hardware import list_gpus, load_gpu
 from advisor.result.schema import GAP_CAUSES, Configuration, Finding, Problem
@@ -51,7 +52,7 @@ def test_a_row_of_a_batch_is_diagnosed_as_the_launch_alone() -> None:
     problems = [moe(64), moe(512)]
     analysis = pipelines.analyse(pipelines.problem_batch(problems), pipelines.configuration_batch(configurations), gpu)
     for i, (problem, configuration) in enumerate(zip(problems, configurations, strict=True)):
-        batched = diagnose(context(problem, configuration, gpu, analysis=analysis, i=i))
+        batched = diagnose(context(problem, configuration, gpu, modelled=Modelled(analysis, gpu), i=i))
         alone = diagnose(context(problem, configuration, gpu))
         assert [f.rule for f in batched.findings] == [f.rule for f in alone.findings]
         assert [f.saving_us for f in batched.findings] == pytest.approx([f.saving_us for f in alone.findings])
@@ -62,7 +63,7 @@ def test_a_whole_space_against_one_problem_can_be_the_batch() -> None:
     gpu, configurations = load_gpu("A100"), [tile(16, 64, 128), tile(64, 64, 64, 32), tile(128, 128, 64)]
     analysis = pipelines.analyse(pipelines.problem_batch([moe(512)]), pipelines.configuration_batch(configurations), gpu)
     for i, configuration in enumerate(configurations):
-        batched = context(moe(512), configuration, gpu, analysis=analysis, i=i)
+        batched = context(moe(512), configuration, gpu, modelled=Modelled(analysis, gpu), i=i)
         assert batched.current_us == pytest.approx(context(moe(512), configuration, gpu).current_us)
 
 

@@ -7,8 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from advisor.pipelines.batch import launch_numbers, repeats
-from advisor.result.schema import Problem
+from advisor.pipelines import configuration_batch, problem_batch
+from advisor.pipelines.batch import launch_numbers, one_row_ungrouped, repeats
+from advisor.result.schema import Configuration, Problem
 
 RANGES = {"BLOCK_SIZE_M": [16, 64], "BLOCK_SIZE_N": [64], "GROUP_SIZE_M": [1, 2, 3, 4, 8, 16, 64], "num_warps": [4, 8]}
 COLUMNS = dict(zip(RANGES, zip(*itertools.product(*RANGES.values()), strict=True), strict=True))
@@ -71,3 +72,13 @@ def test_other_families_and_spaces_without_rows_are_left_alone():
 def test_repeats_are_all_but_the_first():
     assert repeats(np.array([3, 1, 3, 3, 1, 2])).tolist() == [False, False, True, True, True, False]
     assert repeats(np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]])).tolist() == [False, False, True]
+
+
+def test_one_row_ungrouped_of_a_product_in_one_part():
+    problem = problem_batch([gemm(64)])
+    tiles = [(64, 1, 1), (64, 8, 1), (32, 1, 1), (64, 1, 2)]
+    listed = [
+        Configuration(parameters={"BLOCK_SIZE_M": block, "GROUP_SIZE_M": group, "SPLIT_K": parts}, num_warps=4, num_stages=3)
+        for block, group, parts in tiles
+    ]
+    assert one_row_ungrouped(problem, configuration_batch(listed)).tolist() == [True, False, False, False]

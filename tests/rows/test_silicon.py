@@ -54,6 +54,16 @@ def test_tuned_tables_of_amd(tmp_path: Path) -> None:
     assert (table.m.tolist(), table.latency_us.tolist(), table.triton.tolist()) == ([8], [4.5], [False])
 
 
+def test_tuned_experts_of_amd(tmp_path: Path) -> None:
+    """By the units where no column names the target; other GPUs, formats and rows without a latency are left out."""
+    head = "cu_num,token,model_dim,inter_dim,expert,topk,q_dtype_a,q_dtype_w,q_type,us\n"
+    block, own = "torch.float8_e4m3fn,torch.float8_e4m3fn,QuantType.per_1x128", "torch.int8,torch.int8,QuantType.per_Token"
+    rows = [f"256,24,3072,768,96,6,{block},51.5", f"256,24,3072,768,96,6,{own},40", f"80,24,3072,768,96,6,{block},90"]
+    (tmp_path / "x_tuned_fmoe.csv").write_text(head + "\n".join([*rows, f"256,48,3072,768,96,6,{block},inf\n"]))
+    assert aiter.holds_experts(tmp_path) and not aiter.is_layout(tmp_path)
+    assert aiter.read_experts(tmp_path) == [("fp8_block", (24, 3072, 768, 6, 96), 51.5)]
+
+
 def test_rows_with_the_publishers_columns_are_read_as_ours() -> None:
     text = (
         "gpu,framework,version,kernel_source,gemm_dtype,m,n,k,latency\n"

@@ -22,3 +22,12 @@ def test_a_search_for_both_gemms_begins_where_best_config_points(gpu, tokens):
     space = SearchSpace.of_problem(problems[0], load_gpu(gpu).vendor)
     prior = prior_of(problems, space, load_gpu(gpu), load_predictor())
     assert space.row(int(np.argmin(prior.mean))) == best_config("fused_moe", M=tokens, **MODEL, gpu=gpu)
+
+
+def test_one_row_of_tiles_is_tried_in_groups_first():
+    """GROUP_SIZE_M orders nothing there, and the compiler makes slower code with 1."""
+    problem, gpu = Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 4096}), load_gpu("H100")
+    space = SearchSpace.of_problem(problem, gpu.vendor)
+    first = int(np.argmin(prior_of([problem], space, gpu, load_predictor()).mean))
+    assert space.columns["BLOCK_SIZE_M"][first] >= 16 and space.columns["GROUP_SIZE_M"][first] > 1
+    assert space.row(first) == best_config("gemm", **problem.sizes, gpu="H100")

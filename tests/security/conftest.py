@@ -21,11 +21,34 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, SECRET)
 
 
+@pytest.fixture(scope="session")
+def free_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the files of workers lie that run whatever a source says."""
+    return tmp_path_factory.mktemp("free")
+
+
+@pytest.fixture(scope="session")
+def shared_worker() -> Iterator[Worker]:
+    """Starts with the first request, within a test, and serves the tests after it: it runs nothing of a request itself, and what answers
+    one ends with it (`test_what_one_request_leaves_no_other_finds`)."""
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
 @pytest.fixture
-def room_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+def room_worker(shared_worker: Worker, free_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Worker:
     """A worker, in whose room the request's Python is free to run."""
     need_walls()
-    unguard(tmp_path / "free", monkeypatch)
+    unguard(free_folder, monkeypatch)
+    return shared_worker
+
+
+@pytest.fixture
+def own_worker(free_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+    """Such a worker that starts in this test, with the environment and the folder that the test gives it."""
+    need_walls()
+    unguard(free_folder, monkeypatch)
     worker = Worker()
     yield worker
     worker.close()

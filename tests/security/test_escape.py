@@ -69,10 +69,10 @@ def leaving(marker: Path) -> str:
     return DEEP.format(module=f"open({str(marker)!r}, 'a').write('outside')\n")
 
 
-def test_what_a_request_leaves_is_not_imported(python_path: str | None, marker: Path, room_worker: Worker) -> None:
+def test_what_a_request_leaves_is_not_imported(python_path: str | None, marker: Path, own_worker: Worker) -> None:
     """The room alone: Python that runs freely tries to leave a module and what keeps it from being removed."""
-    assert "ValueError" in room_worker.ask(python(leaving(marker) + "return 'left'"), 60)["error"]
-    assert room_worker.ask(python("return 'a.b'"), 30)["error"].count("a.b") == 1
+    assert "ValueError" in own_worker.ask(python(leaving(marker) + "return 'left'"), 60)["error"]
+    assert own_worker.ask(python("return 'a.b'"), 30)["error"].count("a.b") == 1
     assert not marker.exists()
 
 
@@ -96,12 +96,12 @@ def test_a_pull_request_stays_inside(
 
 @pytest.mark.parametrize("name", ["triton", "resource", "json"])
 def test_modules_of_the_working_folder_are_not_imported(
-    name: str, python_path: str | None, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_worker: Worker
+    name: str, python_path: str | None, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_worker: Worker
 ) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text(f"open({str(marker)!r}, 'a').write('outside')\n")
     monkeypatch.chdir(tmp_path)
-    assert "a.b" in room_worker.ask(python("return 'a.b'"), 30)["error"]
+    assert "a.b" in own_worker.ask(python("return 'a.b'"), 30)["error"]
     assert not marker.exists()
 
 

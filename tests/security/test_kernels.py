@@ -143,6 +143,9 @@ HOSTILE = {
     "a kernel that calls itself": "@triton.jit\ndef h(x):\n    h(x)\n" + of_body("h(x)"),
     "a name that steers a terminal": of_body("tl.static_assert(False, '\\x1b]0;owned\\x07\\x1b[2J<script> \\u202e @all')"),
 }  # fmt: skip
+ENDLESS_WAYS = ("a huge power", "a loop without end")
+"""What goes on until it is stopped."""
+
 REFUSED = (
     "format",
     "percent",
@@ -161,28 +164,39 @@ REFUSED = (
 """What the guard says of itself, and not the compiler."""
 
 
+@pytest.fixture(scope="module")
+def pools() -> Iterator[dict[str, Pool]]:
+    """A compile process with all defences, and one with the room alone: each starts with its first request, and again after it was killed.
+    It runs nothing of a request itself, and what answers one ends with it."""
+    with Pool(1, timeout_s=3, budget_s=3600) as guarded, Pool(1, timeout_s=3, budget_s=3600) as free:
+        yield {"guard": guarded, "room alone": free}
+
+
 @pytest.fixture(params=["guard", "room alone"])
-def workers(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
+def workers(
+    request: pytest.FixtureRequest, pools: dict[str, Pool], free_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Pool:
     """A compile process with all defences, or with all switched off but the room."""
     need_walls()
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
     if request.param == "room alone":
-        unguard(tmp_path / "off", monkeypatch)
+        unguard(free_folder, monkeypatch)
         monkeypatch.setattr("advisor.python_source.rebuild.check_module", lambda *anything: None)
         monkeypatch.setattr("advisor.python_source.rebuild.check_names", lambda *anything: None)
         monkeypatch.setattr("advisor.python_source.rebuild.check_constexpr_function", lambda *anything: None)
-    with Pool(1, timeout_s=3) as found:
-        found.is_guarded = request.param == "guard"  # type: ignore[attr-defined]
-        yield found
+    return pools[request.param]
 
 
 @pytest.mark.parametrize("way", list(HOSTILE))
-def test_a_hostile_kernel_does_nothing(way: str, workers: Pool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_hostile_kernel_does_nothing(
+    way: str, workers: Pool, pools: dict[str, Pool], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret, canary = tmp_path / "secret", tmp_path / "canary"
     secret.write_text(SECRET)
     text = HOSTILE[way].replace("{canary}", str(canary)).replace("CANARY", str(canary))
     text = HEAD + text.replace("LIBRARY", str(tmp_path / "e.so")).replace("FILE", str(secret))
     target = AMD if '"=v"' in text else NVIDIA
+    monkeypatch.setattr(workers, "timeout_s", 1 if way in ENDLESS_WAYS else 3)
     said = ""
     try:
         launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k")
@@ -194,7 +208,7 @@ def test_a_hostile_kernel_does_nothing(way: str, workers: Pool, tmp_path: Path, 
         assert said.isprintable(), said
     assert not canary.exists()
     assert SECRET not in said + "".join(capfd.readouterr())
-    if workers.is_guarded and any(word in way for word in REFUSED):  # type: ignore[attr-defined]
+    if workers is pools["guard"] and any(word in way for word in REFUSED):
         assert any(
             word in said for word in ("refused", "not allowed", "would run Python", "nothing but reckon", "is neither", "is not read")
         ), said

@@ -56,6 +56,16 @@ def test_read_merges_duplicates_and_names_the_series(tmp_path: Path) -> None:
     assert reading.read([tmp_path], exclude_models=[(128, 8, 2048, 1)]).model.size == len(TOKENS)
 
 
+def test_read_takes_what_amd_tuned(tmp_path: Path) -> None:
+    head = "gfx,cu_num,token,model_dim,inter_dim,expert,topk,q_dtype_a,q_dtype_w,q_type,us\n"
+    kinds = "torch.float4_e2m1fn_x2,torch.float4_e2m1fn_x2,QuantType.per_1x32"
+    text = "".join(f"gfx950,256,{m},3072,768,96,6,{kinds},{us}\n" for m, us in ((24, 61.5), (24, 62.5), (48, 90.0)))
+    (tmp_path / "tuned_fmoe.csv").write_text(head + text)
+    found = reading.read([tmp_path])
+    assert found.latency_us.tolist() == [62.0, 90.0] and set(found.gpu.tolist()) == {"MI355X"}
+    assert [item.words for item in found.series] == ["AITER's fused MoE, as AMD tuned it"]
+
+
 def test_read_leaves_out_what_cannot_be(tmp_path: Path) -> None:
     told: list[str] = []
     wrong = rows(inter=1024, gpu="B200")

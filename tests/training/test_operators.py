@@ -1,5 +1,6 @@
 """Reading and fitting published operators, on rows made by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,12 @@ from advisor.training import series  # noqa: E402
 from advisor.training.operators import fitting, reading  # noqa: E402
 
 KIND = "MLA products"
+
+
+@pytest.fixture
+def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the training: 400 rows of one law ask for no more."""
+    monkeypatch.setattr(fitting, "WHOLE", replace(fitting.WHOLE, rounds=60, steps=300))
 
 
 def written(folder: Path, slow: float = 1.0, tokens: tuple[int, ...] = (1, 8, 64, 512, 4096), noise: float = 0.0) -> None:
@@ -45,6 +52,7 @@ def test_read_leaves_out_what_is_below_the_bound(tmp_path: Path) -> None:
     assert {each.stack for each in found.series} >= {"sglang"}
 
 
+@pytest.mark.usefixtures("fewer_steps")
 def test_the_fit_finds_the_constants_and_what_is_left_out_is_judged_beside_a_baseline(tmp_path: Path) -> None:
     tokens = tuple(round(1.4**i) for i in range(4, 29))
     written(tmp_path / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", slow=1.3, tokens=tokens, noise=0.02)
@@ -96,6 +104,7 @@ def test_convolutions_over_keys_alone_are_told_apart_by_who_timed_them(tmp_path:
     assert least["vllm"][0] < least["vllm"][1] < 1170
 
 
+@pytest.mark.usefixtures("fewer_steps")
 def test_single_kinds_are_fitted_beside_those_of_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = tuple(round(1.4**i) for i in range(4, 29))
     written(tmp_path / "data" / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", slow=1.3, tokens=tokens, noise=0.02)

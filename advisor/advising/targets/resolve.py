@@ -10,9 +10,7 @@ import os
 from pathlib import Path
 
 from advisor.advising.targets import Request, Target
-from advisor.advising.targets.kernel_targets import closed_form_kernel, fused_moe_kernel
 from advisor.advising.targets.table_targets import table_target
-from advisor.python_source.source import read_source
 from advisor.system.errors import InputError, UsageError
 from advisor.system.reading import files_below, not_permitted
 from advisor.system.resources import folder
@@ -37,16 +35,19 @@ def resolve_target(text: str, request: Request) -> Target:
         UsageError, InputError: It is nothing the advisor knows, or cannot be read.
     """
     path = Path(text)
+    if text.endswith(".json"):  # what reads kernels is not loaded for a table
+        if not _exists(path):
+            raise InputError(f"{text}: no such file", None, None, "check the path")
+        return table_target(path, request)
+    from advisor.advising.targets.kernel_targets import closed_form_kernel, fused_moe_kernel
+    from advisor.python_source.source import read_source
+
     if text == "fused_moe" and not _exists(path):
         return fused_moe_kernel(request)
     stem, _, kernel = text.partition("::")
     bundled = folder("triton_kernels") / f"{stem}.py"
     if stem.isidentifier() and _exists(bundled) and not _exists(path):
         return closed_form_kernel(bundled, kernel or None, request)
-    if text.endswith(".json"):
-        if not _exists(path):
-            raise InputError(f"{text}: no such file", None, None, "check the path")
-        return table_target(path, request)
     if stem.endswith(".ipynb"):
         read_source(stem)  # says what to do instead
     known = ", ".join(sorted(file.stem for file in folder("triton_kernels").glob("*.py")))

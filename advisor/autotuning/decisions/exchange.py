@@ -7,6 +7,7 @@ best configuration per key, as text; kernel, GPU and Triton version stand in its
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -132,14 +133,10 @@ def _tuples(value: Any) -> Any:
 
 
 def _value(text: str) -> Any:
-    if text in ("True", "False", "None"):
-        return {"True": True, "False": False, "None": None}[text]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 FORMAT = "triton-advisor tuning cache"

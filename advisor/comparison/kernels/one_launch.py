@@ -31,7 +31,7 @@ from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
     grid_as_written,
     handed_on,
-    launches,
+    launch_sites,
     names_around_launches,
     passed_by_launches,
     passed_elements,
@@ -110,7 +110,7 @@ class Sized:
     Attributes:
         launch: What is known of it.
         sizes: The values that nothing says, and that are typical ones.
-        grid_names: Names of the launcher that its grid hangs on, and of which nothing is known.
+        grid_names: Arguments and names of the launcher that its grid hangs on, and of which nothing is known.
         grid_text: The grid, as it is written where it does not follow from what is known.
     """
 
@@ -366,10 +366,8 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
     constants: dict[str, Any] = {}
     launched_options: dict[str, Any] = {}
     for other in source.functions if lacking or options else ():
-        for scopes, call in launches(source, other) if other != launch.kernel else ():
-            kernel = source.kernel(other)
-            known = {parameter.name: values[parameter.name] for parameter in kernel.parameters if parameter.name in values}
-            site = LaunchSite(source, kernel, scopes, call, gpu.num_sms, ELEMENT_BYTES)
+        for site in launch_sites(source, other, gpu.num_sms, ELEMENT_BYTES) if other != launch.kernel else ():
+            known = {parameter.name: values[parameter.name] for parameter in site.kernel.parameters if parameter.name in values}
             with contextlib.suppress(AdvisorError):
                 passed_constants, launched = map(plain_values, site.constants(known, OPTION_NAMES))
                 constants = {
@@ -425,7 +423,7 @@ def _sized(
         launch = replace(launch, origins={**launch.origins, GRID: "typical"})
     if launch.grid is not None:
         return Sized(launch=launch, sizes=sizes_used)
-    return Sized(launch=launch, sizes=sizes_used, grid_names=tuple(sorted(lacking)), grid_text=text)
+    return Sized(launch=launch, sizes=sizes_used, grid_names=tuple(sorted(launch.asks or lacking)), grid_text=text)
 
 
 def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:

@@ -226,6 +226,8 @@ def _first(values: Array, count: int) -> NDArray[np.intp]:
 BEHIND = 0.05
 DIGITS = 6
 """Decimals of a log latency that tell configurations apart: beyond them, sums depend on how many are asked of at once."""
+TIE = 1e-8
+"""By which the second of two that are not told apart stands behind, of a log latency."""
 
 RELATIVE, ALIKE = 2.1, 1.5
 """How much wider errors are on a GPU's relative: those of library kernels and layers on an H100 and an H200 with all rows of that GPU left

@@ -30,7 +30,7 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
         cold: Whether the bound is that of layers of which nothing is in the L2 when they begin.
         form: Of `moe_layers.NAMES`, where they are not stored as the kind of `layers` says.
     """
-    model = moe_kernels.load_shipped()
+    model = moe_kernels.load_shipped(gpu)
     if not form and int(layers.kind[0]) >= len(KINDS):
         return [None] * len(layers)
     form = form or KINDS[int(layers.kind[0])]

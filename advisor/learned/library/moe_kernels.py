@@ -1,7 +1,7 @@
 """What was learned of library mixture-of-experts layers: the constants of every series, trees that correct its reference latency, the size
 of their errors, and how well they did on models and GPUs left out.
 
-The weights are a file of their own, `ceilings/library.npz` (`advisor train --library`).
+The weights are files of their own, `ceilings/library.npz` and, of AITER's kernels on AMD, `ceilings/aiter.npz` (`advisor train --library`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +35,9 @@ from advisor.learned.library.series_model import STACK_NAMES, Predicted, SeriesM
 from advisor.pipelines import Array
 from advisor.pipelines.token_draws import BLOCKS
 
-FILE = "library.npz"
+FILES = {"nvidia": "library.npz", "amd": "aiter.npz"}
+"""By the vendor of the GPUs."""
+
 PREFIX = "library_layers"
 TASK = "layer"
 LABELS = 11
@@ -68,6 +69,8 @@ class LayerSeries(NamedTuple):
     @property
     def words(self) -> str:
         """Its name in reports: `FlashInfer CUTLASS (vLLM 0.24.0)`."""
+        if self.stack == "aiter":
+            return "AITER's fused MoE, as AMD tuned it"
         return f"{FAMILIES[family(self.kernel)][1]} ({STACK_NAMES[self.stack]} {self.version})"
 
 
@@ -239,6 +242,6 @@ def load(stored: Mapping[str, NDArray[Any]]) -> LibraryLayers:
     )
 
 
-def load_shipped(path: Path | None = None) -> LibraryLayers | None:
-    """What the advisor ships, or what a file of `advisor train --library` holds; None where there is none."""
-    return series_model.shipped(FILE, load, path)
+def load_shipped(gpu: GpuSpec) -> LibraryLayers | None:
+    """What the advisor ships of GPUs of this vendor; None where there is nothing."""
+    return series_model.shipped(FILES[gpu.vendor], load) if gpu.vendor in FILES else None

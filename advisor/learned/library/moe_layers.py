@@ -40,6 +40,8 @@ FORMATS = (
     Format("w4a8_mxfp4_mxfp8", 0.53125, 1.03125, "fp8"),
     Format("int4_wo", 0.515625, 2.0, "bf16"),  # half a byte, and two bytes of scale per 128
     Format("w4afp8", 0.515625, 1.0, "fp8"),
+    Format("mxfp8", 1.03125, 1.03125, "fp8"),
+    Format("w4a4_mxfp4", 0.53125, 0.53125, "fp4"),
 )
 NAMES = tuple(item.name for item in FORMATS)
 SPELLED = {
@@ -68,7 +70,7 @@ FAMILIES = (
 )
 """What the publisher's names of kernels (`kernel_source`) hold, the first that fits, and what reports call them."""
 
-STACKS = ("sglang", "vllm", "trtllm")
+STACKS = ("sglang", "vllm", "trtllm", "aiter")
 UNGATED_FROM = {"sglang": 514, "vllm": 2400}
 """Versions from which a stack gives models whose activation has no gate a w13 of N columns, not 2 N; TRT-LLM names such kernels."""
 

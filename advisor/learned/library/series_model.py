@@ -26,7 +26,7 @@ from advisor.pipelines import Array
 from advisor.system.resources import folder
 
 T = TypeVar("T")
-STACK_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+STACK_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "aiter": "AITER"}
 """Stacks as their authors write them, for reports."""
 
 ALIKE = 1.4

@@ -29,6 +29,10 @@ WHOLE = Fit(rounds=400, options=TREES_OF_LAYERS, steps=4000, most=180_000)
 OF_FOLD = Fit(rounds=250, options=TREES_OF_LAYERS, steps=4000, most=150_000)
 """Nearly as much as what serves: with a third of the rows and steps, models left out were 6.9 instead of 5.9 % off."""
 
+FEW, LEAST_OF_FEW = 5_000, 20
+"""Rows up to which trees answer alone, without a network beside them, and from which a series' constants are then its own: series with
+fewer have those of their stack, not of their format."""
+
 CRUDE = replace(OF_FOLD, rounds=120, options=QUICK, steps=0)
 MOST_JUDGED = 4_000
 """Rows judged of what is left out."""
@@ -50,7 +54,7 @@ def train(
     """The model of all layers in the folders, with what it held out.
 
     Args:
-        folders: Of `rows.silicon`.
+        folders: Of `rows.silicon`, or of `rows.aiter`.
         exclude_gpus: Names of GPUs to leave out entirely.
         exclude_models: Models (E, topk, H, inter) to leave out.
         progress: Told what is being done.
@@ -63,7 +67,7 @@ def train(
         rows = reading.read(folders, gpus, exclude_models, progress)
         progress(f"{len(rows)} library layers of {len(rows.series)} series and {np.unique(rows.model).size} models")
         figures = judged(rows, tuple(SPLITS.values()), None, progress)
-        fitted = series.fit(learnable(rows), WHOLE)
+        fitted = series.fit(learnable(rows), _alone(WHOLE, rows))
     measured = {name: _models_of(rows, rows.gpu == name) for name in np.unique(rows.gpu).tolist()}
     return LibraryLayers(series=rows.series, measured=measured, **fitted, **figures)
 
@@ -93,10 +97,17 @@ def judged(
     some = rows.take(np.sort(np.random.default_rng(0).permutation(len(rows))[: OF_FOLD.most]))
     learnable_rows = learnable(some)
     return series.expected(
-        {what: series.left_out(learnable_rows, _splits(some, what, gpus), OF_FOLD, CRUDE, MOST_JUDGED, progress) for what in wanted},
+        {
+            what: series.left_out(learnable_rows, _splits(some, what, gpus), _alone(OF_FOLD, rows), CRUDE, MOST_JUDGED, progress)
+            for what in wanted
+        },
         "models",
         learnable_rows,
     )
+
+
+def _alone(how: Fit, rows: Measured) -> Fit:
+    return how if len(rows) > FEW else replace(how, steps=0)
 
 
 def _splits(rows: Measured, what: str, gpus: Sequence[str] | None) -> Iterator[Split]:
@@ -151,8 +162,8 @@ def fit_constants(rows: Measured, of: NDArray[np.bool_]) -> Array:
         begin,
         us_of,
         rows.latency_us,
-        kin=KIN,
-        least=LEAST_ROWS,
+        kin=KIN if len(rows) > FEW else (*KIN, lambda item: (item.stack, item.instructions)),
+        least=LEAST_ROWS if len(rows) > FEW else LEAST_OF_FEW,
         most=MOST_OF_SERIES,
         firmness=FIRMNESS,
         steps=30,

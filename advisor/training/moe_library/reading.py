@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +16,7 @@ from advisor.learned.library.moe_kernels import LayerSeries
 from advisor.learned.library.moe_layers import FAMILIES, NAMES, SPELLED, MoeLayers, Reference, Terms
 from advisor.learned.library.series_model import number, numbers
 from advisor.pipelines import Array, token_draws
-from advisor.rows import silicon
+from advisor.rows import aiter, silicon
 from advisor.training.series import far_from_neighbours
 
 COLLAPSED_FROM = 256
@@ -81,19 +81,15 @@ def read(
     """All layers in the folders, duplicates merged (their median), without those below the bound, of another routing, or far from others.
 
     Args:
-        folders: Of `rows.silicon`.
+        folders: Of `rows.silicon`, or of `rows.aiter`.
         gpus: Names of the GPUs to read; None: all.
         exclude_models: (E, topk, H, inter) to leave out.
         progress: Told how many rows were left out, and why.
     """
     rows: dict[tuple[Any, ...], list[float]] = {}
     for folder in folders:
-        for file in silicon.read(folder, "moe_library", "moe_perf", gpus):
-            c = file.columns
-            names = ("kernel_source", "moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
-            cells = zip(*(c[name].tolist() for name in (*names, "distribution")), file.latency_us.tolist(), strict=True)
-            for *key, us in cells:
-                rows.setdefault((file.gpu, file.stack, file.version, *key), []).append(us)
+        for key, us in _cells(folder, gpus):
+            rows.setdefault(key, []).append(us)
     excluded = {(h, n, k, e) for e, k, h, n in exclude_models}
     keys = sorted(key for key in rows if tuple(key[6:10]) not in excluded)
     gpu, stack, version, kernel, form, m, hidden, inter, topk, experts, shares, routing = (
@@ -134,6 +130,18 @@ def read(
         configuration=numbers(which, gpu_number, model, shares, (alpha * 100).astype(np.int64)),
     )
     return _plausible(measured, progress)
+
+
+def _cells(folder: Path | str, gpus: Sequence[str] | None) -> Iterator[tuple[tuple[Any, ...], float]]:
+    """What each row of a folder says of its layer, and its microseconds."""
+    names = ("kernel_source", "moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
+    for file in silicon.read(folder, "moe_library", "moe_perf", gpus) if silicon.is_layout(folder) else ():
+        c = file.columns
+        cells = zip(*(c[name].tolist() for name in (*names, "distribution")), file.latency_us.tolist(), strict=True)
+        yield from (((file.gpu, file.stack, file.version, *key), us) for *key, us in cells)
+    if gpus is None or aiter.WITH_EXPERTS in gpus:
+        for form, sizes, us in aiter.read_experts(folder):
+            yield (aiter.WITH_EXPERTS, "aiter", "", "tuned", form, *sizes, 1, "random"), us
 
 
 def _terms(layers: MoeLayers, gpu: NDArray[np.str_]) -> Terms:
