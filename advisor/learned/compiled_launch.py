@@ -18,6 +18,7 @@ from advisor.compiled.launches.launch import Inspection, inputs_of
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
 from advisor.learned.analytical import interval
+from advisor.learned.configured.model import HOPPER
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Configuration, GapPart, Latency
 
@@ -76,8 +77,8 @@ def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | No
     configuration = Configuration(parameters=tile, num_warps=compiled.num_warps, num_stages=max(compiled.num_stages, 1))
     predictor = load_predictor()
     prediction = predictor.predict(problem_batch([problem]), configuration_batch([configuration]), gpu)
-    if not prediction.learned[0]:
-        return None
+    if not prediction.learned[0] and not (prediction.extrapolated and gpu.compute_capability == HOPPER):
+        return None  # what other kernels have in common was measured on Hopper alone
     us = float(prediction.us[0])
     sizes = " x ".join(f"{name} {value}" for name, value in problem.sizes.items() if name in ("M", "N", "K", "D"))
     return Latency(

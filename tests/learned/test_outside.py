@@ -202,7 +202,8 @@ def test_a_kernel_of_ones_own_over_rows_is_no_library_kernel(predictor, gpu):
     spec = load_gpu(gpu)
     configuration = pipelines.configuration_batch([Configuration(parameters={"ROWS_PER_CTA": 64}, num_warps=1, num_stages=1)])
     found, library = predictor.predict(problem, configuration, spec), predictor.predict(problem, None, spec)
-    assert found.share is None and library.share is not None and library.share[0] > 0.5
+    assert not found.learned.any() and (found.share is not None) == (gpu == "H200")  # what kernels have in common was measured on Hopper
+    assert library.share is not None and library.share[0] > 0.5
     assert found.us[0] >= pipelines.analyse(problem, configuration, spec).config_bound.us[0]
 
 
