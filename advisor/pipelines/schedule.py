@@ -108,18 +108,18 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     times.append(ctas * memory.sustained_us(dram_bytes, written_share, gpu) / (demand.ctas * share))
     if "latency" in relax:
         return _overlap(times)
-    own: Array | float = 0.0  # of one CTA
+    cta_us: Array | float = 0.0  # of one CTA
     if demand.in_turn and rates["tensor"]:  # the next product waits for what is made of the last one
-        own = _in_turn_us(demand, gpu, {name: rates[name] / gpu.num_sms / np.maximum(useful[name], 1e-9) for name in SM_PIPELINES})
-        times.append(per_sm * own)
+        cta_us = _in_turn_us(demand, gpu, {name: rates[name] / gpu.num_sms / np.maximum(useful[name], 1e-9) for name in SM_PIPELINES})
+        times.append(per_sm * cta_us)
     from_dram = np.clip(demand.dram_bytes / np.maximum(demand.compulsory_bytes, 1), 0, 1)
     latency = L2_LATENCY_US + (DRAM_LATENCY_US - L2_LATENCY_US) * from_dram
     depth = np.maximum(demand.num_stages - 1, 1)
     loop = demand.k_iterations * latency / depth if demand.phases is None else demand.phases.serial_us
     if demand.replicas is not None and rates["tensor"]:
-        ahead = np.maximum(latency / depth - own / np.maximum(demand.k_iterations, 1), TRIP_US)
+        ahead = np.maximum(latency / depth - cta_us / np.maximum(demand.k_iterations, 1), TRIP_US)
         waits = np.where(demand.num_stages > 1, ahead, 2 * latency)
-        loop = own + demand.k_iterations * waits + 3 * latency + CTA_US
+        loop = cta_us + demand.k_iterations * waits + 3 * latency + CTA_US
     if "occupancy" in relax:  # as many CTAs as warps allow would hide each other's latency
         resident = np.maximum(resident_ctas(gpu, demand.resources)[0], 1)
         loop = loop * resident / np.maximum(np.floor(gpu.max_warps_per_sm / demand.resources.num_warps), resident)
