@@ -15,7 +15,7 @@ from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
 from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.rule import microseconds
-from advisor.learned.base import Predictor
+from advisor.learned.base import Predictor, predict_each
 from advisor.learned.layers import layer_model
 from advisor.learned.layers.layer_model import LayerModel
 from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of
@@ -24,7 +24,7 @@ from advisor.learned.scaled_products import quantisation_us
 from advisor.pipelines import configuration_batch, problem_batch, token_draws
 from advisor.result.problem import microseconds as short_us
 from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
-from advisor.steps.latency import Cost, costs_of_layers
+from advisor.steps.layer_cost import Cost, costs_of_layers
 from advisor.system.errors import several
 from advisor.system.phrases import phrase
 from advisor.tables.entries import FIELDS, version_number
@@ -135,11 +135,13 @@ def _linears(
     configurations: Sequence[Configuration | None], reports: Sequence[LaunchReport], more: np.ndarray, target: Target, predictor: Predictor
 ) -> list[Latency]:
     """Linears with one configuration each; `more` is their quantisation, [n]."""
+    launches = [
+        (replace(report.problem, cache="cold"), configuration_batch([configuration]))
+        for report, configuration in zip(reports, configurations, strict=True)
+        if configuration is not None  # none is (`_scales`)
+    ]
     out = []
-    for report, configuration, us in zip(reports, configurations, more.tolist(), strict=True):
-        assert configuration is not None  # `_scales`
-        problem = problem_batch([replace(report.problem, cache="cold")])
-        prediction = predictor.predict(problem, configuration_batch([configuration]), target.gpu)
+    for prediction, us in zip(predict_each(predictor, launches, target.gpu), more.tolist(), strict=True):
         low, high = prediction.low_us[0] + us * np.exp(-SPREAD), prediction.high_us[0] + us * np.exp(SPREAD)
         source = prediction.source(0, predictor.name)
         out.append(

@@ -9,11 +9,9 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +199,9 @@ def _table_workers(count: int, weights: str | None, predictor: Predictor) -> Ite
         _load_in_worker(weights, predictor)
         yield map
         return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _load_in_worker, (weights,))
 
     def each_of(one: Callable[..., Any], tables: list[Path]) -> Iterator[Any]:

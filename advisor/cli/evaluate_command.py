@@ -238,6 +238,11 @@ def steps_table(figures: dict[str, Any]) -> list[str]:
         if mine:
             cells = [f"{sum(item[which] for item in mine) / len(mine):.1f} ({len(mine)} GPUs)" for which in ("seen", "left out")]
             lines.append(f"| all-reduce, {link} | {' | '.join(cells)} | 5 / 10 | – | – | – |")
+            hosts = [item["host known"] for item in mine if "host known" in item]
+            if hosts:
+                lines.append(
+                    f"| the same, what the host passes known | – | {sum(hosts) / len(hosts):.1f} ({len(hosts)} GPUs) | – | – | – | – |"
+                )
     heads = ("steps", "GPUs seen (cases)", "GPUs left out", "goal", "in 80 %", "PipeWeave", "NeuSight")
     return [f"| {' | '.join(heads)} |", "| " + " | ".join("---" for _ in heads) + " |", *lines]
 

@@ -7,6 +7,7 @@ as chunked prefill makes them.
 examples:
   advisor model Qwen3-30B-A3B --gpu H200 --prefill 2048
   advisor model Qwen3-30B-A3B --gpu H200 --batch 8 --context 4096
+  advisor model Qwen3-30B-A3B --gpu L40S --tp 4 --batch 8 --bus-bandwidth 3.7
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from advisor.system.errors import UsageError
 from advisor.system.phrases import phrase
 
 if TYPE_CHECKING:
+    from advisor.gpus.hardware import GpuSpec
     from advisor.result.step import StepResult
     from advisor.steps.workload import Load
 
@@ -50,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="tensor parallel ranks",
+    )
+    parser.add_argument(
+        "--bus-bandwidth",
+        type=float,
+        metavar="GBPS",
+        help="what the host passes between GPUs over PCIe, GB/s: nccl-tests' busbw of large messages (default: a share of the link)",
     )
     parser.add_argument("--pp", "--pipeline-parallel-size", type=options.positive_integer, default=1, metavar="N", help="pipeline stages")
     parser.add_argument("--ep", "--enable-expert-parallel", action="store_true", help="ranks hold whole experts, not slices of each")
@@ -83,6 +91,16 @@ def _operand_type(text: str) -> str:
     return text.lower() if text.lower() in FOUR_BITS else options.operand_type(text)
 
 
+def _with_host(gpu: GpuSpec, bandwidth: float) -> GpuSpec:
+    if not 0.1 <= bandwidth <= 1000:
+        raise UsageError("--bus-bandwidth", f"{bandwidth:g}", "0.1 to 1000 GB/s", "give what nccl-tests prints as busbw")
+    if gpu.fabric_bytes_per_s is not None:
+        raise UsageError(
+            f"--bus-bandwidth is of hosts, and {gpu.name} has links of its own", f"{bandwidth:g}", "GPUs over PCIe", "leave it out"
+        )
+    return dataclasses.replace(gpu, host_bytes_per_s=bandwidth * 1e9)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
     from advisor.advising.options import read_stack
@@ -101,6 +119,8 @@ def run(arguments: argparse.Namespace) -> int:
         model, arguments.dtype = with_experts_in(model, arguments.dtype), None
     split = Split(tensor=arguments.tp, pipeline=arguments.pp, experts=arguments.ep)
     gpus = [load_gpu(name) for name in options.gpu_names(arguments.gpu)]
+    if arguments.bus_bandwidth is not None:
+        gpus = [_with_host(gpu, arguments.bus_bandwidth) for gpu in gpus]
     halved = model.dtype == "fp32" and (arguments.stack or arguments.engine in ENGINES)  # the engines load such weights in 16 bits
     predictor = load_predictor(arguments.weights)
     engine, version = read_stack(arguments.stack) if arguments.stack else (arguments.engine, "")

@@ -233,7 +233,7 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
     from advisor.learned.layers import layer_model
     from advisor.result.schema import PIPELINES
     from advisor.steps.batches_of_rows import has_layers, layer_batches
-    from advisor.steps.latency import layer_bound
+    from advisor.steps.layer_cost import layer_bound
 
     if not has_layers(rows):
         return

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import unicodedata
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TypeGuard
 
-from advisor.comparison.kernels.importers import Reading
+from advisor.comparison.kernels.importers import Reading, is_source
 from advisor.comparison.kernels.kernel_digest import meaning
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton, parsed
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, RevisionTree, Tree
 from advisor.python_source.bindings import names_in
 from advisor.python_source.imports import MOST_HANDS
+from advisor.python_source.kernel_forms import may_be_kernel
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.system.errors import AdvisorError
@@ -40,7 +39,7 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     warnings of what was left out. They are named, and not compared."""
     paths = {change.path for change in changed if change.path.endswith(".py")}
     before, after = base.entries(), head.entries()
-    kept = [entry for path, entry in after.items() if path not in paths and before.get(path) == entry and _is_source(entry)]
+    kept = [entry for path, entry in after.items() if path not in paths and before.get(path) == entry and is_source(entry)]
     candidates = _that_import(head, kept[:MOST_SEARCHED], paths) if paths else []
     left_out = max(0, len(kept) - MOST_SEARCHED) if paths else 0
     subjects: list[Subject] = []
@@ -55,10 +54,6 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     left_out += max(0, len(candidates) - MOST_READ)
     warning = f"{left_out} Python files were not looked through for what their kernels import of those that changed."
     return subjects, [warning] if left_out else []
-
-
-def _is_source(entry: Entry) -> bool:
-    return entry.kind == "file" and entry.path.endswith(".py") and entry.size_bytes <= LARGEST_SOURCE_BYTES
 
 
 def _needed(source: SourceFile) -> list[tuple[str, str]]:
@@ -170,19 +165,8 @@ def no_longer_a_kernel(head: Tree, entry: Entry | None, subject: Subject) -> Sub
     if source is None or subject.kind != "kernel" or subject.change != "removed":
         return subject
     name = subject.title.rpartition("::")[2]
-    lines = [node.lineno for node in ast.walk(source.tree) if _stands_for(node, name)]
+    lines = [node.lineno for node in source.module_names.nodes if may_be_kernel(node, name)]
     if not lines:
         return subject
     reason = f"{name} is no kernel that can be read any more, but its file has it still (line {min(lines)}): what runs is not compared"
     return replace(subject, failures=(*subject.failures, Failure(condition="failed", what="", reason=reason)))
-
-
-def _stands_for(node: ast.AST, name: str) -> TypeGuard[ast.expr | ast.stmt]:
-    """Whether a node gives something to a name that may be a kernel, or launches what has the name."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return node.name == name and (bool(node.decorator_list) or isinstance(node, ast.AsyncFunctionDef))
-    if isinstance(node, ast.Call):
-        called = node.func.value if isinstance(node.func, (ast.Subscript, ast.Attribute)) else None
-        is_run = isinstance(node.func, ast.Subscript) or (isinstance(node.func, ast.Attribute) and node.func.attr in ("run", "warmup"))
-        return is_run and isinstance(called, ast.Name) and called.id == name
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)

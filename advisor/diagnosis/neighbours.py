@@ -238,8 +238,12 @@ def changed(launches: Sequence[tuple[Problem, Configuration, Collection[str]]], 
     changes_of = [_changes(*launch, gpu) for launch in launches]
     batches = []
     for (problem, configuration, _), changes in zip(launches, changes_of, strict=True):
-        configurations = [change(configuration, item) for item in changes] or [configuration]  # a batch has rows
-        batches.append((problem, pipelines.configuration_batch(configurations)))
+        now = pipelines.configuration_batch([configuration])
+        columns = {**now.parameters, "num_warps": now.num_warps, "num_stages": now.num_stages}
+        rows = changes or [{}]  # a batch has rows
+        values = {name: np.array([float(item.get(name, column[0])) for item in rows]) for name, column in columns.items()}
+        warps, stages = values.pop("num_warps"), values.pop("num_stages")
+        batches.append((problem, ConfigurationBatch(parameters=values, num_warps=warps, num_stages=stages)))
     out: dict[int, Changed] = {}
     for kind in by_kind(batches):
         demand = pipelines.demand(kind.problem, kind.configuration, gpu)
@@ -247,13 +251,13 @@ def changed(launches: Sequence[tuple[Problem, Configuration, Collection[str]]], 
         registers = accumulators(kind.problem, kind.configuration, gpu, demand)
         modelled = np.where(registers > gpu.max_registers_per_thread - OTHER_REGISTERS, np.inf, modelled)
         plan = pipelines.schedule(demand, gpu)
-        for place, rows in zip(kind.places, kind.rows, strict=True):
+        for place, its_rows in zip(kind.places, kind.rows, strict=True):
             out[place] = Changed(
                 changes=tuple(changes_of[place]),
                 configuration=batches[place][1],
-                demand=take_rows(demand, rows),
-                schedule=take_rows(plan, rows),
-                latency_us=modelled[rows],
+                demand=take_rows(demand, its_rows),
+                schedule=take_rows(plan, its_rows),
+                latency_us=modelled[its_rows],
             )
     return [out[place] for place in range(len(launches))]
 

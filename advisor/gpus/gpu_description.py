@@ -47,6 +47,7 @@ REAL: dict[str, tuple[float, float]] = {
     "board_power_w": (1.0, 1e5),
     "fabric_bytes_per_s": (1e8, 1e14),
     "pcie_bytes_per_s": (1e8, 1e13),
+    "host_bytes_per_s": (1e8, 1e13),
 }
 TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # key -> (possible entries, required entries)
     "tensor_flop_per_clock_per_sm": (TENSOR_DTYPES, ()),
@@ -59,6 +60,7 @@ OPTIONAL = (
     "board_power_w",
     "fabric_bytes_per_s",
     "pcie_bytes_per_s",
+    "host_bytes_per_s",
     "dram_sustained_fraction",
     "l2_near_bytes",
     "l2_far_bytes_per_s",

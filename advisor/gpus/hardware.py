@@ -95,6 +95,7 @@ class GpuSpec:
         board_power_w: The power limit as delivered, in watts, where it is known; predictions use it (`pipelines.power`), bounds do not.
         fabric_bytes_per_s: What NVLink or Infinity Fabric carries one way, all links of the GPU together, where it has them.
         pcie_bytes_per_s: What PCIe carries one way, of GPUs that reach others over it alone.
+        host_bytes_per_s: What the host passes between such GPUs in large messages (nccl-tests' `busbw`), where it is known.
         plain_dot_flop_per_clock_per_sm: Matrix units without block scales, FLOP by input type, where only instructions that scale blocks
             reach `tensor_flop_per_clock_per_sm`.
         fp16_accumulator_flop_per_clock_per_sm: Matrix units that sum in fp16, FLOP by input type, where that is faster than summing in
@@ -138,6 +139,7 @@ class GpuSpec:
     board_power_w: float | None = None
     fabric_bytes_per_s: float | None = None
     pcie_bytes_per_s: float | None = None
+    host_bytes_per_s: float | None = None
     dram_sustained_fraction: float | None = None
     l2_near_bytes: float | None = None
     l2_far_bytes_per_s: float | None = None

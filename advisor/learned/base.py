@@ -50,8 +50,8 @@ class Prediction:
     def take(self, index: slice | NDArray[np.intp]) -> Prediction:
         """The rows `index` of every column."""
         share = None if self.share is None else self.share[index]
-        columns = {"us": self.us[index], "low_us": self.low_us[index], "high_us": self.high_us[index], "learned": self.learned[index]}
-        return replace(self, **columns, share=share)
+        us, low, high = (column[index] for column in (self.us, self.low_us, self.high_us))
+        return replace(self, us=us, low_us=low, high_us=high, learned=self.learned[index], share=share)
 
     def sigma(self, i: int) -> float:
         """Standard deviation of the log of measured over predicted latency, as the interval of row i has it; 0 where there is none."""

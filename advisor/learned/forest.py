@@ -23,12 +23,10 @@ MAX_THRESHOLDS = 255
 _ROWS_PER_BLOCK = 512
 _TREES_PER_BLOCK = 180
 
-_codes = np.arange(1 << MAX_LEAVES, dtype=np.uint32)
-# Index of the lowest bit that is 0: the first leaf not ruled out.
-_FIRST_FREE = np.zeros(1 << MAX_LEAVES, dtype=np.uint8)
-for _bit in range(MAX_LEAVES - 1, -1, -1):
-    _FIRST_FREE[(_codes >> _bit) & 1 == 0] = _bit
-del _codes, _bit
+# Index of the lowest bit that is 0: the first leaf not ruled out. Of an odd number it is one more than of its half.
+_FIRST_FREE = np.zeros(1, dtype=np.uint16)
+for _ in range(MAX_LEAVES):
+    _FIRST_FREE = np.stack([np.zeros_like(_FIRST_FREE), _FIRST_FREE + 1], axis=1, dtype=np.uint16).ravel()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +56,7 @@ class Forest:
         if rows == 1:
             return self._of_one(features[0].astype(np.float32))
         codes = np.empty((len(self.edges), rows), dtype=np.uint8)
-        columns = features.T.astype(np.float32)
+        columns = features.T.astype(np.float32, order="C")
         for i, edges in enumerate(self.edges):
             codes[i] = edges.searchsorted(columns[i])
         out = np.full(rows, self.base)
@@ -75,7 +73,8 @@ class Forest:
                     np.greater(exceeded, code[:, node, None], out=fails)
                     np.multiply(fails, ruled_out[:, node, None], out=mask)
                     np.bitwise_or(gone, mask, out=gone)
-                place = np.take(_FIRST_FREE, gone) + (np.arange(feature.shape[0]) * width)[:, None]
+                place = np.take(_FIRST_FREE, gone)
+                place += (np.arange(feature.shape[0], dtype=np.uint16) * np.uint16(width))[:, None]
                 out[begin : begin + _ROWS_PER_BLOCK] += np.take(self.leaf[trees].ravel(), place).sum(axis=0)
         return out
 

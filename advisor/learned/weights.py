@@ -198,14 +198,14 @@ def _arrays(data: bytes) -> tuple[OnDemand[NDArray[Any]], dict[str, int]]:
         raise ValueError(f"over {UNPACKED_LIMIT_BYTES:,} bytes, unpacked")
 
     def unpacked(name: str) -> NDArray[Any]:
-        with archive.open(members[name]) as stream:
-            version = np.lib.format.read_magic(stream)
-            head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, kind = head(stream)
-            if kind.hasobject or math.prod(shape) * kind.itemsize != members[name].file_size - stream.tell():
-                raise ValueError(f"{name} is not as large as it says")
-        with archive.open(members[name]) as stream:
-            array = np.lib.format.read_array(stream, allow_pickle=False)
+        data = archive.read(members[name])
+        stream = io.BytesIO(data)
+        version = np.lib.format.read_magic(stream)
+        head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, kind = head(stream)
+        if kind.hasobject or math.prod(shape) * kind.itemsize != len(data) - stream.tell():
+            raise ValueError(f"{name} is not as large as it says")
+        array: NDArray[Any] = np.ndarray(shape, kind, data, stream.tell(), order="F" if fortran else "C")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"{name} holds what is no number")
         return array

@@ -28,8 +28,8 @@ def scored_pairs(queries: Array, keys: Array, causal: Array, window: Array | flo
 
 
 MMA_ROWS = 16
-"""Rows of a tile that a warp multiplies at least. Products that follow from each other have all warps along the rows (`warpsPerTile` in Triton's
-`AccelerateMatmul.cpp`): warps beyond do again what others do."""
+"""Rows of a tile that a warp multiplies at least. Products that follow from each other have all warps along the rows (`warpsPerTile` in
+Triton's `AccelerateMatmul.cpp`): warps beyond do again what others do."""
 
 PER_TRIP, PER_SCORE = 85, 6
 """Instructions of a warp in a trip of its loop, and for each score of a thread; each of its accumulators takes one more. Source: counted in

@@ -306,7 +306,6 @@ def one_row_ungrouped(problem: ProblemBatch, configuration: ConfigurationBatch) 
 
 def repeats(launches: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of the launches [c], or [c, d], equal one before them, [c]."""
-    _, first = np.unique(launches, axis=0, return_index=True)
-    out = np.ones(len(launches), dtype=bool)
-    out[first] = False
-    return out
+    first: dict[tuple[object, ...], int] = {}
+    rows = map(tuple, launches.reshape(len(launches), -1).tolist())
+    return np.array([first.setdefault(row, i) < i for i, row in enumerate(rows)], dtype=bool)

@@ -117,7 +117,8 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
     depth = np.maximum(demand.num_stages - 1, 1)
     loop = demand.k_iterations * latency / depth if demand.phases is None else demand.phases.serial_us
     if demand.replicas is not None and rates["tensor"]:
-        waits = np.where(demand.num_stages > 1, np.maximum(latency / depth - own / np.maximum(demand.k_iterations, 1), TRIP_US), 2 * latency)
+        ahead = np.maximum(latency / depth - own / np.maximum(demand.k_iterations, 1), TRIP_US)
+        waits = np.where(demand.num_stages > 1, ahead, 2 * latency)
         loop = own + demand.k_iterations * waits + 3 * latency + CTA_US
     if "occupancy" in relax:  # as many CTAs as warps allow would hide each other's latency
         resident = np.maximum(resident_ctas(gpu, demand.resources)[0], 1)
@@ -128,7 +129,7 @@ def _wave_us(demand: Demand, gpu: GpuSpec, ctas: Array, relax: Collection[str]) 
 
 
 TRIP_US, CTA_US = 0.3, 2.0
-"""What a CTA of attention waits in each trip, for its warps, its matrix units and its reductions, and what it takes before and after its loop
+"""What a CTA of attention waits in each trip, for its warps, matrix units and reductions, and what it takes before and after its loop
 besides three loads that wait for each other. Source: the 620 launches of decoding in `ceilings/measurements/`, which are 14 % off with
 them and 19 without; with them those of prefill are too (34 without), and 14 to 20 % with half or twice of either."""
 

@@ -182,6 +182,8 @@ def changed_by(node: ast.AST) -> Iterator[str]:
         yield from _root(node)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
         yield from _root(node.func.value)
+    elif isinstance(node, ast.AugAssign):  # of a list
+        yield from _root(node.target)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not isinstance(node.value.func, ast.Subscript):
         # What takes a list may change it, random.shuffle(configs), but for kernels.
         yield from (
@@ -323,3 +325,13 @@ def pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.exp
         yield from zip(targets, values, strict=True)
     else:
         yield target, value
+
+
+def keys_read(function: ast.FunctionDef | None) -> set[Any] | None:
+    """Keys of its first argument that a function names; None where it does anything else with that."""
+    if function is None or not function.args.args:
+        return None
+    nodes, first = list(ast.walk(function)), function.args.args[0].arg
+    subscripts = [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == first]
+    keys = [node.slice.value for node in subscripts if isinstance(node.slice, ast.Constant)]
+    return set(keys) if len(keys) == sum(isinstance(node, ast.Name) and node.id == first for node in nodes) else None

@@ -6,10 +6,10 @@ evaluator of literals, which knows arithmetic, branches, loops and dictionaries,
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from advisor.python_source.bindings import keys_read
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
@@ -41,7 +41,7 @@ def valid_configurations(
     Raises:
         NotLiteralError: As `call_function`.
     """
-    read = _keys_read(source.plain_functions.get(str(name)))
+    read = keys_read(source.plain_functions.get(str(name)))
     answers: dict[tuple[Any, ...], bool] = {}
     kept = []
     for configuration in configurations:
@@ -51,16 +51,6 @@ def valid_configurations(
         if answers[key]:
             kept.append(configuration)
     return kept
-
-
-def _keys_read(function: ast.FunctionDef | None) -> set[Any] | None:
-    """Keys of its first argument that a function names; None where it does anything else with that."""
-    if function is None or not function.args.args:
-        return None
-    nodes, first = list(ast.walk(function)), function.args.args[0].arg
-    subscripts = [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == first]
-    keys = [node.slice.value for node in subscripts if isinstance(node.slice, ast.Constant)]
-    return set(keys) if len(keys) == sum(isinstance(node, ast.Name) and node.id == first for node in nodes) else None
 
 
 def kernel_problem(problem: Problem, compute_capability: str | None) -> dict[str, Any]:
@@ -114,10 +104,9 @@ def expression(source: SourceFile, text: str, names: Mapping[str, Any]) -> Any:
         NotLiteralError: It is not one.
     """
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return source.evaluator(names).evaluate_text(text)
+    except (SyntaxError, ValueError):
         raise NotLiteralError(f"{text!r} is not an expression") from None
-    return source.evaluator(names).evaluate(tree)
 
 
 def heuristic_values(source: SourceFile, function: JitFunction, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -135,15 +124,9 @@ def heuristic_values(source: SourceFile, function: JitFunction, arguments: Mappi
     unknown: dict[str, str] = {}
     for name, rule in function.heuristics.items():
         try:
-            values[name] = _value(source, rule, {**arguments, **values})
+            if rule is None:
+                raise NotLiteralError("not a function of the file")
+            values[name] = source.evaluator().call(rule, [{**arguments, **values}])
         except NotLiteralError as error:
             unknown[name] = str(error)
     return values, unknown
-
-
-def _value(source: SourceFile, rule: ast.Lambda | ast.FunctionDef | None, arguments: dict[str, Any]) -> Any:
-    if isinstance(rule, ast.FunctionDef):
-        return source.evaluator().call(rule, [arguments])
-    if not isinstance(rule, ast.Lambda) or len(rule.args.args) != 1:
-        raise NotLiteralError("not a function of one argument")
-    return source.evaluator({rule.args.args[0].arg: arguments}).evaluate(rule.body)

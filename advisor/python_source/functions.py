@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,9 @@ from typing import Any
 
 from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
-from advisor.python_source.kernel_names import DECORATORS
+from advisor.python_source.kernel_forms import DECORATORS
 from advisor.python_source.language import dotted
-from advisor.python_source.literals import CONSTANTS, Allowance, Evaluator, NotLiteralError
+from advisor.python_source.literals import CONSTANTS, MATH, MAX_ITEMS, Allowance, Evaluator, NotLiteralError
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -22,6 +23,17 @@ DEEPEST_CALLS = 8
 _NOTHING = object()
 _BREAK = object()
 _CONTINUE = object()
+_NUMBER_METHODS = frozenset({"bit_length"})
+"""Methods of numbers that may be called."""
+_UNANSWERED = object()
+_TEXT_METHODS = frozenset({"startswith", "endswith", "lower", "upper"})
+_MAKING_TEXTS = frozenset({"format", "join", "split"})
+"""By which files put the assembly together that their kernels have."""
+_FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
+"""Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
+_METHODS = _TEXT_METHODS | _MAKING_TEXTS | _NUMBER_METHODS | {"get", "pop", "element_size"}
+_ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
+_VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 _CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
 """Decorators that change nothing of what a function returns."""
 
@@ -327,8 +339,8 @@ class FunctionReader(Evaluator):
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func)
-        answered = target_questions.answer(self, node, name)
-        if answered is not target_questions.UNANSWERED:
+        answered = self._answered(node, name)
+        if answered is not _UNANSWERED:
             return answered
         try:
             if name in self.reasons:
@@ -350,6 +362,55 @@ class FunctionReader(Evaluator):
                 raise
             return answer
 
+    def _answered(self, node: ast.Call, name: str) -> Any:
+        """What a call gives that is answered without following a function; _UNANSWERED: it is none of those that are known.
+
+        Known are functions of `math`, `hasattr(tl, "gather")`, the environment (every variable counts as not set), questions about the
+        device of a known target, versions, `next(...)` of a generator, and methods of values.
+
+        Raises:
+            NotLiteralError: It is one, and its value is not known.
+        """
+        origin, count, plain = self.origin(node.func), len(node.args), not node.keywords
+        if plain and origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))):
+            return function(*self.elements(node.args))
+        if plain and name == "hasattr" and count == 2 and not {"hasattr"} & {*self.names, *self.functions}:
+            return self.has(ast.Attribute(value=node.args[0], attr=self.visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno))
+        if plain and name in _ENVIRONMENT and count in (1, 2):
+            self.evaluation.unset.add(str(self.visit(node.args[0])))
+            return self.visit(node.args[1]) if count == 2 else None
+        if origin == "torch.cuda.get_device_capability":
+            return target_questions.capability(self.source.backend, self.source.arch)
+        if origin == "torch.cuda.is_available" and self.source.backend in target_questions.VENDORS and not node.args:
+            return True
+        if count == 1 and _VERSIONS & {name, origin}:
+            return target_questions.version(self.visit(node.args[0]))
+        if name.endswith("get_current_target") and not count and self.source.backend is not None:
+            return target_questions.CurrentTarget(self.source.backend, self.source.arch)
+        if plain and name == "next" and count in (1, 2):
+            value = self.visit(node.args[0])
+            return _UNANSWERED if not isinstance(value, list) else value[0] if value or count == 1 else self.visit(node.args[1])
+        return self._of_method(node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else _UNANSWERED
+
+    def _of_method(self, node: ast.Call, function: ast.Attribute) -> Any:
+        """`get` and `pop` of a dictionary, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors of which nothing else
+        is said."""
+        method, size = function.attr, self.evaluation.element_bytes
+        if method == "element_size":
+            return size if size is not None and not node.args and not node.keywords else _UNANSWERED
+        if node.keywords and (method != "format" or not all(item.arg for item in node.keywords)):
+            return _UNANSWERED
+        owner, arguments = self.visit(function.value), self.elements(node.args)
+        if isinstance(owner, str) and method in _MAKING_TEXTS:
+            return _text_made(owner, method, arguments, {str(item.arg): self.visit(item.value) for item in node.keywords}, node.lineno)
+        if isinstance(owner, int) and method in _NUMBER_METHODS and not arguments:
+            return getattr(owner, method)()
+        if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
+            return getattr(owner, method)(*arguments)
+        if isinstance(owner, str) and method in _TEXT_METHODS and len(arguments) <= 1:
+            return getattr(owner, method)(*map(str, arguments))
+        return _UNANSWERED
+
 
 def _is_remark(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -366,3 +427,20 @@ def _reasons(name: str) -> Iterator[None]:
         raise NotLiteralError("nested too deeply") from None
     except Exception as error:  # arithmetic on values of unexpected kinds: not a description
         raise NotLiteralError(f"{name}: {type(error).__name__}: {error}") from None
+
+
+def _text_made(owner: str, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any], line: int) -> Any:
+    """What a method of `_MAKING_TEXTS` gives.
+
+    Raises:
+        NotLiteralError: It is given other things than texts and numbers, or does more with them than to put them in; or it is too long.
+    """
+    flat = [part for item in (*arguments, *keywords.values()) for part in (item if isinstance(item, list | tuple) else [item])]
+    if not all(isinstance(part, str | int) for part in flat) or (method == "format" and _FORMATS.search(owner)):
+        raise NotLiteralError(f"a call of {method} in line {line} is not a literal")
+    try:
+        if (len(owner) + 1) * (sum(len(str(part)) for part in flat) + len(flat) + 1) > MAX_ITEMS * 10:
+            raise NotLiteralError("a text too long")
+        return getattr(owner, method)(*arguments, **keywords)
+    except (TypeError, ValueError, LookupError) as error:
+        raise NotLiteralError(f"a call of {method} in line {line} fails: {error}") from None

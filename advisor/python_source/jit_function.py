@@ -12,6 +12,7 @@ from typing import Any
 
 from advisor.python_source.bindings import argument_defaults, plainly_given
 from advisor.python_source.functions import FunctionReader
+from advisor.python_source.imports import as_function
 from advisor.python_source.kernel_forms import Decorators
 from advisor.python_source.language import last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
@@ -76,6 +77,7 @@ class JitFunction:
     """A `@triton.jit` function.
 
     Attributes:
+        heuristics: The functions that set parameters and options, by name; None: one that is not of the file.
         inductor: The literal arguments of TorchInductor's decorator, where it has one.
         unspecialized: Arguments of which Triton tells the compiler neither that they are 1 nor that they are multiples of 16
             (`do_not_specialize`).
@@ -88,7 +90,7 @@ class JitFunction:
     end_line: int
     parameters: tuple[Parameter, ...]
     autotune: Autotune | None = None
-    heuristics: Mapping[str, ast.Lambda | ast.FunctionDef] = field(default_factory=dict)
+    heuristics: Mapping[str, ast.FunctionDef | None] = field(default_factory=dict)
     inductor: Mapping[str, Any] | None = None
     unspecialized: frozenset[str] = frozenset()
     unaligned: frozenset[str] = frozenset()
@@ -179,7 +181,8 @@ def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr], functi
     if isinstance(value, ast.Dict):
         for key, item in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                rules[key.value] = functions.get(item.id) if isinstance(item, ast.Name) else item
+                named = functions.get(item.id) if isinstance(item, ast.Name) else None
+                rules[key.value] = as_function(key.value, item) if isinstance(item, ast.Lambda) else named
     return rules
 
 

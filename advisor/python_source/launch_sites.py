@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source.bindings import Graph, Scope, arguments, names_in, other_values
+from advisor.python_source.bindings import Graph, Scope, arguments, names_in, other_values, own_nodes
 from advisor.python_source.imported import imported_file, imported_kernel
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
@@ -319,6 +319,25 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
         around = source.module_names.scopes_around(node)
         if not any(name in _bound(outer, source, kernels) for outer in around):
             yield around, node
+
+
+HALF = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.half": "fp16"}
+"""Types of 16 bits by their names. Others (fp32 of scales and sums) say nothing of the rest."""
+
+
+def named_element(source: SourceFile, kernel: str) -> str | None:
+    """The type of a tensor's elements, where one of `HALF` alone is named by the functions that launch the kernel, or else by the module's
+    own statements; None: none is, or several are. A type that the kernel itself names may be that of a step between.
+
+    >>> from advisor.python_source.source import parse_source
+    >>> named_element(parse_source("def f(x):\\n    k[(1,)](x.to(torch.bfloat16))\\n\\n@triton.jit\\ndef k(x): pass", "f.py"), "k")
+    'bf16'
+    """
+    launching = (node for scopes, _ in launches(source, kernel) for scope in scopes[:1] for node in ast.walk(scope))
+    for nodes in (launching, own_nodes(source.tree)):
+        if names := {HALF[name] for node in nodes if (name := dotted(node)) in HALF}:
+            return names.pop() if len(names) == 1 else None
+    return None
 
 
 def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, list[Scope], ast.Call]]:

@@ -36,6 +36,7 @@ from advisor.python_source.tensors import (
     MADE,
     MOST_DIMENSIONS,
     OF_VALUES,
+    OTHER_NAMES,
     SAME_SHAPE,
     SAME_TYPE,
     Extent,
@@ -43,8 +44,6 @@ from advisor.python_source.tensors import (
     Stride,
     Tensor,
     Whole,
-    asks_for_gradient,
-    type_said,
 )
 
 DEFAULT = "default"
@@ -294,7 +293,7 @@ class LaunchWalk(FunctionReader):
     def visit(self, node: ast.AST) -> Any:
         """The value of an expression, with what is known of the tensors that it asks."""
         if not self.depth:
-            if self.presumes and asks_for_gradient(node):
+            if self.presumes and _asks_for_gradient(node):
                 self.hangs.add(SWITCH)
                 return True
             if self.as_passed and isinstance(node, ast.Call) and (passed := self.as_passed.get(ast.dump(node))) is not None:
@@ -385,15 +384,15 @@ class LaunchWalk(FunctionReader):
             return whole if not node.args else self._asked(whole, self.visit(node.args[0]))
         if last in LIKE and node.args:
             like = self._tensor(node.args[0])
-            return replace(like, element=type_said(node) if typed else like.element, given=False)
+            return replace(like, element=_type_said(node) if typed else like.element, given=False)
         if last in MADE:
-            element = type_said(node) if typed else self._tensor(owner).element if owner is not None and last.startswith("new_") else None
+            element = _type_said(node) if typed else self._tensor(owner).element if owner is not None and last.startswith("new_") else None
             shape, _ = self.evaluated(node.args[0]) if node.args else (None, None)
             if isinstance(shape, Whole) and len(node.args) == 1:
                 return replace(shape.tensor, element=element, given=False)
             return Tensor(_called(node), self._sizes(node.args, last), element)
         if dotted(function) in OF_VALUES:
-            return Tensor(_called(node), element=type_said(node))
+            return Tensor(_called(node), element=_type_said(node))
         if owner is None or last not in SAME_SHAPE | SAME_TYPE | {"view"}:
             return None
         tensor = self._tensor(owner)
@@ -474,3 +473,18 @@ def _same(one: Any, other: Any) -> bool:
         return one is other or (type(one) is type(other) and bool(one == other))
     except NotLiteralError:
         return False
+
+
+def _type_said(call: ast.Call) -> str | None:
+    """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: it names none of torch's."""
+    kind = next((dotted(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), "")
+    made = last_name(call) in MADE | LIKE or dotted(call.func) in OF_VALUES
+    name = kind.removeprefix("torch.")
+    return OTHER_NAMES.get(name, name) if made and kind.startswith("torch.") else None
+
+
+def _asks_for_gradient(node: ast.AST) -> bool:
+    """Whether an expression asks if a gradient is wanted: where kernels are tuned for training, it is."""
+    owner = node.value if isinstance(node, ast.Subscript) else node
+    attribute = owner.attr if isinstance(owner, ast.Attribute) else ""
+    return attribute == ("needs_input_grad" if isinstance(node, ast.Subscript) else "requires_grad")

@@ -142,22 +142,15 @@ _CALLS: dict[str, Callable[..., Any]] = {
 _HOLDERS = (list, tuple, set, dict, Constexpr, ConfigLiteral)
 
 
-def items_within(value: Any) -> int:
-    """Items of a value and of all that it holds, each as often as it occurs, texts by their length; at most `MAX_ITEMS_WITHIN` + 1."""
-    counts: dict[int, int] = {}
-    waiting = [value]
-    while waiting:
-        current = waiting[-1]
-        parts = _parts(current)
-        inner = [item for item in parts if isinstance(item, _HOLDERS)]
-        if left := {id(part): part for part in inner if id(part) not in counts}:
-            if len(waiting) > MAX_ITEMS:
-                return MAX_ITEMS_WITHIN + 1
-            waiting += left.values()
-        else:
-            texts = sum(len(item) // ITEMS_PER_STEP for item in parts if isinstance(item, (str, bytes)))
-            counts[id(current)] = min(len(parts) + texts + sum(counts[id(part)] for part in inner), MAX_ITEMS_WITHIN + 1)
-            waiting.pop()
+def items_within(value: Any, counts: dict[int, int] | None = None) -> int:
+    """Items of a value and of all that it holds, each as often as it occurs, texts by their length; at most `MAX_ITEMS_WITHIN` + 1.
+    `counts`: of what was counted, by identity."""
+    counts = {} if counts is None else counts
+    if id(value) not in counts:
+        parts = _parts(value)
+        texts = sum(len(item) // ITEMS_PER_STEP for item in parts if isinstance(item, (str, bytes)))
+        inner = sum(items_within(item, counts) for item in parts if isinstance(item, _HOLDERS))
+        counts[id(value)] = min(len(parts) + texts + inner, MAX_ITEMS_WITHIN + 1)
     return counts[id(value)]
 
 

@@ -1,10 +1,11 @@
-"""What a name of a file stands for at a place in it: its assignments and changes in the order of the file, followed but never run."""
+"""What a name of a file stands for at a place in it: its assignments and changes in the order of the file, followed but never run; and what
+a file puts in the place of Triton, or of a kernel that it has defined: what Python runs then is none of Triton's."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from advisor.python_source.bindings import (
     arguments,
     bound_by,
     changed_by,
+    changed_names,
     is_none,
     names_in,
     own_nodes,
@@ -20,8 +22,9 @@ from advisor.python_source.bindings import (
     statements_within,
 )
 from advisor.python_source.functions import FunctionReader, Place
-from advisor.python_source.imports import HANDED_ON, Import, as_function, imports_of, module_level
+from advisor.python_source.imports import HANDED_ON, Import, as_function, imports_in, imports_of, module_level
 from advisor.python_source.kernel_forms import launching_calls
+from advisor.python_source.language import dotted
 from advisor.python_source.literals import NotLiteralError
 
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
@@ -108,13 +111,15 @@ class ModuleNames(Graph):
                 functions.setdefault(name, []).append(self.above(node)[-1])
         return functions
 
+    @cached_property
+    def _changed_by_others(self) -> set[str]:
+        """Names whose objects statements of the file outside of its functions may change under a second name, `other = configs`."""
+        changed = changed_names(ast.Module([item for item in self.tree.body if not isinstance(item, _DEFINITIONS)], []))
+        return {name for name in changed if all(_rebinds(item, name) for item in self.statements(name))}
+
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
-        return list(self.all_statements().get(name, ()))
-
-    def all_statements(self) -> Mapping[str, Sequence[ast.stmt]]:
-        """The same of every name of the module."""
-        return self._touching(self.tree.body)
+        return list(self._touching(self.tree.body).get(name, ()))
 
     def place(self, node: ast.FunctionDef | None = None) -> Place:
         """The place of a function: where the first of its decorators stands; None: after all of the file."""
@@ -194,8 +199,8 @@ class ModuleNames(Graph):
     def _fold(self, reader: FunctionReader, name: str, body: Sequence[ast.stmt], place: Place, value: Any) -> Any:
         for statement in self._events(name, body, place):
             value = self._step(reader, name, statement, place, value)
-        if isinstance(value, (list, dict)):  # a number or a text is not changed through another name
-            self._check_second_names(name, body, place)
+        if isinstance(value, (list, dict)) and name in self._changed_by_others:  # a number or a text is not changed
+            raise NotLiteralError(f"{name} may have a second name, by which it is changed")
         return value
 
     def _events(self, name: str, body: Sequence[ast.stmt], place: Place) -> list[ast.stmt]:
@@ -205,24 +210,6 @@ class ModuleNames(Graph):
             if (statement.lineno, statement.col_offset) < place.position:
                 statements = [statement] if _rebinds(statement, name) else [*statements, statement]
         return statements
-
-    def _check_second_names(self, name: str, body: Sequence[ast.stmt], place: Place) -> None:
-        """Raise where a list has a second name, `other = configs`, by which it may be changed.
-
-        Raises:
-            NotLiteralError: It has.
-        """
-        shared: list[set[str]] = []
-        for node in (inner for statement in body if not isinstance(statement, _DEFINITIONS) for inner in ast.walk(statement)):
-            if isinstance(node, (ast.Assign, ast.AnnAssign)):
-                sides = (*(node.targets if isinstance(node, ast.Assign) else [node.target]), node.value)
-                shared.append({side.id for side in sides if isinstance(side, ast.Name)})
-        names = {name}
-        while more := {other for pair in shared if len(pair) > 1 and pair & names for other in pair} - names:
-            names |= more
-        touched = [(other, item) for other in sorted(names - {name}) for item in self._touching(body).get(other, ())]
-        if changed := next((other for other, item in touched if not _rebinds(item, other) and not _spans(item, place)), None):
-            raise NotLiteralError(f"{name} may have a second name, {changed}, by which it is changed")
 
     def _step(self, reader: FunctionReader, name: str, statement: ast.stmt, place: Place, value: Any) -> Any:
         if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
@@ -271,21 +258,25 @@ class ModuleNames(Graph):
         left = [body for body in left if not (body and isinstance(body[-1], ast.Raise))]
         touching = [body for body in left if name in self._touching(body)]
         if len(touching) > 1:
-            failing = [body for body in touching if self._fails(reader, self._touching(body)[name][-1], name)]
+            failing = [body for body in touching if self._is_there(reader, self._touching(body)[name][-1]) is False]
             left, touching = ([body for body in item if body not in failing] for item in (left, touching))
         if touching and len(left) > 1:
             raise self._unknown(name, touching)
         return touching[0] if touching else ()
 
-    def _fails(self, reader: FunctionReader, statement: ast.stmt, name: str) -> bool:
-        """Whether a statement gives a name what triton's modules do not have, `tanh = tl.extra.intel.libdevice.tanh`: it does not run."""
-        value = _assigned_expression(statement, name)
+    def _is_there(self, reader: FunctionReader, statement: ast.stmt) -> bool | None:
+        """Whether a statement gives names what is there for certain, a constant or a part of triton's modules; one that they lack,
+        `tanh = tl.extra.intel.libdevice.tanh`, fails. None: that is not known."""
+        plain = isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets)
+        value = statement.value if isinstance(statement, ast.Assign) and plain else None
+        known: list[bool | None] = [True] if isinstance(value, ast.Constant) else []
         while isinstance(value, ast.Attribute):
-            with contextlib.suppress(NotLiteralError):
-                if not reader.has(value):
-                    return True
+            try:
+                known.append(reader.has(value))
+            except NotLiteralError:
+                known.append(None)
             value = value.value
-        return False
+        return False if False in known else known[0] if known else None
 
     def _decided(self, reader: FunctionReader, test: ast.expr | None, place: Place) -> bool | None:
         if test is None:
@@ -303,34 +294,17 @@ class ModuleNames(Graph):
             return [handler.body]
         if _holds(main, place):
             return [main]
-        if (run := self._run(reader, statement, place)) is not None:
-            caught = statement.handlers[0].body if len(run) < len(statement.body) else ()
-            return [run, caught, statement.finalbody]
+        with reader.at(place, {}):
+            there = [self._is_there(reader, item) for item in statement.body]
+        run = list(itertools.takewhile(lambda answer: answer is True, there))
+        if len(run) == len(there):
+            return [main, statement.finalbody]
+        if there[len(run)] is False and len(statement.handlers) == 1:
+            return [statement.body[: len(run)], statement.handlers[0].body, statement.finalbody]
         failing = [h.body for h in statement.handlers if name in self._touching(h.body) and not isinstance(h.body[-1], ast.Raise)]
         if failing:
             raise self._unknown(name, [*([main] if name in self._touching(main) else []), *failing])
         return [main, statement.finalbody]
-
-    def _run(self, reader: FunctionReader, statement: ast.Try, place: Place) -> list[ast.stmt] | None:
-        """The statements before the one that fails, or all, of a `try` that does nothing but take names of triton's modules and assign
-        constants, `f = tl.gather; HAS_GATHER = True`; None: it does more, or it is not known."""
-        caught = ast.unparse(statement.handlers[0].type) if len(statement.handlers) == 1 and statement.handlers[0].type else ""
-        given = [
-            inner_statement
-            for inner_statement in statement.body
-            if isinstance(inner_statement, ast.Assign) and all(isinstance(t, ast.Name) for t in inner_statement.targets)
-        ]
-        values = [item.value for item in given if isinstance(item.value, (ast.Attribute, ast.Constant))]
-        if len(values) < len(statement.body) or statement.orelse:
-            return None
-        if not ("AttributeError" in caught or caught == "Exception" or all(isinstance(part_value, ast.Constant) for part_value in values)):
-            return None
-        try:
-            with reader.at(place, {}):
-                fails = next((n for n, value in enumerate(values) if isinstance(value, ast.Attribute) and not reader.has(value)), None)
-        except NotLiteralError:
-            return None
-        return statement.body[:fails]
 
     def _unknown(self, name: str, branches: Sequence[Sequence[ast.stmt]]) -> NotLiteralError:
         lines = [self._touching(body)[name][0].lineno for body in branches]
@@ -408,3 +382,96 @@ def _holds(body: Sequence[ast.stmt], place: Place) -> bool:
     """Whether a place is in a block."""
     first = min((n.lineno for n in (body[0], *getattr(body[0], "decorator_list", ()))), default=0) if body else 0
     return bool(body) and (first, 0) <= place.position <= (body[-1].end_lineno or 0, body[-1].end_col_offset or 0)
+
+
+def triton_bound_again(names: ModuleNames) -> str | None:
+    """Why it cannot be told what a file's kernels are: something of triton is bound again in it; None: nothing is.
+
+    What stands in triton's place where it cannot be imported, in another branch or a handler, is not meant.
+    """
+    roots = {alias for alias, items in names.imports.items() if any(item.is_triton for item in items)}
+    bound = [*_set_in(names, roots)]
+    for name in roots:
+        binders = names.binders(names.tree).get(name, [])
+        imports = [node for node in binders if any(imported.is_triton for imported in _import_of(names, node, name))]
+        handed = [node for node in binders if any(imported.name in HANDED_ON for imported in _import_of(names, node, name))]
+        bound += [
+            (node, name)
+            for node in binders
+            if node not in (*imports, *handed) and not _is_module(names, node) and _follows(names, node, imports)
+        ]
+        bound += [(node, name) for node in names.declaring.get(name, ()) if not _imports_triton(node, name)]
+    lines = sorted((getattr(node, "lineno", 0), text) for node, text in bound)
+    return f"cannot tell: {lines[0][1]} is bound again in line {lines[0][0]}" if lines else None
+
+
+def kernel_bound_again(names: ModuleNames, kernels: Sequence[ast.FunctionDef]) -> str | None:
+    """Why it cannot be told what the name of some kernels, the last of which would count, stands for: the file gives it something else that
+    is not made of it; a function of its name, which launches it by another name that it got before, is none."""
+    kernel = kernels[-1]
+    later = [node for node in names.binders(names.tree).get(kernel.name, []) if not isinstance(node, ast.FunctionDef)]
+    for node in (*(item for item in later if _follows(names, item, [kernel])), *names.declaring.get(kernel.name, ())):
+        statement = next((outer for outer in reversed([*names.above(node), node]) if isinstance(outer, ast.stmt)), node)
+        value = dict(plainly_given(statement)).get(kernel.name)
+        made_of_it = value is not None and any(isinstance(inner, ast.Name) and inner.id == kernel.name for inner in ast.walk(value))
+        if not made_of_it and not isinstance(value, ast.Constant):
+            return f"cannot tell: {kernel.name} is bound again in line {getattr(statement, 'lineno', 0)}"
+    return None
+
+
+def _set_in(names: ModuleNames, roots: set[str]) -> Iterator[tuple[ast.AST, str]]:
+    """Parts of triton that are given something, `triton.jit = …`, `setattr(tl, …)`, where it is not asked first whether it lacks them."""
+    for node in names.nodes:
+        inner: ast.AST | None = None
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+            inner = node
+        elif isinstance(node, ast.Call) and dotted(node.func) in ("setattr", "delattr") and node.args:
+            inner = node.args[0]
+        written = inner
+        while isinstance(inner, (ast.Attribute, ast.Subscript, ast.Call)):
+            inner = (
+                inner.value if not isinstance(inner, ast.Call) else inner.args[0] if dotted(inner.func) == "vars" and inner.args else None
+            )
+        if isinstance(inner, ast.Name) and inner.id in roots and written is not None:
+            test = f"not hasattr({ast.unparse(node.value)}, {node.attr!r})" if isinstance(node, ast.Attribute) else ""
+            if all(ast.unparse(outer.test) != test for outer in names.above(node) if isinstance(outer, ast.If)):
+                yield node, ast.unparse(written)[:60]
+
+
+def _import_of(names: ModuleNames, node: ast.AST, name: str) -> list[Import]:
+    """What the import that a node is a part of brings under a name."""
+    statement = names.parent(node)
+    return [imported for imported in imports_in(statement) if imported.alias == name] if isinstance(node, ast.alias) else []
+
+
+def _is_module(names: ModuleNames, node: ast.AST) -> bool:
+    """Whether a node is a name that is given a module of triton's, `tl = triton.language`."""
+    statement = names.parent(node)
+    value = dict(plainly_given(statement)).get(node.id) if isinstance(node, ast.Name) and isinstance(statement, ast.stmt) else None
+    return value is not None and dotted(value).split(".")[0] in names.triton_roots
+
+
+def _imports_triton(function: ast.AST, name: str) -> bool:
+    return any(imported.is_triton and imported.alias == name for node in ast.walk(function) for imported in imports_in(node))
+
+
+def _follows(names: ModuleNames, node: ast.AST, others: Sequence[ast.AST]) -> bool:
+    """Whether a node stands after one of some others, in no other branch, and in no handler of what fails there."""
+    chain = [*names.above(node), node]
+    for other in others:
+        if _start(names, other) < _start(names, node):
+            known = set(map(id, [*names.above(other), other]))
+            around = next(outer for outer in reversed(chain) if id(outer) in known)
+            arms = [
+                {part for part in ("body", "orelse", "handlers") for item in getattr(around, part, ()) if id(item) in ids}
+                for ids in (set(map(id, chain)), known)
+            ]
+            apart = isinstance(around, ast.If) or (isinstance(around, ast.Try) and "handlers" in arms[0] | arms[1])
+            if not (apart and arms[0] != arms[1]):
+                return True
+    return False
+
+
+def _start(names: ModuleNames, node: ast.AST) -> tuple[int, int]:
+    placed = node if hasattr(node, "lineno") else names.parent(node)
+    return getattr(placed, "lineno", 0), getattr(placed, "col_offset", 0)

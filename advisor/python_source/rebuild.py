@@ -1,7 +1,7 @@
 """A module rebuilt from parsed kernels, literals and triton imports alone, so that compiling a kernel runs nothing of its file.
 
 Triton reads a kernel's syntax tree, but while it does so it looks up attributes and calls functions that the tree names. So what
-the tree may name is limited too (`kernel_names`): attributes only of triton's language modules, no private names, no `getattr`. The
+the tree may name is limited too (`kernel_forms`): attributes only of triton's language modules, no private names, no `getattr`. The
 worker that compiles checks again what the names turn out to be.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 from advisor.python_source.imported import imported_file, imported_kernel, triton_statement
 from advisor.python_source.imports import INDUCTOR, MOST_HANDS, Import
 from advisor.python_source.jit_function import MISSING
-from advisor.python_source.kernel_names import ReachError, RebuildError, check_names, decorator_of, free_names
+from advisor.python_source.kernel_forms import ReachError, RebuildError, check_names, decorator_of, free_names
 from advisor.python_source.language import BUILTINS, LanguageError, check_constexpr_function, check_module, dotted
 from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from advisor.python_source.bindings import returns_a_value, statements_within
-from advisor.python_source.bound_again import kernel_bound_again, triton_bound_again
 from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level, of_inductor
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
     Decorators,
+    called_functions,
     decorated,
+    is_constexpr_function,
     means_jit,
 )
-from advisor.python_source.kernel_names import called_functions, is_constexpr_function
 from advisor.python_source.language import dotted
 from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError
-from advisor.python_source.module_names import ModuleNames
+from advisor.python_source.module_names import ModuleNames, kernel_bound_again, triton_bound_again
 from advisor.python_source.syntax import declared_encoding, parse
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import decode_text, read_bytes

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator
 
-from advisor.python_source.bindings import pairs
+from advisor.python_source.bindings import arguments, plainly_given
 from advisor.python_source.language import dotted, last_name
 
 STRIDE_NAME = re.compile(r"(^|_)strides?($|_|\d)", re.IGNORECASE)
@@ -37,30 +37,27 @@ class _Addresses:
         self.strides = strides
         self.nodes = list(ast.walk(kernel))
         used = {node.id for node in self.nodes if isinstance(node, ast.Name)}
-        names = {child.arg for child in self.nodes if isinstance(child, ast.arg)}
-        self.unused = {name for name in names - used if name in strides or STRIDE_NAME.search(name)}
+        self.unused = {name for name in arguments(kernel) - used if name in strides or STRIDE_NAME.search(name)}
         self.sums = [node for node in self.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
         inner = {id(side) for node in self.sums for side in (node.left, node.right)}
         self.sums = [node for node in self.sums if id(node) not in inner]
         self.assigned: dict[str, list[tuple[int, ast.expr]]] = {}  # what a name stands for, and after which line
         for node in self.nodes:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                for target, value in pairs(node.targets[0], node.value):
-                    self._assign(target, value, node)
+                for name, value in plainly_given(node):
+                    self.assigned.setdefault(name, []).append((node.end_lineno or 0, value))
             elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add):
                 before = ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target)
-                together = ast.copy_location(ast.BinOp(left=before, op=ast.Add(), right=node.value), node)
-                self._assign(node.target, together, node)
-                self.sums.append(together)
-        self.ranges: set[str] = set()
+                self.sums.append(ast.copy_location(ast.BinOp(left=before, op=ast.Add(), right=node.value), node))
+                self.assigned.setdefault(node.target.id, []).append((node.end_lineno or 0, self.sums[-1]))
+        self.ranges: dict[str, bool] = {}  # whether names are ranges of elements, or made of such without strides
 
     def possible(self) -> set[str]:
         """Strides that may be 1."""
         inner: set[str] = set()
         outer: set[str] = set()
-        if not any(self._is_stride(node) for node in self.nodes):
+        if not any(map(self._is_stride, self.nodes)):
             return self.unused
-        self.ranges = self._ranges()
         for node in self.nodes:
             if isinstance(node, ast.Call) and isinstance(listed := _told(node), (ast.Tuple, ast.List)):
                 one = any(isinstance(element_, ast.Constant) and element_.value == 1 for element_ in listed.elts)
@@ -92,25 +89,18 @@ class _Addresses:
         before = [item for item in self.assigned.get(name.id, ()) if item[0] < name.lineno]
         return max(before, key=lambda item: item[0])[1] if before else None
 
-    def _assign(self, target: ast.expr, value: ast.expr, statement: ast.stmt) -> None:
-        if isinstance(target, ast.Name):
-            self.assigned.setdefault(target.id, []).append((statement.end_lineno or statement.lineno, value))
-
-    def _ranges(self) -> set[str]:
-        """Names of ranges of elements, and of what is made of them without strides; what a strided range points at is none."""
-        parts = [(name, list(ast.walk(value))) for name, values in self.assigned.items() for _, value in values]
-        left = [(name, nodes) for name, nodes in parts if not any(self._is_stride(node) for node in nodes)]
-        names: set[str] = set()
-        known = -1
-        while known < len(names):
-            known = len(names)
-            for name, nodes in left:
-                if name not in names and any(_makes_range(node, names) for node in nodes):
-                    names.add(name)
-        return names
-
     def _is_range(self, node: ast.expr) -> bool:
-        return any(_makes_range(inner, self.ranges) for inner in ast.walk(node))
+        """Whether an expression is made of a range of elements; what a strided range points at is none."""
+        inside = list(ast.walk(node))
+        named = any(isinstance(inner, ast.Name) and self._is_named_range(inner.id) for inner in inside)
+        return named or any(isinstance(inner, ast.Call) and last_name(inner) == "arange" for inner in inside)
+
+    def _is_named_range(self, name: str) -> bool:
+        if name not in self.ranges:
+            self.ranges[name] = False  # while its values are looked at: a loop may add to a range
+            values = (value for _, value in self.assigned.get(name, ()) if not any(map(self._is_stride, ast.walk(value))))
+            self.ranges[name] = any(map(self._is_range, values))
+        return self.ranges[name]
 
     def _is_stride(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and (node.id in self.strides or STRIDE_NAME.search(node.id) is not None)
@@ -118,12 +108,6 @@ class _Addresses:
     def _strides_in(self, node: ast.expr) -> set[str]:
         """Strides that an expression goes along; those of an index that it loads are of another tensor."""
         return {inner.id for inner in _not_loaded(node) if isinstance(inner, ast.Name) and self._is_stride(inner)}
-
-
-def _makes_range(node: ast.AST, ranges: Collection[str]) -> bool:
-    if isinstance(node, ast.Call):
-        return last_name(node) == "arange"
-    return isinstance(node, ast.Name) and node.id in ranges
 
 
 def _told(call: ast.Call) -> ast.expr | None:

@@ -1,11 +1,8 @@
-"""What files ask of the machine they run on (`torch.version.hip`, `is_cuda()`, `triton.__version__`), answered for a known target, and
-calls that are answered without following a function."""
+"""What files ask of the machine they run on (`torch.version.hip`, `is_cuda()`, `triton.__version__`), answered for a known target."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,7 +10,8 @@ from typing import Any
 
 from advisor.gpus.hardware import list_gpus
 from advisor.python_source.bindings import bound_by, own_nodes
-from advisor.python_source.literals import MATH, MAX_ITEMS, NotLiteralError
+from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.syntax import parse
 from advisor.system import triton_install
 
 BACKENDS = {"nvidia": "cuda", "amd": "hip"}
@@ -206,95 +204,8 @@ def _names(module: tuple[str, ...], installed: Path | None) -> tuple[frozenset[s
     folder = installed.joinpath(*module[1:])
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
         raise NotLiteralError(f"what {shown} has is unknown: {path.name} of it cannot be read") from None
     names = frozenset(name for node in own_nodes(tree) for name in bound_by(node))
     return names, frozenset(item.stem for item in folder.iterdir()) if folder.is_dir() else frozenset()
-
-
-METHODS = frozenset({"bit_length"})
-"""Methods of numbers that may be called."""
-UNANSWERED = object()
-_TEXT_METHODS = frozenset({"startswith", "endswith", "lower", "upper"})
-_MAKING_TEXTS = frozenset({"format", "join", "split"})
-"""By which files put the assembly together that their kernels have."""
-_FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
-"""Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
-_METHODS = _TEXT_METHODS | _MAKING_TEXTS | METHODS | {"get", "pop", "element_size"}
-_ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
-_VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
-
-
-def answer(reader: Any, node: ast.Call, name: str) -> Any:
-    """What a call gives; UNANSWERED: it is none of those that are known.
-
-    Known are functions of `math`, `hasattr(tl, "gather")`, the environment (every variable counts as not set), questions about the device
-    of a known target, versions, `next(...)` of a generator, and methods of values.
-
-    Args:
-        reader: The `FunctionReader` of the file that the call stands in.
-        node: The call.
-        name: What is called, as a dotted name; "": something else.
-
-    Raises:
-        NotLiteralError: It is one, and its value is not known.
-    """
-    origin, count, plain = reader.origin(node.func), len(node.args), not node.keywords
-    around = reader.source
-    if plain and origin.startswith("math.") and callable(function := MATH.get(origin.removeprefix("math."))):
-        return function(*reader.elements(node.args))
-    if plain and name == "hasattr" and count == 2 and not {"hasattr"} & {*reader.names, *reader.functions}:
-        return reader.has(ast.Attribute(value=node.args[0], attr=reader.visit(node.args[1]), ctx=ast.Load(), lineno=node.lineno))
-    if plain and name in _ENVIRONMENT and count in (1, 2):
-        reader.evaluation.unset.add(str(reader.visit(node.args[0])))
-        return reader.visit(node.args[1]) if count == 2 else None
-    if origin == "torch.cuda.get_device_capability":
-        return capability(around.backend, around.arch)
-    if origin == "torch.cuda.is_available" and around.backend in VENDORS and not node.args:
-        return True
-    if count == 1 and _VERSIONS & {name, origin}:
-        return version(reader.visit(node.args[0]))
-    if name.endswith("get_current_target") and not count and around.backend is not None:
-        return CurrentTarget(around.backend, around.arch)
-    if plain and name == "next" and count in (1, 2):
-        value = reader.visit(node.args[0])
-        return UNANSWERED if not isinstance(value, list) else value[0] if value or count == 1 else reader.visit(node.args[1])
-    return _of_method(reader, node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else UNANSWERED
-
-
-def _of_method(reader: Any, node: ast.Call, function: ast.Attribute) -> Any:
-    """`get` and `pop` of a dictionary, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors of which nothing else is
-    said."""
-    method, size = function.attr, reader.evaluation.element_bytes
-    if method == "element_size":
-        return size if size is not None and not node.args and not node.keywords else UNANSWERED
-    if node.keywords and (method != "format" or not all(item.arg for item in node.keywords)):
-        return UNANSWERED
-    owner, arguments = reader.visit(function.value), reader.elements(node.args)
-    if isinstance(owner, str) and method in _MAKING_TEXTS:
-        return _text_made(owner, method, arguments, {str(item.arg): reader.visit(item.value) for item in node.keywords}, node.lineno)
-    if isinstance(owner, int) and method in METHODS and not arguments:
-        return getattr(owner, method)()
-    if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
-        return getattr(owner, method)(*arguments)
-    if isinstance(owner, str) and method in _TEXT_METHODS and len(arguments) <= 1:
-        return getattr(owner, method)(*map(str, arguments))
-    return UNANSWERED
-
-
-def _text_made(owner: str, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any], line: int) -> Any:
-    """What a method of `_MAKING_TEXTS` gives.
-
-    Raises:
-        NotLiteralError: It is given other things than texts and numbers, or does more with them than to put them in; or it is too long.
-    """
-    flat = [part for item in (*arguments, *keywords.values()) for part in (item if isinstance(item, list | tuple) else [item])]
-    if not all(isinstance(part, str | int) for part in flat) or (method == "format" and _FORMATS.search(owner)):
-        raise NotLiteralError(f"a call of {method} in line {line} is not a literal")
-    try:
-        if (len(owner) + 1) * (sum(len(str(part)) for part in flat) + len(flat) + 1) > MAX_ITEMS * 10:
-            raise NotLiteralError("a text too long")
-        return getattr(owner, method)(*arguments, **keywords)
-    except (TypeError, ValueError, LookupError) as error:
-        raise NotLiteralError(f"a call of {method} in line {line} fails: {error}") from None

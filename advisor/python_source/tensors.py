@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literals import Unknown
 
 MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
@@ -24,7 +22,8 @@ SAME_TYPE = frozenset(
 )
 """Methods and attributes of a tensor that give one of the same type."""
 MOST_DIMENSIONS = 8
-_OTHER_NAMES = {"long": "int64", "short": "int16", "double": "float64"}
+OTHER_NAMES = {"long": "int64", "short": "int16", "double": "float64"}
+"""Types by names that torch has besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +80,3 @@ class Whole(Unknown):
         extents = self.tensor.extents or ()
         extent = extents[index] if -len(extents) <= index < len(extents) else None
         return Number(Extent(self.tensor.name, index)) if extent is None else extent
-
-
-def type_said(call: ast.Call) -> str | None:
-    """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: it names none of torch's."""
-    kind = next((dotted(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), "")
-    made = last_name(call) in MADE | LIKE or dotted(call.func) in OF_VALUES
-    name = kind.removeprefix("torch.")
-    return _OTHER_NAMES.get(name, name) if made and kind.startswith("torch.") else None
-
-
-def asks_for_gradient(node: ast.AST) -> bool:
-    """Whether an expression asks if a gradient is wanted: where kernels are tuned for training, it is."""
-    owner = node.value if isinstance(node, ast.Subscript) else node
-    attribute = owner.attr if isinstance(owner, ast.Attribute) else ""
-    return attribute == ("needs_input_grad" if isinstance(node, ast.Subscript) else "requires_grad")

@@ -202,6 +202,8 @@ def _expected(value: Any, kind: Any, path: str, limit: str) -> Any:
 
 
 def _scalar(value: Any, kind: Any, path: str) -> Any:
+    if type(value) is kind and (kind is not float or math.isfinite(value)):
+        return value
     flag = type(value).__name__ in ("bool", "bool_")  # numpy's has no common base with Python's
     fits = {bool: flag, int: isinstance(value, Integral), float: isinstance(value, Real), str: isinstance(value, str), _NONE: value is None}
     if not fits[kind] or flag is not (kind is bool):

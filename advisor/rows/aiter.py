@@ -116,8 +116,13 @@ def read_experts(path: Path | str) -> list[tuple[str, tuple[int, int, int, int, 
     out = []
     for file in _files(path, OF_EXPERTS):
         for gpu, us, row in _rows(file):
-            form = FORMATS.get(tuple(row[name].rpartition(".")[2] for name in ("q_dtype_a", "q_dtype_w", "q_type")))
+            form = FORMATS.get((_word(row, "q_dtype_a"), _word(row, "q_dtype_w"), _word(row, "q_type")))
             if form is not None and gpu == WITH_EXPERTS:
                 m, h, n, k, e = (int(row[name]) for name in ("token", "model_dim", "inter_dim", "topk", "expert"))
                 out.append((form, (m, h, n, k, e), us))
     return out
+
+
+def _word(row: dict[str, str], name: str) -> str:
+    """What a cell says behind its module: `torch.bfloat16`, `QuantType.No`."""
+    return row[name].rpartition(".")[2]

@@ -31,6 +31,10 @@ LARGE_US, LARGE_STEP_US = 8.4, 5.7
 """What its protocol for large messages (Simple) takes besides, at once and for each step of a ring over PCIe; whichever protocol takes less
 runs. All four are constants by which NCCL itself chooses (github.com/NVIDIA/nccl, `src/graph/tuning.cc`)."""
 
+IN_CACHES = 2**21
+"""Bytes of the largest message that a host still holds in its caches: four and eight L40S pass 1 MB at 4.5 and 3 GB/s, 8 MB at 3.7 and
+1.8."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
@@ -46,7 +50,8 @@ class Curves:
         Between two sizes that were measured, latency grows with the bytes, as beyond the largest of a curve; below the smallest it does not
         change. Of a GPU that was not measured: over NVLink the curve of the one whose links are nearest, its bytes scaled by the links'
         rates; over PCIe that one's smallest latency, and a ring at `PCIE_SHARE` of the link, of more than two by the faster of NCCL's
-        protocols. `send` moves bytes over a link.
+        protocols: large messages at what the host passes, where that is known (small ones stay in its caches). `send` moves bytes over a
+        link.
 
         Raises:
             UsageError: Too many ranks, or nothing is known of the links.
@@ -55,22 +60,25 @@ class Curves:
         if op == "send":
             return self.latency_us("all_gather", 512, 2, gpu, "nccl")[0] + message_bytes / (SEND_SHARE * rate) * 1e6, BY_A_SIBLING
         name = f"{op}/{library}"
-        reference = gpu if name in self.of.get(gpu.name, {}) else self._nearest(gpu, name)
+        known = name in self.of.get(gpu.name, {}) and gpu.host_bytes_per_s is None
+        reference = gpu if known else self._nearest(gpu, name)
         curves = self.of[reference.name][name]
         if ranks > max(curves):
             raise UsageError(f"a collective over {ranks} GPUs", ranks, f"at most {max(curves)}, of one node", "give a smaller --tp")
         of_ranks = min(item for item in curves if item >= ranks)
         curve = curves[of_ranks]
-        if reference is not gpu and gpu.fabric_bytes_per_s is None:
-            steps = (2 if op == "all_reduce" else 1) * (ranks - 1)
-            ring = steps / ranks * message_bytes / (PCIE_SHARE[of_ranks] * rate) * 1e6
+        if not known and gpu.fabric_bytes_per_s is None:
+            steps, share = (2 if op == "all_reduce" else 1) * (ranks - 1), PCIE_SHARE[of_ranks] * rate
+            passed, large = (steps / ranks * message_bytes / passing * 1e6 for passing in (share, gpu.host_bytes_per_s or share))
             if of_ranks == 2:
-                return curve[0] + ring, BY_A_SIBLING
-            small = curve[0] + ring / (REDUCED_IN_SMALL if op == "all_reduce" else GATHERED_IN_SMALL)
-            return min(small, LARGE_US + steps * LARGE_STEP_US + ring), OVER_PCIE
+                return curve[0] + large, BY_A_SIBLING
+            small = curve[0] + passed / (REDUCED_IN_SMALL if op == "all_reduce" else GATHERED_IN_SMALL)
+            if gpu.host_bytes_per_s and message_bytes > IN_CACHES:
+                small = math.inf
+            return min(small, LARGE_US + steps * LARGE_STEP_US + large), BY_A_SIBLING if gpu.host_bytes_per_s else OVER_PCIE
         wanted = message_bytes * link_rate(reference) / rate
         us = float(np.interp(wanted, np.exp2(self.log2_bytes), curve)) * max(wanted / 2 ** self.log2_bytes[-1], 1.0)
-        return us, MEASURED if reference is gpu else BY_A_SIBLING
+        return us, MEASURED if known else BY_A_SIBLING
 
     def _nearest(self, gpu: GpuSpec, name: str) -> GpuSpec:
         """The measured GPU with the same sort of links, of the same architecture if there is one (its switches do the same), whose rate is

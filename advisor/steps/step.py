@@ -13,7 +13,8 @@ from advisor.learned.layers import layer_model
 from advisor.result.step import StepOperator, StepResult, StepTime
 from advisor.steps import collectives
 from advisor.steps.collectives import Constants, Gaps, load_constants
-from advisor.steps.latency import Cost, costs, takes_other_kernels
+from advisor.steps.latency import costs, takes_other_kernels
+from advisor.steps.layer_cost import Cost
 from advisor.steps.model_config import Architecture
 from advisor.steps.operators import Operator, step_operators
 from advisor.steps.torch_operators import torch_operators
@@ -81,7 +82,8 @@ class Priced:
 def _within(cost: Cost, gaps: Gaps) -> Cost:
     """A cost as `gaps` have it, no less than its bound."""
     share = max(gaps.busy * cost.us + min(gaps.kernel_us, 0.0), cost.bound_us) / cost.us
-    library = None if cost.library_us is None else min(cost.library_us, share * cost.us)
+    # What is tunable is not the library's: that may take longer.
+    library = cost.library_us if cost.library_us is None or cost.tunable else min(cost.library_us, share * cost.us)
     ceiling = max(share * cost.ceiling_us, cost.bound_us)
     return replace(
         cost, us=share * cost.us, low_us=share * cost.low_us, high_us=share * cost.high_us, ceiling_us=ceiling, library_us=library
@@ -311,7 +313,7 @@ def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
         total_us=all_us,
         share=all_us / total,
         gain=operator.count * (cost.us - cost.ceiling_us) / total if cost.tunable else 0.0,
-        gain_at_library=operator.count * (cost.us - cost.library_us) / total if cost.library_us else 0.0,
+        gain_at_library=operator.count * max(cost.us - cost.library_us, 0.0) / total if cost.library_us else 0.0,
         gain_at_bound=operator.count * (cost.us - cost.bound_us) / total,
     )
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import multiprocessing.resource_tracker
 import os
 import platform
 import shutil
@@ -105,7 +103,9 @@ def starting_workers() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    multiprocessing.resource_tracker.ensure_running()  # started with the first worker, it would let Ctrl-C in again
+    from multiprocessing import resource_tracker  # which takes a command longer to import than to start
+
+    resource_tracker.ensure_running()  # started with the first worker, it would let Ctrl-C in again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # workers inherit the mask
     try:
         yield
@@ -125,7 +125,9 @@ def end_with_parent() -> None:
     `multiprocessing` ends its children when their parent ends in an orderly way. A parent that a signal ends says nothing to them: they
     would train on for minutes, or measure on a GPU that seems idle.
     """
-    parent = multiprocessing.parent_process()
+    from multiprocessing import parent_process
+
+    parent = parent_process()
     if parent is None:
         return
 

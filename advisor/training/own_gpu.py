@@ -24,7 +24,7 @@ from advisor.pipelines.from_rows import batches
 from advisor.rows.rows import Rows
 from advisor.rows.types_and_origin import simulated_rows
 from advisor.steps.batches_of_rows import has_layers, layer_batches
-from advisor.steps.latency import layer_bound
+from advisor.steps.layer_cost import layer_bound
 from advisor.system.errors import NothingMatchedError
 
 

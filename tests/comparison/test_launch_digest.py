@@ -210,6 +210,25 @@ def test_another_name_of_the_grid_is_no_change(repository, predictor):
     assert not compared(repository, predictor, {"fill.py": PLAIN.replace("grid", "blocks")}, {"fill.py": PLAIN}).subjects
 
 
+def test_what_a_file_gives_names_of_its_own_functions_is_no_part_of_them(repository, predictor):
+    """`x_ptr` of the kernel and `n` of its launcher are their own, whatever the file calls so when it is run by itself."""
+    text = f'{PLAIN}\nif __name__ == "__main__":\n    x_ptr = n = len("some")\n    run(x_ptr, n)\n'
+    assert not compared(repository, predictor, {"fill.py": text.replace("some", "other")}, {"fill.py": text}).subjects
+
+
+def test_what_else_is_imported_beside_a_constant_is_no_change_of_it(repository, predictor):
+    head = "from .other import SIZE, first\n\nSIZE = 128\n"
+    text = (head + PLAIN).replace("BLOCK=128", "BLOCK=SIZE")
+    assert not compared(repository, predictor, {"fill.py": text.replace("first", "first, second")}, {"fill.py": text}).subjects
+
+
+def test_a_number_that_becomes_a_constant_of_the_file_is_no_change_of_it():
+    text = PLAIN.replace("def run", "SIZE = 128\n\ndef run").replace("BLOCK=128)", "BLOCK=SIZE, num_warps=8)")
+    sources = [parse_source(item, "fill.py") for item in (PLAIN, text)]
+    (changed,) = changed_launches(*((source.kernel("fill"), own_launches(source, "fill")) for source in sources))
+    assert changed.words == "no num_warps → num_warps=8"
+
+
 def test_a_kernel_that_is_launched_in_another_file_has_not_changed(repository, predictor):
     head, _, host = KERNEL.partition("\n\ndef run")
     imports = "import torch\nimport triton\nfrom .helpers import settings\nfrom .scale import scale\n\n"

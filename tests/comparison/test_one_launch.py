@@ -45,6 +45,15 @@ def run(x, out, double=False):
 """
 
 
+def test_what_a_grid_follows_from_is_asked_for_and_not_what_follows_itself():
+    text = KERNEL.replace("(n_rows,)", "(programs,)").replace("def run(x, out, double=False):", "def run(x, out, BLOCK, double=False):")
+    text = text.replace("    block, warps = settings(n_cols)\n", "    programs = triton.cdiv(n_rows, BLOCK)\n")
+    text = text.replace("block, double, num_warps=warps", "BLOCK, double")
+    pair = (version(text), version(text))
+    sized, _ = both_launches(pair, (None, None), H100, "bf16", None, KernelSettings(args={"n_cols": 4096}))
+    assert (sized.launch.grid, sized.grid_names) == (None, ("BLOCK",))
+
+
 def version(text, name="scale"):
     return versions(parse_source(text, "k.py").on(*H100.triton_target[:2]), {})[name]
 
@@ -188,8 +197,12 @@ def test_of_a_launch_smaller_than_the_gpu_no_size_is_typical(repository, predict
 
 def test_a_kernel_of_ones_own_is_predicted_with_its_doubt_and_with_what_changed(repository, predictor):
     pytest.importorskip("triton")
-    head = KERNEL.replace("x * 2.0", "x * tl.exp(x.to(tl.float32))")
-    found = compared_files(repository, predictor, {"k.py": KERNEL}, {"k.py": head}, compiling=True)
+    load = "    x = tl.load(x_ptr + row * n_cols + offsets, mask=offsets < n_cols)\n"
+    other = "    y = tl.load(x_ptr + offsets, mask=offsets < n_cols)\n"
+    base = KERNEL.replace(load, load + other).replace("offsets, x,", "offsets, x + y,")
+    moved = base.replace(load + other, other + load)  # other code, though no line of it is new
+    head = moved.replace("x * 2.0", "x * tl.exp(x.to(tl.float32))")
+    found = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True)
     (subject,) = found.subjects
     (row,), (compiled,) = subject.static, subject.resources
     assert row.label == "grid 8192, typical n_rows=8192 n_cols=4096" and (row.head, row.change) == (None, None)

@@ -15,7 +15,7 @@ from advisor.compiled.launches.inductor import inductor_launches
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.python_source import imports
-from advisor.python_source.kernel_names import RebuildError
+from advisor.python_source.kernel_forms import RebuildError
 from advisor.python_source.rebuild import rebuild
 from advisor.system.errors import NothingMatchedError
 

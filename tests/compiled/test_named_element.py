@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from advisor.compiled.launches.launch import inspect_launch
-from advisor.compiled.launches.named_element import named_element
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.launches.written_values import assignments, numbers, random_indices
+from advisor.python_source.launch_sites import named_element
 from advisor.python_source.source import parse_source, read_source
 from advisor.system.errors import UsageError
 

@@ -14,7 +14,7 @@ from advisor.compiled.demand.assembly import matrix_instruction
 from advisor.compiled.guesses.inference import Given, guesses
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
 from advisor.python_source.described import heuristic_values
-from advisor.python_source.kernel_names import ReachError
+from advisor.python_source.kernel_forms import ReachError
 from advisor.python_source.literal_values import Constexpr, Symbol
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
 from advisor.python_source.rebuild import RebuildError, rebuild

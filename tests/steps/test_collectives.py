@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.gpus.hardware import load_gpu
@@ -49,6 +51,17 @@ def test_over_pcie_small_messages_of_many_take_the_protocol_that_waits_less():
     """NCCL over eight RTX PRO 6000 S: 84 µs for 262,144 bytes, 149 for four times as much."""
     small, more = (Curves(**OF_L40S).latency_us("all_reduce", 2.0**n, 8, load_gpu("RTX PRO 6000 S"), "nccl")[0] for n in (18, 20))
     assert small == pytest.approx(84, rel=0.1) and more == pytest.approx(149, rel=0.1)
+
+
+@pytest.mark.parametrize(("ranks", "gigabytes"), [(4, 3.7), (8, 2.0)])
+def test_over_pcie_what_the_host_passes_holds_of_large_messages_alone(ranks, gigabytes):
+    """L40S of a host that passes a tenth of their links, as if they had not been measured: small and large ones within 15 %."""
+    curves = load_constants().curves
+    told = replace(load_gpu("L40S"), host_bytes_per_s=gigabytes * 1e9)
+    for size in (2.0**12, 2.0**29):
+        us, spread = curves.latency_us("all_reduce", size, ranks, told, "vllm")
+        assert us == pytest.approx(curves.latency_us("all_reduce", size, ranks, load_gpu("L40S"), "vllm")[0], rel=0.15)
+        assert spread == BY_A_SIBLING
 
 
 def test_the_shipped_curves_grow_and_know_the_engines():

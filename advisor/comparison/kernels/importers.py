@@ -69,14 +69,14 @@ def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     sides: list[dict[str, list[Entry]]] = []
     left_out = 0
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
-        sources = [entry for entry in entries if entry is not None and _is_source(entry)]
+        sources = [entry for entry in entries if entry is not None and is_source(entry)]
         left_out = max(left_out, len(sources) - LARGEST_LAUNCHERS)
         sides.append(_launchers(tree, sources[:LARGEST_LAUNCHERS]))
     warning = f"{left_out} files were not looked through for launches of other files' kernels: there are more than {LARGEST_LAUNCHERS:,}."
     return LaunchedElsewhere(base=sides[0], head=sides[1], left_out=(warning,) if left_out > 0 else ())
 
 
-def _is_source(entry: Entry) -> bool:
+def is_source(entry: Entry) -> bool:
     return entry.kind == "file" and entry.path.endswith(".py") and entry.size_bytes <= LARGEST_SOURCE_BYTES
 
 
@@ -115,7 +115,7 @@ def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
     entries = [
         entry
         for entry in reading.tree.entries().values()
-        if _is_source(entry) and entry.path != path and entry.path.split("/")[: len(package)] == package and not _TESTS.search(entry.path)
+        if is_source(entry) and entry.path != path and entry.path.split("/")[: len(package)] == package and not _TESTS.search(entry.path)
     ][:LARGEST_PACKAGE]
     called = re.compile(rb"\b(" + b"|".join(re.escape(item.encode()) for item in sorted(names)) + rb")\b")
     reading.tree.fetch(entries)

@@ -6,11 +6,14 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from copy import copy
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 
+from advisor.python_source.bindings import bound_by, names_in, shared_names
 from advisor.python_source.imports import Import
+from advisor.python_source.kernel_forms import bound_names
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 
@@ -78,6 +81,9 @@ def behind(
         for node in {id(entry): entry for entry in nodes}.values():
             if isinstance(node, (ast.Import, ast.ImportFrom)) and (len(bound) == 1 or name in source.module_names.triton_roots):
                 continue  # how triton is imported changes nothing
+            if isinstance(node, (ast.Import, ast.ImportFrom)):  # what else it imports is no part of the name
+                node = copy(node)
+                node.names = [alias for alias in node.names if name in bound_by(alias)] or node.names
             node = _attributes_of(node) if isinstance(node, ast.ClassDef) else node
             trees.append((name, node))
             names, asked_of = _named(node)
@@ -110,11 +116,16 @@ def _dumped(tree: ast.AST) -> str:
 
 @lru_cache(maxsize=KEPT_NAMES)
 def _named(tree: ast.AST) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """The names in a tree, and the attributes that are asked of names, and of those: `package.module.name`."""
+    """The names in a tree, but for those of a function itself, and the attributes that are asked of names, and of those:
+    `package.module.name`."""
+    local: Set[str] = frozenset()
+    if isinstance(tree, ast.FunctionDef):
+        local = bound_names(tree) - shared_names(tree) - names_in(tree.args, *tree.decorator_list)
     nodes = list(ast.walk(tree))
     chains = ((dotted(node).partition(".")[0], node.attr) for node in nodes if isinstance(node, ast.Attribute))
-    attributes = (chain for chain in chains if chain[0])
-    return tuple(dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name))), tuple(dict.fromkeys(attributes))
+    attributes = (chain for chain in chains if chain[0] and chain[0] not in local)
+    names = (node.id for node in nodes if isinstance(node, ast.Name) and node.id not in local)
+    return tuple(dict.fromkeys(names)), tuple(dict.fromkeys(attributes))
 
 
 def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:

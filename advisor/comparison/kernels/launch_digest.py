@@ -88,9 +88,13 @@ def _passed(function: JitFunction, graph: Graph, scopes: Sequence[ast.AST], call
 
 
 def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST]) -> ast.AST:
-    """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once."""
-    named = graph.given(scopes, node.id) if isinstance(node, ast.Name) else []
-    return named[0] if len(named) == 1 else node
+    """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once; the file's own
+    names as they are written, but for constants."""
+    if not isinstance(node, ast.Name):
+        return node
+    named = graph.given([graph.tree, *scopes], node.id)
+    plain = len(named) == 1 and (isinstance(named[0], ast.Constant) or graph.given(scopes, node.id) == named)
+    return named[0] if plain else node
 
 
 def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
@@ -110,7 +114,7 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
     while waiting:
         around, call, nodes = waiting.pop()
         names, statements = _feeding(around, call, nodes)
-        yield names
+        yield names - _local_names(around) - arguments(around) if isinstance(around, Function) else names
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
             continue

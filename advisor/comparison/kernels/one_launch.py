@@ -110,7 +110,7 @@ class Sized:
     Attributes:
         launch: What is known of it.
         sizes: The values that nothing says, and that are typical ones.
-        grid_names: Names of the launcher that its grid hangs on, and of which nothing is known.
+        grid_names: Arguments and names of the launcher that its grid hangs on, and of which nothing is known.
         grid_text: The grid, as it is written where it does not follow from what is known.
     """
 
@@ -425,7 +425,7 @@ def _sized(
         launch = replace(launch, origins={**launch.origins, GRID: "typical"})
     if launch.grid is not None:
         return Sized(launch=launch, sizes=sizes_used)
-    return Sized(launch=launch, sizes=sizes_used, grid_names=tuple(sorted(lacking)), grid_text=text)
+    return Sized(launch=launch, sizes=sizes_used, grid_names=tuple(sorted(launch.asks or lacking)), grid_text=text)
 
 
 def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:

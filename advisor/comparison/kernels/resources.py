@@ -300,7 +300,8 @@ def _compile(
 ) -> tuple[Attempt, Attempt, list[str]]:
     """Both versions at one launch, and what is to be said of that.
 
-    Where they differ, and the code is the same or nothing is stored, once more with the flags that the changed lines stand under.
+    Where they differ, and that does not show in what the compiler made of them, or nothing is stored, once more with the flags that the
+    changed lines stand under.
     """
     base, head = compiled_pair(old, new, run, gpu, settings, workers, {})
     if larger := _for_products(base, head):
@@ -314,7 +315,8 @@ def _compile(
         if all(side.resources is not None and not _spills(side) for side in pair):
             (base, head), run = pair, replace(run, configuration=wider)
     change, notes = touched(old, new), []
-    alike, empty = machine_code(base) == machine_code(head), not stores(base) or not stores(head)
+    alike = base.resources == head.resources or not _seen(head, change)
+    empty = not stores(base) or not stores(head)
     flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
     origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in TOLD}
     flags = {name: value for name, value in flags.items() if name not in origins}

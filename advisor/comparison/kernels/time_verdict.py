@@ -160,11 +160,12 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
         for name in deciding(attempt.launch, attempt.guess, side.demand):
             kind = attempt.guess.signature.get(name, "")
             if name == GRID and attempt.grid_names:
-                lacking |= dict.fromkeys(attempt.grid_names)
+                lacking |= {item: attempt.guess.constexprs.get(item) for item in attempt.grid_names if item not in lacking}
             elif kind.startswith("tensordesc"):
                 lacking[name] = kind
             else:
-                lacking.setdefault(name, attempt.guess.constexprs.get(name, CONTENTS if kind.startswith("*") else None))
+                values = {**attempt.guess.options, **attempt.guess.constexprs}
+                lacking.setdefault(name, values.get(name, CONTENTS if kind.startswith("*") else None))
     return {**lacking, **_lacking_types(base, head)}
 
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from advisor.compiled.guesses.inference import Given, Guess
-from advisor.compiled.guesses.origins import Origins, walk
-from advisor.compiled.guesses.value_flow import FLOAT_CALLS, converted, is_bitcast, is_load
+from advisor.compiled.guesses.origins import FLOAT_CALLS, Origins, converted, is_bitcast, is_load, walk
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import last_name
 from advisor.python_source.literals import NotLiteralError

@@ -3,7 +3,6 @@ autotune list or a small default. Several guesses are tried; what was guessed is
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +14,13 @@ from advisor.compiled.guesses.parameter_guesses import (
     argument_type,
     block_sizes,
     constant_value,
-    row_sizes,
     type_of,
 )
-from advisor.compiled.guesses.usage import usage_of
+from advisor.compiled.guesses.usage import rank_of, row_sizes, usage_of, whole_quotients
 from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING, JitFunction, Parameter, as_dict
-from advisor.python_source.language import last_name
+from advisor.python_source.literals import next_power_of_2
 from advisor.python_source.source import SourceFile
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.system.errors import UsageError
@@ -35,7 +33,6 @@ DESCRIBED = 64
 """Elements along each dimension of the block of a descriptor that neither the user nor the file's launch says."""
 UNKNOWN_STAGES = "Triton's own num_stages"
 """What is assumed where the file sets them to what is not known."""
-_SHAPES = (ast.Tuple, ast.List)
 _SOMETHING = object()
 """Stands for an argument of which only that it is not None is known."""
 
@@ -127,7 +124,7 @@ def guesses(
         ("integers where bits are taken apart", {"bitwise": "i32"}),
         ("integer pointers", {"element": "i32"}),
     ]
-    rank = _rank(function.node)
+    rank = rank_of(function.node)
     seen = set()
     for label, choice in variants:
         choice["corrected"] = corrected or {}
@@ -292,7 +289,7 @@ class _Draft:
         rows = {block: names for block, names in self.rows.items() if block not in self.function.heuristics}
         names = [n for n in self.invented() if not self.usage[n].range_bound and n not in self.choice["corrected"]]
         sizes = block_sizes(rows, self.constants, names)
-        sizes |= _whole_quotients(self.function.node, {**self.constants, **sizes}, names)
+        sizes |= whole_quotients(self.function.node, {**self.constants, **sizes}, names)
         self.constants |= sizes
         self.assumptions = [
             self._assumed_constant(item.name, sizes[item.name]) if item.kind == "constant" and item.name in sizes else item
@@ -382,7 +379,7 @@ class _Draft:
 def _guess(
     source: SourceFile, function: JitFunction, usage: Mapping[str, Usage], given: Given, label: str, choice: Mapping[str, Any]
 ) -> Guess:
-    rank, rows = _rank(function.node), row_sizes(function.node)
+    rank, rows = rank_of(function.node), row_sizes(function.node)
     draft = _Draft(source=source, function=function, usage=usage, given=given, choice=choice, rank=rank, rows=rows)
     recorded = as_dict(as_dict((function.inductor or {}).get("triton_meta")).get("signature"))
     draft.type_parameters(draft.take_configuration(), recorded)
@@ -416,18 +413,6 @@ def unknown_option(name: str, where: str) -> str:
     return f"{assumed}, for what {where} sets it to is unknown"
 
 
-def _whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
-    """Of guessed constants those that are divided by a larger one (`HV // H`), which gives 0 and nothing to divide by: as large as that."""
-    sizes_needed: dict[str, int] = {}
-    for inner in ast.walk(node):
-        match inner:
-            case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv(), right=ast.Name(id=right)) if left in names:
-                sizes = constants.get(left), constants.get(right)
-                if type(sizes[0]) is int and type(sizes[1]) is int and sizes[0] < sizes[1]:
-                    sizes_needed[left] = sizes[1]
-    return sizes_needed
-
-
 def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str | None:
     """Type in a signature that TorchInductor wrote: by name, or by position in older versions."""
     if not isinstance(recorded, dict):
@@ -439,7 +424,7 @@ def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str
 
 def _row_block(row: int, rank: int, choice: Mapping[str, Any]) -> int:
     """The block that covers a row of a size that is given; 0: none is, or the block would be too large."""
-    block = 1 << max(row - 1, 0).bit_length()
+    block = next_power_of_2(row)
     return block if row > 0 and "block" not in choice and block <= (MOST_ROW if rank == 1 else MOST_ELEMENTS // 64) else 0
 
 
@@ -448,15 +433,3 @@ def _left_out(block: Any, row: int, names: Collection[str]) -> str:
     if type(block) is not int or not 0 < block < row:
         return ""
     return f", which covers only {block:,} of {' and '.join(sorted(names))} = {row:,}, so that the work of the others is not counted"
-
-
-def _rank(node: ast.FunctionDef) -> int:
-    """Dimensions of the kernel's tensor with the most: of a shape, sizes that are literals aside, or of `x[:, None, None]`."""
-    ranks = [1]
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Tuple):
-            if any(isinstance(element_, ast.Constant) and element_.value is None for element_ in inner.slice.elts):
-                ranks.append(len(inner.slice.elts))
-        elif isinstance(inner, ast.Call) and last_name(inner) in ("zeros", "full"):
-            ranks += [sum(not isinstance(n, ast.Constant) for n in shape.elts) for shape in inner.args[:1] if isinstance(shape, _SHAPES)]
-    return max(ranks)

@@ -5,41 +5,13 @@ A block that must cover a size in one program (`o = tl.arange(0, BLOCK)`, masked
 
 from __future__ import annotations
 
-import ast
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from advisor.compiled.guesses.usage_marks import Usage
-from advisor.compiled.guesses.usage_of_calls import TEXTS
+from advisor.compiled.guesses.usage_marks import TEXTS, Usage
 from advisor.python_source.jit_function import MISSING, Parameter
-from advisor.python_source.language import last_name
 from advisor.python_source.literal_values import Constexpr, Symbol
-
-
-def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
-    """The arguments that a block is masked against, by the argument that the block is of; also half of one against half of the other.
-
-    Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more.
-    """
-    arguments = {inner.arg for inner in ast.walk(kernel.args) if isinstance(inner, ast.arg)}
-    stored = Counter(n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    blocks: dict[str, tuple[str, int]] = {}
-    for node in ast.walk(kernel):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            made = _range_of(node.value)
-            if made[0] in arguments and stored[node.targets[0].id] == 1:
-                blocks[node.targets[0].id] = made
-    sizes_by_block: dict[str, set[str]] = {}
-    for node in ast.walk(kernel):
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
-            left, right = _unsliced(node.left), node.comparators[0]
-            block, part = blocks.get(left.id, ("", 1)) if isinstance(left, ast.Name) else _range_of(left)
-            size, same_part = _part_of(right)
-            if block in arguments and part == same_part and size in arguments - set(stored):
-                sizes_by_block.setdefault(block, set()).add(size)
-    return sizes_by_block
 
 
 def block_sizes(rows: Mapping[str, Collection[str]], constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
@@ -61,29 +33,6 @@ def block_sizes(rows: Mapping[str, Collection[str]], constants: Mapping[str, Any
             if name in names and type(size) is int and isinstance(least, (int, float)) and size > least:
                 sizes[name] = size
     return sizes
-
-
-def _range_of(node: ast.expr) -> tuple[str, int]:
-    """B and 1 of `tl.arange(0, B)`, B and 2 of `tl.arange(0, B // 2)`, also `[:, None]` of it; no name: it is something else."""
-    node = _unsliced(node)
-    if not (isinstance(node, ast.Call) and last_name(node) == "arange" and len(node.args) == 2):
-        return "", 1
-    first, last = node.args
-    return _part_of(last) if isinstance(first, ast.Constant) and first.value == 0 else ("", 1)
-
-
-def _part_of(node: ast.expr) -> tuple[str, int]:
-    """The name in `N` or `N // 2`, and what it is divided by; no name: it is something else."""
-    if isinstance(node, ast.Name):
-        return node.id, 1
-    match node:
-        case ast.BinOp(left=ast.Name(id=name), op=ast.FloorDiv(), right=ast.Constant(value=int(part))):
-            return name, part
-    return "", 1
-
-
-def _unsliced(node: ast.expr) -> ast.expr:
-    return node.value if isinstance(node, ast.Subscript) else node
 
 
 _FLOAT_NAMES = re.compile(

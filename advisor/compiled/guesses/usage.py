@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from advisor.compiled.guesses.origins import Origins, walk
-from advisor.compiled.guesses.parameter_guesses import argument_type
-from advisor.compiled.guesses.usage_marks import Marks, Usage
-from advisor.compiled.guesses.usage_of_calls import CallReader
-from advisor.compiled.guesses.value_flow import (
+from advisor.compiled.guesses.origins import (
     FLOAT_CALLS,
+    Origins,
     converted,
     float_operands,
     is_float,
@@ -22,7 +20,11 @@ from advisor.compiled.guesses.value_flow import (
     made_of_floats,
     to_float,
     type_given,
+    walk,
 )
+from advisor.compiled.guesses.parameter_guesses import argument_type
+from advisor.compiled.guesses.usage_marks import CallReader, Marks, Usage
+from advisor.python_source.bindings import is_none
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import Constexpr
@@ -237,3 +239,73 @@ def _sides(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Call) and last_name(node) in _ALIKE:
         return node.args[1:3] if last_name(node) == "where" else node.args
     return []
+
+
+def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
+    """The arguments that a block is masked against, by the argument that the block is of; also half of one against half of the other.
+
+    Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more.
+    """
+    arguments = {inner.arg for inner in ast.walk(kernel.args) if isinstance(inner, ast.arg)}
+    stored = Counter(n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    blocks: dict[str, tuple[str, int]] = {}
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            made = _range_of(node.value)
+            if made[0] in arguments and stored[node.targets[0].id] == 1:
+                blocks[node.targets[0].id] = made
+    sizes_by_block: dict[str, set[str]] = {}
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
+            left, right = _unsliced(node.left), node.comparators[0]
+            block, part = blocks.get(left.id, ("", 1)) if isinstance(left, ast.Name) else _range_of(left)
+            size, same_part = _part_of(right)
+            if block in arguments and part == same_part and size in arguments - set(stored):
+                sizes_by_block.setdefault(block, set()).add(size)
+    return sizes_by_block
+
+
+def _range_of(node: ast.expr) -> tuple[str, int]:
+    """B and 1 of `tl.arange(0, B)`, B and 2 of `tl.arange(0, B // 2)`, also `[:, None]` of it; no name: it is something else."""
+    node = _unsliced(node)
+    if not (isinstance(node, ast.Call) and last_name(node) == "arange" and len(node.args) == 2):
+        return "", 1
+    first, last = node.args
+    return _part_of(last) if isinstance(first, ast.Constant) and first.value == 0 else ("", 1)
+
+
+def _part_of(node: ast.expr) -> tuple[str, int]:
+    """The name in `N` or `N // 2`, and what it is divided by; no name: it is something else."""
+    if isinstance(node, ast.Name):
+        return node.id, 1
+    match node:
+        case ast.BinOp(left=ast.Name(id=name), op=ast.FloorDiv(), right=ast.Constant(value=int(part))):
+            return name, part
+    return "", 1
+
+
+def _unsliced(node: ast.expr) -> ast.expr:
+    return node.value if isinstance(node, ast.Subscript) else node
+
+
+def whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
+    """Of guessed constants those that are divided by a larger one (`HV // H`), which gives 0 and nothing to divide by: as large as that."""
+    sizes_needed: dict[str, int] = {}
+    for inner in ast.walk(node):
+        match inner:
+            case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv(), right=ast.Name(id=right)) if left in names:
+                size, by = constants.get(left), constants.get(right)
+                sizes_needed |= {left: by} if type(size) is int and type(by) is int and size < by else {}
+    return sizes_needed
+
+
+def rank_of(node: ast.FunctionDef) -> int:
+    """Dimensions of the kernel's tensor with the most: of a shape, sizes that are literals aside, or of `x[:, None, None]`."""
+    ranks = [1]
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Tuple):
+            ranks += [len(inner.slice.elts)] if any(map(is_none, inner.slice.elts)) else []
+        elif isinstance(inner, ast.Call) and last_name(inner) in ("zeros", "full"):
+            shapes = (shape.elts for shape in inner.args[:1] if isinstance(shape, ast.Tuple | ast.List))
+            ranks += [sum(not isinstance(size, ast.Constant) for size in shape) for shape in shapes]
+    return max(ranks)

@@ -17,6 +17,7 @@ from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.inference import Given
 from advisor.compiled.guesses.parameter_guesses import type_of
 from advisor.compiled.launches.launch import KernelLaunch
+from advisor.compiled.launches.target import check_names
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import analyse, problem_batch
 from advisor.pipelines import routing as routings
@@ -101,10 +102,7 @@ def launch_from_description(source: SourceFile, kernel: str, wanted: Described) 
 
 def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, description: Described) -> KernelLaunch:
     names = {p.name for p in source.kernel(kernel).parameters}
-    for what, given in (("constant", description.constexprs), ("value", description.arguments)):
-        for name in given:
-            if name not in names:
-                raise UsageError(f"{kernel} has no argument of that name (for a {what})", name, "one of " + ", ".join(sorted(names)))
+    check_names(kernel, names, {"constant": description.constexprs, "value": description.arguments})
     sizes, assumed = _sizes(source, kernel, entry, op, description)
     dtype = problem_dtype(entry, kernel, description.dtype)
     problem = kernel_problem(_problem(entry, op, sizes, dtype, description.routing), description.compute_capability)

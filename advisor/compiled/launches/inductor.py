@@ -11,6 +11,7 @@ from typing import Any
 
 from advisor.compiled.launches.launch import KernelLaunch
 from advisor.python_source.jit_function import JitFunction, as_dict
+from advisor.python_source.literals import next_power_of_2
 from advisor.python_source.source import SourceFile, parse_source, read_source
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 
@@ -148,7 +149,7 @@ class _Generated:
         return self.function.parameter(_block_name(axis)) is not None and _block_name(axis) not in self.set_inside
 
     def _extent(self, axes: Sequence[str]) -> int:
-        return math.prod(_power_of_two(self.numels.get(self.axes[axis], 1)) for axis in axes if axis in self.axes)
+        return math.prod(next_power_of_2(self.numels.get(self.axes[axis], 1)) for axis in axes if axis in self.axes)
 
     def _blocks(self) -> dict[str, int]:
         """Blocks of the axes whose size nothing gives (torch 2.13, `triton_heuristics`, in outline)."""
@@ -186,7 +187,7 @@ class _Generated:
         if persistent and self.recorded.get("reduction_hint") == "INNER" and blocks.get("x", 1) > 1:
             return 1
         counted = elements // blocks.get("x", 1) if self.recorded.get("reduction_hint") == "INNER" else elements
-        return min(max(_power_of_two(counted // 128), 2), 8 if persistent else 16)
+        return min(max(next_power_of_2(counted // 128), 2), 8 if persistent else 16)
 
 
 def _pointwise(axes: Sequence[str], extent: Mapping[str, int]) -> dict[str, int]:
@@ -202,10 +203,6 @@ def _pointwise(axes: Sequence[str], extent: Mapping[str, int]) -> dict[str, int]
 
 def _block_name(axis: str) -> str:
     return f"{axis.upper()}BLOCK"
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
 
 
 __all__ = ["embedded", "inductor_launches", "with_generated"]

@@ -14,7 +14,6 @@ from advisor.compiled.guesses.inference import Given, guesses, unknown_option
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.inductor import embedded, with_generated
 from advisor.compiled.launches.launch import KernelLaunch, Origin
-from advisor.compiled.launches.named_element import named_element
 from advisor.compiled.launches.written_values import bytes_of, element_type, known_type, symbol_text, type_name
 from advisor.gpus.hardware import GpuSpec, list_gpus
 from advisor.python_source.jit_function import MISSING, JitFunction
@@ -24,6 +23,7 @@ from advisor.python_source.launch_sites import (
     common_launch,
     grid_as_written,
     grid_from_launches,
+    named_element,
     names_around_launches,
     needed_for_grid,
     passed_by_launches,
@@ -80,7 +80,7 @@ def make_launch(
     if around.keys() <= (names_around_launches(source, kernel) if around else set()):
         arguments = scalars
     given = {"constant": constexprs, "value": arguments, "type": types, "content": contents, "size": sizes, "shape": shapes}
-    _check_names(kernel, names, given)
+    check_names(kernel, names, given)
     constants = _typed(source, function, constexprs or {})
     launch = KernelLaunch(
         source=source,
@@ -128,7 +128,7 @@ def _typed(source: SourceFile, function: JitFunction, constants: Mapping[str, An
     }
 
 
-def _check_names(kernel: str, names: Collection[str], given: Mapping[str, Mapping[str, Any] | None]) -> None:
+def check_names(kernel: str, names: Collection[str], given: Mapping[str, Mapping[str, Any] | None]) -> None:
     """Check that all that is given, by what it is, belongs to arguments of a kernel.
 
     Raises:

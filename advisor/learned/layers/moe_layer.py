@@ -169,13 +169,13 @@ class Launched:
     @property
     def fp8(self) -> NDArray[np.bool_]:
         """Where operands are fp8, or int8 in its place."""
-        return np.isin(AS_MEASURED[self.layers.kind], (FP8, FP8_BLOCK))
+        return np.logical_or.reduce([AS_MEASURED[self.layers.kind] == kind for kind in (FP8, FP8_BLOCK)])
 
     @property
     def flop_per_clock(self) -> Array:
         """Of the matrix units of an SM."""
         bf16 = self.gpu.tensor_rate("bf16")
-        int8 = np.isin(self.layers.kind, (INT8, INT8_BLOCK))
+        int8 = np.logical_or(self.layers.kind == INT8, self.layers.kind == INT8_BLOCK)
         narrow = np.where(int8, self.gpu.tensor_rate("int8") or 2 * bf16, self.gpu.tensor_rate("fp8") or 2 * bf16)
         return np.where(self.fp8, narrow, bf16)
 

@@ -126,7 +126,7 @@ def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Ma
     count = (p.rows > 0) * p.count
     slots, experts, most = (p.rows * count).sum(-1), count.sum(-1), p.rows.max(-1, where=count > 0, initial=1)
     bm, bn, bk, gm, warps, stages = (c[name] for name in ("BM", "BN", "BK", "GM", "W", "S"))
-    row_tiles = (count * np.ceil(p.rows / bm[:, None])).sum(-1)
+    row_tiles = _row_tiles(p.rows, count, bm)
     column_tiles, steps = np.ceil(p.width / bn), np.ceil(p.depth / bk)
     ctas = row_tiles * column_tiles
     size = p.a_bytes
@@ -201,6 +201,14 @@ def moe_launch(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: Ma
     }
     arrays = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in columns.values()))
     return Launch(**dict(zip(columns, (np.atleast_1d(a) for a in arrays), strict=True)))
+
+
+def _row_tiles(rows: Array, count: Array, block_m: Array) -> Array:
+    """Tiles of `block_m` rows that hold `count` groups of `rows`, [n]; of one problem by block, of which a space has few."""
+    if len(rows) > 1:
+        return np.asarray((count * np.ceil(rows / block_m[:, None])).sum(-1))
+    blocks, which = np.unique(block_m, return_inverse=True)
+    return np.asarray((count * np.ceil(rows / blocks[:, None])).sum(-1))[which]
 
 
 FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")

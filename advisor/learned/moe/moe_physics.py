@@ -65,7 +65,7 @@ def terms(launch: Launch, parameters: Array) -> tuple[Array, Array]:
     v = dict(zip(PARAMETERS, np.exp(parameters), strict=True))
     ghz = launch.clock_mhz / 1e3
     # Share of the distinct bytes that must come from DRAM again: a sharp step where they exceed the L2.
-    split = np.isin(launch.capability, SPLIT_L2)
+    split = np.logical_or.reduce([launch.capability == capability for capability in SPLIT_L2])
     held, slope = (np.where(split, v[f"resident_{name}_split"], v[f"resident_{name}"]) for name in ("share", "slope"))
     fit = np.log(launch.compulsory_bytes / (held * launch.l2_capacity))
     missed = launch.compulsory_bytes / (1 + np.exp(-np.clip(slope * fit, -50, 50)))

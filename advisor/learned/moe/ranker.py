@@ -166,13 +166,14 @@ class Ranker:
         alone = [[look] for group in together if len(group) > 1 for look in group]
         promising = [self._promising(group) for group in (*together, *alone)]
         self._look_closely(list(zip((*together, *alone), promising, strict=True)))
+        odds = [[_odds(look, chosen) for look in group] for group, chosen in zip((*together, *alone), promising, strict=True)]
         first = (
-            int(np.argmin(self._scores(latencies, group, chosen, space, first_only=True)))
-            for group, chosen in zip(alone, promising[len(together) :], strict=True)
+            int(np.argmin(self._scores(latencies, group, by_tree, np.ones(1), space, first_only=True)))
+            for group, by_tree in zip(alone, odds[len(together) :], strict=True)
         )
         rankings = []
-        for group, chosen in zip(together, promising, strict=False):
-            scores = self._scores(latencies, group, chosen, space)
+        for group, by_tree, shares in zip(together, odds, _time_shares(latencies, together, odds), strict=False):
+            scores = self._scores(latencies, group, by_tree, shares, space)
             rankings.append(Ranking(scores=scores, first=tuple(islice(first, len(group))) if len(group) > 1 else (int(np.argmin(scores)),)))
         return rankings
 
@@ -180,25 +181,24 @@ class Ranker:
         rows = as_rows(configuration)
         usable = np.flatnonzero(fits(gpu, configuration))
         most_stages = self.wins.most_stages(self.known, gpu)
-        tried = usable[_among(rows[usable], self.known) & (rows[usable, diversity.STAGES] <= most_stages)]
+        won = _among(rows[usable], self.known) & (rows[usable, diversity.STAGES] <= most_stages)
+        tried = usable[won]
         candidates = tried if tried.size else usable
         return Space(
             rows=rows,
             candidates=candidates,
-            never_won=np.setdiff1d(usable, candidates, assume_unique=True),
+            never_won=usable[~won] if tried.size else usable[:0],
             known=_places(rows[tried], self.known) if tried.size > diversity.PICKS else None,
             most_stages=most_stages,
         )
 
     def _scores(
-        self, latencies: Latencies, group: Sequence[Look], chosen: NDArray[np.int64] | None, space: Space, first_only: bool = False
+        self, latencies: Latencies, group: Sequence[Look], odds: Sequence[Array], shares: Array, space: Space, first_only: bool = False
     ) -> Array:
-        """Scores of the space for one group, [c]; `chosen` has the candidates that were looked at closely, None stands for none.
+        """Scores of the space for one group, [c], by the trees' log-odds (`_odds`) and each look's share of the time, [p].
 
         With `first_only` no more than the first place is as it should be.
         """
-        odds = [_odds(look, chosen) for look in group]
-        shares = _time_shares(latencies, group, odds)
         opinions = [(by_tree + look.added, by_tree) for look, by_tree in zip(group, odds, strict=True)]
         rank, by_trees = np.average(opinions, axis=0, weights=shares)
         longest = group[int(np.argmax(shares))]  # what is asked of one problem, the longest answers
@@ -235,14 +235,14 @@ class Ranker:
             launch: Their launches, [n].
             first_only: No more than the first is asked for.
         """
+        if first_only and (self.wins.know(launch) or launch.capability[0] in SPLIT_L2 or not _outgrown(launch)):
+            return np.array([int(np.argmax(rank))])  # the first has the first turn, and nothing before it that it could resemble
         most = 1 if first_only else diversity.PICKS
 
         def picks(opinions: Sequence[Array], turns: Iterable[int]) -> NDArray[np.int64]:
             return self.wins.picks(np.stack(opinions), turns, places, launch, self.known.shape[0], most)
 
         if self.wins.know(launch):
-            if first_only:
-                return picks([rank], repeat(0))
             by_latency = rank - SHARE_OF_LATENCY * log_us()
             return _in_turn(*(picks([odds], repeat(0)) for odds in (rank, by_latency)))
         one_buffer = launch.stages <= 2
@@ -258,13 +258,15 @@ class Ranker:
         """Quick looks at problems; rivals are the configurations that may win, whichever are asked about: all that won a sweep and fit."""
         fitting = self.known[fits(gpu, as_configuration(self.known))]
         tried, count = slice(0, space.candidates.size), space.candidates.size + space.never_won.size
-        parts = (space.rows[space.candidates], space.rows[space.never_won], fitting if fitting.size else self.known)
-        configuration = as_configuration(np.concatenate(parts))
+        rows, contend = _joined(
+            np.concatenate([space.rows[space.candidates], space.rows[space.never_won]]), fitting if fitting.size else self.known
+        )
+        configuration = as_configuration(rows)
         features, launches = [], []
         for problem in problems:
             launch = moe_launch(problem, configuration, gpu)
             predicted_us, stack = moe_physics.terms(launch, physics)
-            others = rivals(launch.take(slice(count, None)), predicted_us[count:], stack[:, count:])
+            others = rivals(launch.take(contend), predicted_us[contend], stack[:, contend])
             launches.append(launch.take(slice(count)))
             features.append(matrix(ranking_features(launch.take(tried), predicted_us[tried], stack[:, tried], others)))
         trees = np.split(self.quick(np.concatenate(features)), len(problems))
@@ -347,13 +349,15 @@ def _odds(look: Look, chosen: NDArray[np.int64] | None) -> Array:
     return odds
 
 
-def _time_shares(latencies: Latencies, group: Sequence[Look], odds: Sequence[Array]) -> Array:
-    """Share [p] of each problem in the time of all, each with the likeliest of its configurations; `odds` by the trees, [n] each."""
-    if len(group) == 1:
-        return np.ones(1)
-    likeliest = [look.launch.take(np.array([np.argmax(by_tree + look.added)])) for look, by_tree in zip(group, odds, strict=True)]
+def _time_shares(latencies: Latencies, groups: Sequence[Sequence[Look]], odds: Sequence[Sequence[Array]]) -> list[Array]:
+    """Share [p] of each problem in the time of its group, each with the likeliest of its configurations; `odds` by the trees, [n] each."""
+    likeliest = [
+        look.launch.take(np.array([np.argmax(by_tree + look.added)]))
+        for group, by_trees in zip(groups, odds, strict=False)
+        for look, by_tree in zip(group, by_trees, strict=True)
+    ]
     us = np.exp(latencies.estimate(concatenate(likeliest), EXACT).log_us)
-    return us / us.sum()
+    return [of_group / of_group.sum() for of_group in np.split(us, np.cumsum([len(group) for group in groups])[:-1])]
 
 
 def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]:
@@ -397,9 +401,16 @@ _KEY = np.array([1, 1e3, 1e6, 1e9, 1e12, 1e14])
 """Makes one number of a configuration: every field is below 1,000, warps and stages below 100."""
 
 
+def _joined(rows: Array, more: Array) -> tuple[Array, NDArray[np.int64]]:
+    """`rows` and behind them those of `more` that are not among them, and where each of `more` stands there."""
+    joined = np.concatenate([rows, more[~_among(more, rows)]])
+    return joined, _places(more, joined)
+
+
 def _among(rows: Array, known: Array) -> NDArray[np.bool_]:
     """Which rows occur in `known`."""
-    return np.isin(rows @ _KEY, known @ _KEY)
+    keys, wanted = np.sort(known @ _KEY), rows @ _KEY
+    return np.asarray(keys[np.minimum(np.searchsorted(keys, wanted), keys.size - 1)] == wanted)
 
 
 def _places(rows: Array, known: Array) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.learned.layers.layer_model import own_kind
 from advisor.pipelines import Array
-from advisor.steps.latency import layer_bound
+from advisor.steps.layer_cost import layer_bound
 from advisor.training import quality
 from advisor.training.layers.layer_tables import Measured
 from advisor.training.library_kernels.judging import summed

@@ -14,7 +14,7 @@ from advisor.learned import own_rows
 from advisor.learned.layers.moe_layer import KINDS
 from advisor.learned.layers.tuned_tables import TunedTables
 from advisor.pipelines import Array
-from advisor.steps.latency import layer_bound
+from advisor.steps.layer_cost import layer_bound
 from advisor.training.layers.held_out import of_two_defaults
 from advisor.training.layers.layer_tables import Measured, choose_launches
 from advisor.training.layers.layer_training import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,19 +72,23 @@ def fit_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dict[
 
 def judge_curves(measured: Mapping[Key, tuple[list[float], list[float]]]) -> dict[str, dict[str, float]]:
     """By GPU, mean absolute errors in percent of the engines' own all-reduces in a graph: `seen`, with every second size left out of its
-    curve, and `left out`, by the curves of the other GPUs."""
+    curve, and `left out`, by the curves of the other GPUs; over PCIe also `host known`, the same where what the host passes
+    of the largest message is known."""
     mine = {key: rows for key, rows in measured.items() if key[1] in ("all_reduce/vllm", "all_reduce/sglang")}
     halves = read_curves(fit_curves({key: (sizes[::2], us[::2]) for key, (sizes, us) in mine.items()}))
     by_kind = {}
     for gpu in sorted({key[0] for key in mine}):
         others = read_curves(fit_curves({key: rows for key, rows in mine.items() if key[0] != gpu}))
-        errors: dict[str, list[float]] = {"seen": [], "left out": []}
+        errors: dict[str, list[float]] = defaultdict(list)
+        spec = load_gpu(gpu)
         for (name, op, ranks), (sizes, us) in mine.items():
             if name != gpu:
                 continue
-            for which, curves, first, step in (("seen", halves, 1, 2), ("left out", others, 0, 1)):
+            of_host = replace(spec, host_bytes_per_s=2 * (ranks - 1) / ranks * max(sizes) / us[int(np.argmax(sizes))] * 1e6)
+            ways = [("seen", halves, spec, 1, 2), ("left out", others, spec, 0, 1), ("host known", others, of_host, 0, 1)]
+            for which, curves, judged, first, step in ways if spec.fabric_bytes_per_s is None else ways[:2]:
                 for size, item in zip(sizes[first::step], us[first::step], strict=True):
-                    predicted = curves.latency_us("all_reduce", size, ranks, load_gpu(gpu), op.partition("/")[2])[0]
+                    predicted = curves.latency_us("all_reduce", size, ranks, judged, op.partition("/")[2])[0]
                     errors[which].append(100 * abs(predicted / item - 1))
         by_kind[gpu] = {which: float(np.mean(values)) for which, values in errors.items()}
     return by_kind

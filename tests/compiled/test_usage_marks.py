@@ -35,7 +35,6 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("tl.static_range(0, a, 2)", {"range_bound": True}),
     ("tl.static_range(0, a, x)", {"integer": True}),
     ("tl.static_range(0, 8, a)", {}),
-    ("tl.dot(tl.load(a), y)", {**ADDRESS, "real": True}),
     ("tl.dot(x, y, z, a)", {"text": "input_precision"}),
     ("tl.load(o, eviction_policy=a)", {"text": "eviction_policy"}),
     ("tl.load(a).to(tl.pointer_type(tl.float16))", {**ADDRESS, "addresses": True}),

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from advisor.python_source.kernel_names import RebuildError, bound_names, check_names, free_names
+from advisor.python_source.kernel_forms import RebuildError, bound_names, check_names, free_names
 
 
 def function(body: str) -> ast.FunctionDef:
