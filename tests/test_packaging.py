@@ -52,10 +52,11 @@ def test_the_oldest_python_is_said_alike_and_reads_every_file():
 
 def test_an_installed_wheel_advises_from_another_folder(wheel, tmp_path):
     environment = tmp_path / "environment"
-    venv.create(environment, with_pip=True)
+    venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"
     # The dependencies are installed already: what is tested is our wheel, not the network.
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)], check=True, capture_output=True)
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
     outside = next(path for path in sys.path if path.endswith("site-packages"))
     site = next((environment / "lib").glob("python*/site-packages"))
     (site / "dependencies.pth").write_text(outside + "\n")

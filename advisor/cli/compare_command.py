@@ -140,7 +140,11 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
 
 
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
+    from advisor.comparison.trees.git import refuse_unknown
 
+    unknown = [side for side in arguments.sides if not Path(side).exists() and ".." not in side]
+    if unknown and not arguments.baseline and not arguments.merge_base:
+        refuse_unknown(unknown, Path(arguments.repository))  # before the packages that compare are loaded
     from advisor.advising.targets import Request
     from advisor.comparison import Options
     from advisor.comparison.sides import compare_sides, in_a_room

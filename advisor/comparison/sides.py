@@ -371,39 +371,18 @@ def _revisions(sides: list[str], options: Options, predictor: Predictor, merge_b
     folder = git.repository(repository)
     if folder is None and sides and all(Path(side).exists() for side in sides):
         raise _one_path(sides[0], sides)
-    if folder is None:
-        missing = next((side for side in sides if not Path(side).exists()), repository)
-        raise InputError(
-            f"{missing}: no such file, and {repository} is no git repository whose revision it could be",
-            remedy="check the path, or name the repository with --repository DIR",
-        )
     head_name = (sides[0] if sides else "HEAD") if merge_base else (sides[1] if len(sides) == 2 else "HEAD")
     base_name = merge_base or sides[0]
+    git.refuse_unknown((base_name, head_name), repository)
+    assert folder is not None
     commits = {name: git.commit(folder, name) for name in (base_name, head_name)}
-    lost = [name for name, commit in commits.items() if commit is None]
-    for name in lost:
-        if not Path(name).exists():
-            raise _lost(folder, name)
-    if lost:
+    if lost := [name for name, commit in commits.items() if commit is None]:
         raise _one_path(lost[0], sides)
     base, head, label = commits[base_name] or "", commits[head_name] or "", base_name
     if merge_base:
         base, label = git.merge_base(folder, base, head), f"merge base with {base_name}"
     trees = [RevisionTree(folder=folder, label=name, revision=commit) for name, commit in ((label, base), (head_name, head))]
     return compare_trees(trees[0], trees[1], options, predictor)
-
-
-def _lost(folder: Path, name: str) -> InputError:
-    """That a name is no revision that is here; of a clone without all of its history, how it gets here."""
-    what = f"{name}: neither a path nor a revision of this repository"
-    if not git.is_shallow(folder):
-        return InputError(what, remedy="check the spelling, or fetch it")
-    return InputError(
-        what,
-        "a shallow clone, which lacks a part of the history",
-        "a clone that has both commits",
-        "run `git fetch --unshallow origin`, or clone all of it (actions/checkout: fetch-depth: 0)",
-    )
 
 
 def _one_path(name: str, sides: list[str]) -> UsageError:

@@ -20,7 +20,8 @@ from advisor.learned import calibration
 from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor, Ranking, ranking_of
 from advisor.learned.calibration import WIDEST
-from advisor.learned.configured.model import DIGITS, TIE, ConfiguredModel
+from advisor.learned.configured.features import features
+from advisor.learned.configured.model import DIGITS, HOPPER, TIE, ConfiguredModel
 from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
@@ -134,6 +135,21 @@ class LearnedPredictor:
         learned = _launchable(_widened(interval, far), problem, configuration, gpu)
         return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
 
+    def _as_other_kernel(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
+        others = self.weights.configured and self.weights.configured.others
+        if configuration is None or not others or gpu.compute_capability != HOPPER:
+            return None
+        analytical = self._analytical.predict(problem, configuration, gpu)
+        launches = np.isfinite(analytical.us)
+        with np.errstate(divide="ignore", invalid="ignore"):  # no warps at all
+            base, matrix = features(problem, configuration, gpu)
+        log_us = others.log_us(np.log(analytical.us), base, matrix, bool(pipelines.work(problem, gpu).tensor_flop.any()))
+        demand = pipelines.demand(problem, configuration, gpu)
+        least = pipelines.config_bound(pipelines.work(problem, gpu), demand, gpu, problem.cache).us
+        interval = at_least_us((np.exp(log_us), *(np.exp(log_us + error) for error in others.errors)), least)
+        us, low, high = (np.where(launches, item, np.inf) for item in interval)
+        return Prediction(us=us, low_us=low, high_us=high, learned=np.zeros(us.shape, dtype=bool), share=np.ones(us.shape))
+
     def _as_analysed(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """The analytical model's; attention without a configuration takes what the first that `rank` names does, where such launches were
         learned."""
@@ -205,8 +221,11 @@ class LearnedPredictor:
         warm = [replace(problem, cache="warm") for problem in problems]
         if all(self._configured(problem, gpu) is not None for problem in warm):
             return self._order(problems, configuration, gpu)
-        if all(self._products(problem, gpu) is not None for problem in warm):
-            return np.asarray(np.log(sum(self.predict(problem, configuration, gpu).us for problem in warm)), dtype=np.float64)
+        others = self.weights.configured and self.weights.configured.others
+        if all(self._products(problem, gpu) is not None for problem in warm) or (others and gpu.compute_capability == HOPPER):
+            return np.asarray(
+                np.log(sum(self._remembered((problem, configuration, gpu), self._predicted_us) for problem in warm)), dtype=np.float64
+            )
         return self._analytical.scores(problems, configuration, gpu)
 
     def p_speedup(
@@ -304,6 +323,9 @@ class LearnedPredictor:
         ungrouped = np.logical_or.reduce([one_row_ungrouped(problem, configuration) for problem in problems])
         return np.asarray(np.round(np.log(total), DIGITS) + np.where(ungrouped, TIE, 0.0), dtype=np.float64)
 
+    def _predicted_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
+        return self.predict(problem, configuration, gpu).us
+
     def _ordered_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""
         model, warm = self.weights.configured, replace(problem, cache="warm")
@@ -317,7 +339,7 @@ class LearnedPredictor:
 
     def _remembered(self, query: tuple[Any, ...], order: Callable[..., Any]) -> Any:
         """What `order` says of a `query`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
-        key = blake2b(pickle.dumps(query)).digest()
+        key = blake2b(pickle.dumps((query, getattr(order, "__name__", "")))).digest()
         if key not in self._ranked:
             if len(self._ranked) >= MOST_RANKED:
                 self._ranked.clear()
@@ -416,6 +438,7 @@ PREDICTORS = (
     Source("products of layers, where no launch of them was measured alone (`layers/products.py`)", LearnedPredictor._as_in_layers),
     Source("fused MoE of 16 bits, with a configuration, or as a stack serves it (`moe/`)", LearnedPredictor._as_swept),
     Source("products and operators over rows of PyTorch, whose kernel nobody names (`library/direct.py`)", LearnedPredictor._as_published),
+    Source("other Triton launches with a configuration, on Hopper (`configured/other_kernels.py`)", LearnedPredictor._as_other_kernel),
     Source("every other launch in closed form: the analytical model alone (`analytical.py`)", LearnedPredictor._as_analysed),
 )
 """Who is asked for a launch, in this order; the first that answers is believed. A kernel of a user's own is asked of the fourth where its

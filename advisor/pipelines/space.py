@@ -20,6 +20,10 @@ from advisor.tables.launchability import least_block_k, most_block_k, raised_blo
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages")
 
+LEAST_MOE_ROW_BYTES = 64
+"""Bytes of a row of a fused-MoE tile below which nothing was measured: the tuners' BLOCK_SIZE_K begins at 64, of the sweeps in bf16 at 32;
+of 990 tuned entries in fp8 none is less deep than 64."""
+
 SPACES: dict[str, dict[str, tuple[int, ...]]] = {
     # The space vLLM's and SGLang's tuners search for fused MoE (benchmark_moe.py, get_configs_compute_bound: 1,920
     # configurations), with BLOCK_SIZE_K 32 and BLOCK_SIZE_N 16, which the published sweeps also tried.
@@ -224,7 +228,8 @@ def sound_depths(
 def problem_space(
     problem: Problem | ProblemBatch, vendor: str = "nvidia", stack: str | None = None, *, splits: bool = False
 ) -> ConfigurationBatch:
-    """The space of a problem: its family's, less what gives wrong results or does not compile (`sound_depths`).
+    """The space of a problem: its family's, less what gives wrong results or does not compile (`sound_depths`), and less the depth that
+    neither the stacks' tuners nor any published sweep try of one-byte operands (`LEAST_MOE_ROW_BYTES`).
 
     Args:
         problem: What is launched.
@@ -236,8 +241,11 @@ def problem_space(
         UsageError: The family has none, or nothing of it is left.
     """
     space = _split_space(problem.family, problem.op) if splits and problem.block_shape is None else family_space(problem.family)
-    tried = space.num_stages <= MOST_STAGES.get(vendor, np.inf) if problem.family in _COVERING else True
+    tried = space.num_stages <= MOST_STAGES.get(vendor, np.inf) if problem.family in _COVERING else np.ones(len(space), dtype=bool)
     sound = sound_depths(space, problem, vendor, stack)
+    if problem.family == "fused_moe":
+        deep = space.parameters["BLOCK_SIZE_K"] * ELEMENT_BYTES[problem.dtype] >= LEAST_MOE_ROW_BYTES
+        tried = tried & deep if (sound & deep).any() else tried  # blocks of [1, 32] leave no deeper one
     if (sound & tried).all():
         return space
     if not sound.any():

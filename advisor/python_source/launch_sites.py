@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -106,9 +107,12 @@ def _hanging_on(what: str, *groups: Mapping[str, Known]) -> frozenset[str]:
     return frozenset(name for item in groups for name, known in item.items() if what in known.hangs)
 
 
-def _calls(source: SourceFile, kernel: str, elsewhere: LaunchCalls) -> LaunchCalls:
-    """The launches of a kernel in its file, or those elsewhere in place of them."""
-    return elsewhere or [(source, scopes, call) for scopes, call in launches(source, kernel)]
+def launch_sites(
+    source: SourceFile, kernel: str, num_sms: int | None = None, element_bytes: int | None = None, elsewhere: LaunchCalls = ()
+) -> Iterator[LaunchSite]:
+    """The launches of a kernel in its file, or those elsewhere in place of them; the arguments as of `grid_from_launches`."""
+    calls = elsewhere or ((source, scopes, call) for scopes, call in launches(source, kernel))
+    return (LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes) for file, scopes, call in calls)
 
 
 def grid_from_launches(
@@ -137,17 +141,16 @@ def grid_from_launches(
         element_bytes: Of its tensors, for files that ask one of them; None: not known.
         elsewhere: Launches by other files, which count in place of its own.
     """
-    of_others = None
-    calls = _calls(source, kernel, elsewhere)
-    for file, scopes, call in calls:
-        site = LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
+    of_others, count = None, 0
+    for site in launch_sites(source, kernel, num_sms, element_bytes, elsewhere):
+        count += 1
         launch = found_launch(site, values, defaults or {}, options)
         if launch.grid is None:
             continue
         if not site.is_for_others(values, {**(defaults or {}), **launch.constexprs}, launch.grid):
             return launch
         of_others = of_others or launch
-    return of_others if len(calls) == 1 else None
+    return of_others if count == 1 else None
 
 
 MOST_LAUNCHES = 8
@@ -168,10 +171,7 @@ def common_launch(
     Args:
         source, kernel, values, options, num_sms, element_bytes, elsewhere: As for `grid_from_launches`.
     """
-    sites = [
-        LaunchSite(file, source.kernel(kernel), scopes, call, num_sms, element_bytes)
-        for file, scopes, call in _calls(source, kernel, elsewhere)[:MOST_LAUNCHES]
-    ]
+    sites = itertools.islice(launch_sites(source, kernel, num_sms, element_bytes, elsewhere), MOST_LAUNCHES)
     launches_read = [found_launch(site, values, {}, options) for site in sites]
     if not launches_read:
         return None
@@ -213,12 +213,11 @@ def needed_for_grid(
         source, kernel, values, defaults, options, num_sms, element_bytes: As for `grid_from_launches`.
         unknown: Names of the numbers among its arguments that are not known.
     """
-    for scopes, call in launches(source, kernel):
-        site = LaunchSite(source, source.kernel(kernel), scopes, call, num_sms, element_bytes)
+    for site in launch_sites(source, kernel, num_sms, element_bytes):
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
-            names, walk = site.local - {*values, *unknown, dotted(grid_of(call))}, site.first
+            names, walk = site.local - {*values, *unknown, dotted(grid_of(site.call))}, site.first
             assigned = {name: -line for name, line in walk.lines.items()} | dict.fromkeys(walk.unpacked, 1)
             order = {name: (assigned.get(name, -math.inf), name) for name in names}
             needed = (*sorted(order, key=order.__getitem__), *needed)
@@ -228,7 +227,7 @@ def needed_for_grid(
             fewer = tuple(item for item in needed if item != name)
             if site.tells_grid({**values, **dict.fromkeys(fewer, PROBE)}, defaults, options):
                 needed = fewer
-        return call.lineno, needed
+        return site.call.lineno, needed
     return None
 
 
@@ -238,8 +237,7 @@ LONGEST_GRID = 120
 
 def names_around_launches(source: SourceFile, kernel: str) -> frozenset[str]:
     """Names of the functions around the launches of a kernel, whose values may be given for a grid that hangs on them."""
-    sites = (LaunchSite(source, source.kernel(kernel), scopes, call, None, None) for scopes, call in launches(source, kernel))
-    return frozenset[str]().union(*(site.local for site in sites))
+    return frozenset[str]().union(*(site.local for site in launch_sites(source, kernel)))
 
 
 def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:
@@ -298,7 +296,7 @@ def passed_by_launches(source: SourceFile, kernel: str, elsewhere: LaunchCalls =
     parameters where one spreads a list or a dictionary."""
     names = [parameter.name for parameter in source.kernel(kernel).parameters]
     lines: dict[str, list[int]] = {}
-    for _, _, call in _calls(source, kernel, elsewhere):
+    for _, call in [(scopes, call) for _, scopes, call in elsewhere] or launches(source, kernel):
         spread = any(keyword.arg is None for keyword in call.keywords) or any(isinstance(argument, ast.Starred) for argument in call.args)
         for name in dict.fromkeys([*(names if spread else names[: len(call.args)]), *(k.arg for k in call.keywords if k.arg)]):
             lines.setdefault(name, []).append(call.lineno)

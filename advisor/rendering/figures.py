@@ -34,7 +34,8 @@ def clean(text: object, *, lines: bool = False) -> str:
         return character
 
     raw = str(text)
-    return raw if raw.isascii() and raw.isprintable() else "".join(map(shown, raw))
+    plain = raw.isprintable() and (raw.isascii() or not any(filler in raw for filler in _FILLERS))
+    return raw if plain else "".join(map(shown, raw))
 
 
 def quantity(value: float, unit: str = "") -> str:

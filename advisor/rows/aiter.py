@@ -95,7 +95,6 @@ def _kind(name: str, row: dict[str, str]) -> tuple[str, tuple[int, int] | None] 
 
 
 FORMATS = {
-    ("bfloat16", "bfloat16", "No"): "bf16",
     ("float8_e4m3fn", "float8_e4m3fn", "per_Token"): "fp8",
     ("float8_e4m3fn", "float8_e4m3fn", "per_1x128"): "fp8_block",
     ("float8_e4m3fn", "float8_e4m3fn", "per_1x32"): "mxfp8",
@@ -104,7 +103,7 @@ FORMATS = {
     ("bfloat16", "float4_e2m1fn_x2", "per_1x32"): "w4a16_mxfp4",
     ("bfloat16", "int4", "per_1x32"): "int4_wo",
 }
-"""Formats of experts by the types of activations and weights and by the scales."""
+"""Formats of experts by the types of activations and weights and by the scales; an MI355X was tuned for one model in bf16."""
 
 WITH_EXPERTS = "MI355X"
 """Whose fused MoE is read. An MI308X's runs at up to six times the rate of its matrix units (17 % of 330 layers are faster than these can

@@ -16,8 +16,10 @@ from advisor.learned.library import moe_layers
 from advisor.learned.library.moe_kernels import LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, SPELLED, MoeLayers
 from advisor.learned.library.series_model import number
+from advisor.learned.operators.launches import Operators
 from advisor.learned.operators.model import OperatorModel
-from advisor.learned.operators.work import KIND_OF, KINDS, MODULES, Operators, columns_of, further_words, timed_kernel
+from advisor.learned.operators.sparse import MODULES
+from advisor.learned.operators.work import KIND_OF, KINDS, columns_of, further_words, timed_kernel
 from advisor.pipelines import token_draws
 from advisor.pipelines.columns import Array
 from advisor.pipelines.from_rows import LAYER

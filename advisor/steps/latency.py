@@ -199,21 +199,21 @@ def _published(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, en
 def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, version: str = "") -> list[Cost]:
     """Mixture-of-experts layers of random routing, as the newest measured version of the engine launches them."""
     model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
-    if model is None or gpu.vendor != "nvidia":  # no layer was measured
-        return [_kernels_of(operator, gpu, predictor, engine) for operator in operators]
     size = {name: np.array([float(operator.sizes[name]) for operator in operators]) for name in operators[0].sizes}
     sglang = engine == "sglang"
     layers = layers_of(
         size,
         KINDS.index(_kind(operators[0])),
         sglang,
-        version_number(version) or model.newest(gpu.name, sglang),
+        version_number(version) or (0.0 if model is None else model.newest(gpu.name, sglang)),
         token_draws.RANDOM,
         ranks=size["ranks"],
         ungated=size["gated"] == 0,
     )
     other = takes_other_kernels(operators[0], gpu)
-    if other and operators[0].dtype == "fp8":
+    if model is None or gpu.vendor != "nvidia":
+        priced = [_kernels_of(operator, gpu, predictor, engine) for operator in operators]
+    elif other and operators[0].dtype == "fp8":
         priced = [replace(_kernels_of(operator, gpu, predictor, engine), tunable=False) for operator in operators]
     else:
         priced = costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model, cold=True)
@@ -226,8 +226,8 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     rank = replace(layers, experts=layers.experts / layers.ranks, topk=layers.topk / layers.ranks, ranks=np.ones(len(layers)))
     libraries = library_of_layers(rank, loads, gpu, "sglang" if engine == "sglang" else "vllm", cold=True, form=form)
     pairs = list(zip(priced, libraries, strict=True))
-    if other or operators[0].dtype in FOUR_BITS:
-        return [_of_library(cost, library, other) for cost, library in pairs]
+    if other or operators[0].dtype in FOUR_BITS or gpu.vendor == "amd":
+        return [_of_library(cost, library, other or gpu.vendor == "amd") for cost, library in pairs]
     return [_beside_library(cost, library) for cost, library in pairs]
 
 

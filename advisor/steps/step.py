@@ -294,10 +294,11 @@ def _collective(operator: Operator, gpu: GpuSpec, fitted: Constants, engine: str
 
 def _row(operator: Operator, cost: Cost, total: float) -> StepOperator:
     all_us = operator.count * cost.us
+    library = f"library: {cost.library}" if cost.tunable and cost.library else ""
     return StepOperator(
         name=operator.name,
         kind=operator.kind,
-        problem=problem_words(operator) + (f"; {cost.source}" if cost.source else ""),
+        problem="; ".join(filter(None, (problem_words(operator), cost.source, library))),
         count=operator.count,
         cache=operator.cache if operator.kind != "collective" else "",
         us=cost.us,

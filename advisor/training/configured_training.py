@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import bushy_forest
-from advisor.learned.analytical import LIKELY, NOTICED
+from advisor.learned.analytical import LIKELY, NOTICED, configured_us
 from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.configured.features import LABELS, NONE, features
+from advisor.learned.configured.features import LABELS, NONE, ROW_BY_ROW, features
 from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, together, unsure
+from advisor.learned.configured.other_kernels import DEMANDED, PARTS, OtherKernels, middle
 from advisor.learned.network import Network
 from advisor.measurement import find_kernels, read_measured
 from advisor.measurement.launch import problem_key
@@ -75,6 +76,7 @@ class Launches:
     features: Array
     base: Array
     log_us: Array
+    physics: Array  # log of the analytical latency
     problem: NDArray[np.str_]
     fold: NDArray[np.int64]
     kind: NDArray[np.str_]
@@ -138,6 +140,7 @@ def fit(
         margins=margins,
         gpus={family: sorted(np.unique(rows.gpu[rows.family == family]).tolist()) for family in np.unique(rows.family).tolist()},
         record=record,
+        others=fit_others(rows),
     )
 
 
@@ -179,6 +182,7 @@ def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
     with np.errstate(divide="ignore", invalid="ignore"):  # no warps at all
         demand = pipelines.demand(problem, configuration, part.gpu)
         base, matrix = features(problem, configuration, part.gpu, demand)
+        physics = configured_us(demand, part.gpu, problem.cache)
     bound = pipelines.config_bound(pipelines.work(problem, part.gpu), demand, part.gpu, problem.cache).us
     names = problem_names(problem, configuration, n)
     fold = np.array([zlib.crc32(name.encode()) // 4 for name in names])
@@ -190,6 +194,7 @@ def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
         features=matrix.astype(np.float32),
         base=base,
         log_us=np.log(np.where(fine, part.latency_us, 1.0)),
+        physics=np.log(np.broadcast_to(physics, n)),
         problem=problems,
         fold=fold,
         kind=np.full(n, kind_of(problem)),
@@ -230,16 +235,68 @@ def _networks(rows: Launches) -> list[Network]:
 
 
 def _forest(rows: Launches, trees: int) -> BushyForest:
+    weights = row_weights(rows) * np.where(rows.of_today, OWN_WEIGHT, 1.0)
+    return _grown(rows.features, rows.log_us - rows.base, weights, OPTIONS, trees)
+
+
+def _grown(features: Array, target: Array, weights: Array, options: Mapping[str, Any], trees: int) -> BushyForest:
     try:
         import lightgbm
     except (ImportError, OSError):  # its wheel leaves OpenMP to the system
         remedy = "pip install 'triton-advisor[train]', and on Linux the system's libgomp (apt-get install libgomp1)"
         raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
-    weights = row_weights(rows) * np.where(rows.of_today, OWN_WEIGHT, 1.0)
-    learned = lightgbm.Dataset(rows.features, rows.log_us - rows.base, weight=weights, params={"verbose": -1, "max_bin": 255})
-    options = OPTIONS | {"boost_from_average": True}
-    grown = lightgbm.train(options, learned, trees).dump_model()["tree_info"]
-    return bushy_forest.flatten(grown, rows.features.shape[1])
+    learned = lightgbm.Dataset(features, target, weight=weights, params={"verbose": -1, "max_bin": 255})
+    grown = lightgbm.train({**options, "boost_from_average": True}, learned, trees).dump_model()["tree_info"]
+    return bushy_forest.flatten(grown, features.shape[1])
+
+
+KERNELS = {
+    "prefill": ["prefill"],
+    "decode": ["decode"],
+    "norms": ["layer_norm", "rms_norm"],
+    "softmax": ["softmax"],
+    "silu": ["elementwise"],
+}
+"""Kernels that are left out whole, and the kinds of their launches."""
+
+FEW_LEAVES = OPTIONS | {"num_leaves": 7, "learning_rate": 0.06, "min_data_in_leaf": 30, "feature_fraction": 0.5}
+FEW_TREES = 100
+"""Of launches of other kernels, of each kind alike: larger ones learn the kernels."""
+
+
+def fit_others(rows: Launches) -> OtherKernels | None:
+    """What the launches of this project's own measurements have in common, whatever their kernel, with the errors on kernels left out; None
+    where a kernel is missing."""
+    rows = rows.take(np.flatnonzero(rows.of_today))
+    if not all(np.isin(kinds, rows.kind).any() for kinds in KERNELS.values()):
+        return None
+    errors = np.concatenate([judged.log_us - predicted for _, judged, predicted in kernels_left_out(rows)])
+    return OtherKernels(forests=_common(rows), errors=np.quantile(errors, (0.1, 0.9)))
+
+
+def kernels_left_out(rows: Launches) -> Iterator[tuple[str, Launches, Array]]:
+    """Each kernel, its launches, and the logs of their latencies as launches of all other kernels tell them."""
+    for kernel, kinds in KERNELS.items():
+        out = np.isin(rows.kind, kinds)
+        judged = rows.take(np.flatnonzero(out))
+        others = OtherKernels(forests=_common(rows.take(np.flatnonzero(~out))), errors=np.zeros(2))
+        products = bool(_with_products(judged)[0])
+        yield kernel, judged, others.log_us(judged.physics, judged.base, judged.features, products)
+
+
+def _with_products(rows: Launches) -> NDArray[np.bool_]:
+    return ~np.isin(rows.family, ROW_BY_ROW)
+
+
+def _common(rows: Launches) -> dict[str, BushyForest]:
+    """log(latency / `middle`) by the features that all kernels share, of launches without products and of those with them."""
+    out = {}
+    for name, mine in zip(PARTS, (~_with_products(rows), _with_products(rows)), strict=True):
+        some = rows.take(np.flatnonzero(mine))
+        _, kinds, counts = np.unique(some.kind, return_inverse=True, return_counts=True)
+        weights = row_weights(some) / counts[kinds]
+        out[name] = _grown(some.features[:, DEMANDED], some.log_us - middle(some.physics, some.base), weights, FEW_LEAVES, FEW_TREES)
+    return out
 
 
 def _left_out(rows: Launches, splits: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]], progress: Progress) -> list[Array]:

@@ -142,7 +142,7 @@ def test_nothing_is_recommended_that_makes_a_measured_gpu_s_layer_slower():
     ("gpu", "sizes", "dtype", "posted", "most"),
     [
         ("L40S", {"E": 256, "N": 512, "H": 2048, "topk": 8}, "fp8", {2: 31.9, 4: 78.6}, 1.15),
-        ("H20", {"E": 8, "N": 256, "H": 4096, "topk": 2}, "bf16", {1: 21.1, 8: 25.8, 32: 34.0, 96: 51.8}, 1.5),
+        ("H20", {"E": 8, "N": 256, "H": 4096, "topk": 2}, "bf16", {1: 21.1, 8: 25.8, 32: 34.0, 96: 51.8}, 1.65),
     ],
 )
 def test_a_layer_is_bounded_below_what_people_post_and_predicted_as_predict_does(gpu, sizes, dtype, posted, most, tmp_path):

@@ -74,10 +74,10 @@ def test_the_newest_kernel_answers_unless_another_is_asked_for(predictor) -> Non
 
 def test_every_measured_kind_is_predicted_with_an_interval(predictor) -> None:
     for problem in (gemm(130, 4096, 7168, stack="vllm"), attention("prefill", 3, 999), attention("decode", 3, 999)):
-        for name in ("H100", "L40S", "GB300"):
+        for name in ("H100", "L40S", "L40", "GB300"):
             found = predictor.predict(problem, None, load_gpu(name))
             assert found.low_us[0] < found.us[0] < found.high_us[0]
-            assert found.learned[0] == (name == "H100")  # the others were never measured
+            assert found.learned[0] == (name in ("H100", "L40S"))  # the others were never measured
             assert 2 < found.us[0] < 1000
 
 
@@ -108,7 +108,8 @@ def test_the_library_reference_is_no_triton_kernel_and_says_where_it_was_measure
     found = predictor.library_reference(attention("prefill", 1, 4096), load_gpu("B200"))
     assert found.origin == "predicted" and "on B200" in found.source and "riton" not in found.source
     assert found.low_us < found.us < found.high_us
-    assert "never measured on L40S" in predictor.library_reference(gemm(512, 4096, 4096), load_gpu("L40S")).source
+    assert "never measured on L40" in predictor.library_reference(gemm(512, 4096, 4096), load_gpu("L40")).source
+    assert "on L40S" in predictor.library_reference(gemm(512, 4096, 4096), load_gpu("L40S")).source
     assert predictor.library_reference(gemm(512, 4096, 4096, dtype="fp8", block_shape=(128, 128)), load_gpu("MI300X"))
     assert predictor.library_reference(gemm(512, 4096, 4096), load_gpu("MI300X")) is None  # never measured there in bf16
 
@@ -129,9 +130,12 @@ def test_what_a_step_finds_in_dram_takes_longer_than_what_is_read_again(predicto
 
 
 def test_a_gpu_runs_the_kernels_of_its_own_target(predictor) -> None:
-    model = predictor.weights.library["gemm bf16"]
-    assert set(model.relatives(load_gpu("H20"))) == {"H100", "H200"}  # though its SMs multiply as fast as those of the RTX PRO 6000
-    assert model.relatives(load_gpu("L40S")) == ["RTX PRO 6000 S"]
+    products, decode = (predictor.weights.library[kind] for kind in ("gemm bf16", kernels.DECODE))
+    assert set(products.relatives(load_gpu("H20"))) == {"H100", "H200"}  # though its SMs multiply as fast as those of the RTX PRO 6000
+    assert decode.relatives(load_gpu("L4")) == ["L40S"] and decode.relatives(load_gpu("RTX 5090")) == ["RTX PRO 6000 S"]
+    for name in ("L4", "A40", "RTX 4090", "RTX 5090"):  # products without a generation's own instructions: no one board's power limit
+        assert set(products.relatives(load_gpu(name))) == {"L40S", "RTX PRO 6000 S"}
+    assert products.relatives(load_gpu("A100-40GB")) == ["A100"]
 
 
 def test_small_tiles_keep_slow_matrix_units_busy() -> None:

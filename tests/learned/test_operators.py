@@ -7,7 +7,8 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.operators import model as operator_model
-from advisor.learned.operators.work import HOST, KIND_OF, KINDS, columns_of
+from advisor.learned.operators.launches import HOST
+from advisor.learned.operators.work import KIND_OF, KINDS, columns_of
 from advisor.rows.columns import CONNECTIONS, PUBLISHED_OPERATORS
 
 GPU = load_gpu("H200")
@@ -72,6 +73,16 @@ def test_short_prompts_are_dense_where_the_kernel_is():
     dense = sparse(kernel="sglang_dsa_dense_mha_fa3", isl=1024)
     stages = KINDS[dense.kind].stages(dense, GPU)
     assert stages["dense"][0][0] > 0 == stages["attention"][0][0] == stages["scores"][0][0]
+
+
+def test_matrices_of_heads_are_apart_from_those_that_every_rank_holds():
+    """Half the heads on a rank halve the one stage and leave the other."""
+    rows = sparse(num_heads=[128, 64])
+    stages = KINDS[rows.kind].stages(rows, GPU)
+    fixed, of_heads = (stages[name][0] for name in ("projections", "projections of heads"))
+    assert fixed[0] == fixed[1] > 0 and of_heads[0] == pytest.approx(2 * of_heads[1])
+    per_head, shared = 1536 * 192 + 512 * 256 + 128 * 7168, 7168 * 2112 + 64 * 128 * 1536 + 7168 * 192  # with the indexer's
+    assert of_heads[0] / fixed[0] == pytest.approx(128 * per_head / shared)
 
 
 def test_large_decodes_are_launched_by_the_host():

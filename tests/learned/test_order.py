@@ -55,7 +55,13 @@ def test_every_parameter_matters_and_no_value_is_lost(some):
     assert moved.all(), [name for name, m in zip((*order.CONSTANTS, *order.LEANINGS), moved, strict=True) if not m]
 
 
-def test_fitting_finds_what_wins(some):
+@pytest.fixture
+def fewer_steps(monkeypatch):
+    """Enough to tell what wins in a world of one law."""
+    monkeypatch.setattr(order_training, "STEPS", 120)
+
+
+def test_fitting_finds_what_wins(some, fewer_steps):
     pytest.importorskip("torch")
     truth = order.start()
     truth[list(order.CONSTANTS).index("start_clocks")] += 1.0
@@ -79,7 +85,7 @@ def test_fitting_finds_what_wins(some):
     assert (order_training.fit(contest) == fitted).all()
 
 
-def test_configurations_that_do_not_fit_are_not_fitted_to(some):
+def test_configurations_that_do_not_fit_are_not_fitted_to(some, fewer_steps):
     pytest.importorskip("torch")
     c, usable = columns("A40", 64, some)
     won = np.zeros(usable.size, dtype=bool)

@@ -145,10 +145,11 @@ def experts_of(name: str, gpu: str, predictor, stored: str = "", **more):
 
 
 def test_weights_of_four_bits_cost_their_bytes_on_amd(predictor):
+    """By AITER's layers, which were measured: gpt-oss-120b's of 64 tokens take an MI355X 290 µs, 1.4 times what its weights do."""
     _, cost = experts_of("gpt-oss-20b", "MI355X", predictor)
     gpu = load_gpu("MI355X")
     least = 32 * 3 * 2880 * 2880 * 0.53125 / (gpu.dram_bytes_per_s * gpu.dram_achievable_fraction) * 1e6
-    assert least < cost.bound_us * 1.02 and cost.us < 1.6 * least
+    assert least < cost.bound_us * 1.02 and cost.us < 1.8 * least and "AITER" in cost.source
 
 
 @pytest.mark.parametrize(("name", "tensor"), [("gpt-oss-120b", 1), ("DeepSeek-V3", 8)])
@@ -176,3 +177,14 @@ def test_the_bound_of_a_sum_of_kernels_counts_the_experts_that_random_tokens_use
     used = sizes["E"] * (1 - (1 - sizes["topk"] / sizes["E"]) ** sizes["M"])
     weights = used * 3 * sizes["H"] * sizes["N"] * (1 if operator.dtype == "fp8" else 2)
     assert cost.bound_us < 1.05 * weights / gpu.dram_bytes_per_s * 1e6 + 3
+
+
+def test_layers_that_triton_runs_stand_beside_the_best_library_of_their_format():
+    """Faster or not: a library that takes longer gains nothing, and is named all the same."""
+    request = StepRequest(model=load_architecture("Qwen3-30B-A3B"), load=Load(contexts=(4096,) * 8), engine="vllm")
+    rows = {row.name: row for row in predict_step(request, load_gpu("H100"), load_predictor()).operators}
+    experts = rows["experts"]
+    assert experts.tunable and experts.library and f"library: {experts.library}" in experts.problem
+    assert experts.bound_us < experts.library_us and experts.gain_at_library == pytest.approx(
+        max(experts.us - experts.library_us, 0.0) * experts.count / sum(row.total_us for row in rows.values()), rel=1e-3
+    )

@@ -17,7 +17,7 @@ from advisor.pipelines import problem_batch
 from advisor.pipelines.space import problem_space
 from advisor.result.schema import Problem
 from advisor.rows.rows import read_rows
-from advisor.training import data
+from advisor.training import configured_training, data
 from advisor.training.configured import judging as configured_judging
 from advisor.training.configured_training import own_measurements
 from advisor.training.own_gpu import calibrate
@@ -35,17 +35,17 @@ def test_some_rows_of_a_gpu_without_any_halve_the_error(capsys: pytest.CaptureFi
     assert main(["evaluate", str(own_measurements()), "--given", "300", "--format", "json"]) == 0
     ((before, after),) = (tuple(splits.values()) for splits in json.loads(capsys.readouterr().out).values())
     assert before["rows"] == after["rows"] > 1500 and before["problems"] == after["problems"] > 100
-    assert after["mape_percent"] < 0.65 * before["mape_percent"] and after["mape_percent"] < 16
+    assert after["mape_percent"] < 0.72 * before["mape_percent"] and after["mape_percent"] < 13
     assert after["first_over_best"] < 1.06 < before["first_over_best"]
     assert 72 < after["interval_holds_percent"] < 90
 
 
 def test_a_kernel_left_out_is_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(configured_judging, "KERNELS", {"softmax": ["softmax"]})
+    monkeypatch.setattr(configured_training, "KERNELS", {"softmax": ["softmax"]})
     assert main(["evaluate", str(own_measurements()), "--leave-out", "kernel", "--format", "json"]) == 0
-    analytical, learned = (splits["softmax"] for splits in json.loads(capsys.readouterr().out).values())
-    assert analytical["rows"] == learned["rows"] == 340
-    assert learned["mape_percent"] < 15 < analytical["mape_percent"] and learned["first_over_best"] < 1.06
+    served, analytical = (splits["softmax"] for splits in json.loads(capsys.readouterr().out).values())
+    assert analytical["rows"] == served["rows"] == 340
+    assert served["mape_percent"] < 12 < analytical["mape_percent"] < 18 and served["first_over_best"] < 1.04
 
 
 def test_kernels_are_left_out_of_own_measurements_alone(capsys: pytest.CaptureFixture[str], tmp_path) -> None:

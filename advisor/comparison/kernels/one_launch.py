@@ -31,7 +31,7 @@ from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
     grid_as_written,
     handed_on,
-    launches,
+    launch_sites,
     names_around_launches,
     passed_by_launches,
     passed_elements,
@@ -366,10 +366,8 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
     constants: dict[str, Any] = {}
     launched_options: dict[str, Any] = {}
     for other in source.functions if lacking or options else ():
-        for scopes, call in launches(source, other) if other != launch.kernel else ():
-            kernel = source.kernel(other)
-            known = {parameter.name: values[parameter.name] for parameter in kernel.parameters if parameter.name in values}
-            site = LaunchSite(source, kernel, scopes, call, gpu.num_sms, ELEMENT_BYTES)
+        for site in launch_sites(source, other, gpu.num_sms, ELEMENT_BYTES) if other != launch.kernel else ():
+            known = {parameter.name: values[parameter.name] for parameter in site.kernel.parameters if parameter.name in values}
             with contextlib.suppress(AdvisorError):
                 passed_constants, launched = map(plain_values, site.constants(known, OPTION_NAMES))
                 constants = {

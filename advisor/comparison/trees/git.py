@@ -9,11 +9,14 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advisor.gpus.hardware import match_device_name
-from advisor.measurement.measured_rows import MeasuredRow
-from advisor.result.schema import Result
 from advisor.system.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from advisor.measurement.measured_rows import MeasuredRow
+    from advisor.result.schema import Result
 
 TIMEOUT_S = 60.0
 MOST_FILES = 300_000
@@ -117,6 +120,32 @@ def commit(folder: Path, revision: str) -> str | None:
             raise
         return None
     return output.decode("ascii", "replace").strip()
+
+
+def refuse_unknown(names: Sequence[str], place: Path) -> None:
+    """Refuse names that are neither paths nor revisions of the repository; of a clone without all of its history, say how they get here.
+
+    Raises:
+        InputError: One of them is neither, or there is no repository.
+    """
+    folder, missing = repository(place), [name for name in names if not Path(name).exists()]
+    if folder is None:
+        raise InputError(
+            f"{next(iter(missing), place)}: no such file, and {place} is no git repository whose revision it could be",
+            remedy="check the path, or name the repository with --repository DIR",
+        )
+    for name in missing:
+        if commit(folder, name) is not None:
+            continue
+        what = f"{name}: neither a path nor a revision of this repository"
+        if not is_shallow(folder):
+            raise InputError(what, remedy="check the spelling, or fetch it")
+        raise InputError(
+            what,
+            "a shallow clone, which lacks a part of the history",
+            "a clone that has both commits",
+            "run `git fetch --unshallow origin`, or clone all of it (actions/checkout: fetch-depth: 0)",
+        )
 
 
 def top(folder: Path) -> Path | None:

@@ -17,7 +17,9 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import bushy_forest, network
 from advisor.learned.analytical import NOTICED
 from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.configured import other_kernels
 from advisor.learned.configured.features import features
+from advisor.learned.configured.other_kernels import OtherKernels
 from advisor.learned.network import Network
 from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch
 from advisor.result.problem import Problem
@@ -60,6 +62,7 @@ class ConfiguredModel:
         margins: The same of the gain of a first pick over another configuration, measured less predicted, over how unsure both were.
         gpus: GPUs with rows, by family.
         record: What first picks won on problems left out, as JSON values, by kind and GPU.
+        others: What is known of kernels none of which was measured.
     """
 
     forest: BushyForest
@@ -68,6 +71,7 @@ class ConfiguredModel:
     margins: Mapping[tuple[str, str], Array]
     gpus: Mapping[str, Sequence[str]]
     record: Mapping[str, Any] = field(default_factory=dict)
+    others: OtherKernels | None = None
 
     def covers(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
         """Whether launches like these were measured: on this GPU; products, which were on four, also on others with the instructions of
@@ -182,6 +186,8 @@ class ConfiguredModel:
         out = self.forest.arrays(f"{PREFIX}forest")
         for i, item in enumerate(self.networks):
             out |= item.arrays(f"{PREFIX}network {i}")
+        if self.others:
+            out |= self.others.arrays()
         names = {}
         for what, tables in (("errors", self.errors), ("margins", self.margins)):
             names[what] = sorted([list(key) for key in tables])
@@ -261,6 +267,7 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Configu
         networks=[network.load(stored, f"{PREFIX}network {i}") for i in range(meta["networks"])],
         gpus=meta["gpus"],
         record=meta["record"],
+        others=other_kernels.load(stored),
         **tables,
     )
 

@@ -22,6 +22,7 @@ from advisor.learned import calibration
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.library import attentions, products
 from advisor.learned.library.chip import Chip, chip
+from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.library.series_model import ends, parts
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch, column
@@ -221,18 +222,21 @@ class LibraryModel:
         )
 
     def relatives(self, gpu: GpuSpec) -> list[str]:
-        """The GPUs whose kernels a GPU that was never measured runs: those of its own target; else those whose SMs multiply as fast, of the
-        nearest generation."""
+        """The GPUs whose kernels a GPU that was never measured runs: those of its own target, else of the nearest generation among those
+        whose SMs multiply most nearly as fast.
+
+        Products of GPUs without matrix instructions of their own generation run the same kernels on all of these: there all count whose SMs
+        multiply most nearly as fast, for one board alone would lend its power limit to others (large products as published, `L4` to
+        `RTX 5090`: 8.1 in place of 11.1 %).
+        """
         asked_chip = chip(gpu, "bf16")
         measured = {name: chip(load_gpu(name), "bf16") for name in self.gpus}
-        far = {
-            name: (
-                item.capability != asked_chip.capability,
-                abs(np.log2(item.rate / asked_chip.rate)),
-                abs(item.capability - asked_chip.capability),
-            )
-            for name, item in measured.items()
-        }
+        rate = {name: abs(np.log2(item.rate / asked_chip.rate)) for name, item in measured.items()}
+        generation = {name: abs(item.capability - asked_chip.capability) for name, item in measured.items()}
+        alike = [name for name in measured if gpu.vendor == "nvidia" and kernel_class(load_gpu(name)) == kernel_class(gpu) == 0]
+        if alike and not self.kind.startswith("attention"):
+            return [name for name in alike if rate[name] == min(rate[other] for other in alike)]
+        far = {name: (generation[name] > 0, rate[name], generation[name]) for name in measured}
         return [name for name, distance in far.items() if distance == min(far.values())]
 
     def predict(self, problem: ProblemBatch, gpu: GpuSpec, series: Series | None = None) -> tuple[tuple[Array, Array, Array], bool]:

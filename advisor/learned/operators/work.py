@@ -7,133 +7,26 @@ that wait for one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.library.chip import Chip, chip, missed_share
+from advisor.learned.library.chip import chip
 from advisor.learned.library.series_model import numbers
+from advisor.learned.operators.launches import Kind, Least, Operators, Stages, passes, rate, stage
+from advisor.learned.operators.sparse import MODULES, OF_VLLM, least_sparse, modules, rates, sparse, sparse_prefill
 from advisor.pipelines import Array
-
-TERMS = ("products", "dram", "l2", "chain")
-"""What each stage has of each launch: microseconds at the GPU's peak; of a chain thousand clocks."""
-
-HOST = "host"
-"""A stage that is none of the GPU's: ten microseconds of the first of its terms where the host launches kernel by kernel."""
-
-Stages = Mapping[str, tuple[Array, Array, Array, Array]]
-Least = tuple[Array, Array]
-"""Microseconds that the matrix units take at the least, and bytes that have to be moved."""
-
-
-class Module(NamedTuple):
-    """Sizes of a sparse attention module. Of weights: those that every rank holds, those of each head it holds, and the indexer's. Of a
-    key: values that a head multiplies with its query, that it adds up, that the cache holds, and the fewest that any way to compute it
-    multiplies. Of the indexer: heads, size, keys chosen; `compressed` keys are one for it, and the last `window` are seen as they are."""
-
-    hidden: int
-    fixed: float
-    per_head: float
-    indexer: float
-    key: int
-    value: int
-    cached: int
-    least: int
-    index_heads: int
-    index_dim: int
-    top: int
-    compressed: int = 1
-    window: int = 0
-
-
-def _latent(hidden: int, query: int, nope: int, value: int, index_heads: int) -> Module:
-    """DeepSeek sparse attention: MLA with 512 + 64 values of a key, an indexer of heads of 128, 2,048 keys."""
-    per_head = query * (nope + 64) + 512 * (nope + value) + value * hidden
-    indexer = index_heads * 128 * query + hidden * (128 + index_heads)
-    return Module(hidden, hidden * (query + 576), per_head, indexer, 576, 512, 576, nope + 64 + value, index_heads, 128, 2048)
-
-
-def _compressed(hidden: int, query: int, top: int) -> Module:
-    """DeepSeek-V4: heads of 512 whose key is their value, outputs in groups of eight heads by way of 1,024 values."""
-    per_head = query * 512 + 512 * 1024 + 1024 / 8 * hidden
-    indexer = 64 * 128 * query + hidden * (2 * 128 + 64)
-    return Module(hidden, hidden * (query + 3 * 512), per_head, indexer, 512, 512, 512, 1024, 64, 128, top, 4, 128)
-
-
-MODULES = {
-    "DeepseekV32ForCausalLM": _latent(7168, 1536, 128, 128, 64),
-    "GlmMoeDsaForCausalLM": _latent(6144, 2048, 192, 256, 32),
-    "MiniMaxM3ForCausalLM": Module(6144, 0, 6144 * 128 * (2 + 2 / 16), 6144 * 128 * 5, 128, 128, 256, 256, 4, 128, 2048),
-    "DeepseekV4ForCausalLM": _compressed(7168, 1536, 1024),
-    "DeepseekV4Flash": _compressed(4096, 1024, 512),
-}
-"""By `architecture`, and DeepSeek-V4-Flash by its name: config.json of deepseek-ai/DeepSeek-V3.2, zai-org/GLM-5, MiniMaxAI/MiniMax-M3,
-deepseek-ai/DeepSeek-V4-Pro and -Flash."""
-
-WEIGHT_BYTES = {"bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5625, "fp8_e4m3": 1.0}
-RATES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4", "fp8_e4m3": "fp8"}
-GRAPHS_UP_TO = 256
-"""Sequences of the largest decode that SGLang captures as a CUDA graph by default (`cuda_graph_max_bs`)."""
 
 OF_KEYS, SINCE_ALL_CHANNELS = "_of_keys", 514
 """What ends our names of convolutions that were timed over the channels of the keys alone, as the publisher's collectors for TensorRT-LLM
 and for SGLang before 0.5.14 time them ("conv_channels = num_k_heads * head_k_dim"): 16 x 2,048 tokens take TensorRT-LLM 88 us on a B200
 with 16, 32 and 64 value heads alike, vLLM 295, 392 and 585."""
 
-OF_VLLM = "_of_vllm"
-"""What ends our name of sparse attention that vLLM's rows call `default`, as TensorRT-LLM's do."""
-
 CHUNK = 64
 """Tokens of a chunk of flash-linear-attention's kernels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operators:
-    """Launches of one kind: numbers (`sizes`) and words (`labels`) by the publisher's names of the columns, [n] each."""
-
-    kind: str
-    sizes: Mapping[str, Array]
-    labels: Mapping[str, NDArray[np.str_]]
-
-    def __len__(self) -> int:
-        return next(iter(self.sizes.values())).size
-
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Operators:
-        """Some of them."""
-        return Operators(
-            kind=self.kind,
-            sizes={name: values[rows] for name, values in self.sizes.items()},
-            labels={name: values[rows] for name, values in self.labels.items()},
-        )
-
-
-class Kind(NamedTuple):
-    """A kind of operators: its publisher's names of operators, columns of sizes (and what an absent one is), of words, its work, and the
-    least that any kernel for it has to do."""
-
-    operators: tuple[str, ...]
-    sizes: Mapping[str, float]
-    labels: tuple[str, ...]
-    stages: Callable[[Operators, GpuSpec], Stages]
-    least: Callable[[Operators, GpuSpec], Least]
-
-
-def _rate(figures: Chip) -> float:
-    return figures.rate * figures.sms * figures.clock
-
-
-def _stage(n: int, products: Array | float = 0.0, dram: Array | float = 0.0, l2: Array | float = 0.0, chain: Array | float = 0.0) -> tuple:
-    return tuple(np.broadcast_to(np.asarray(product, dtype=np.float64), (n,)) for product in (products, dram, l2, chain))
-
-
-def _moved(moved: Array, figures: Chip, kept: Array | None = None) -> tuple[Array, Array]:
-    """Microseconds of bytes in DRAM, as far as the L2 does not keep them, and in the L2."""
-    missed = missed_share(moved if kept is None else kept, 0.8 * figures.l2_bytes)
-    return moved / figures.dram * missed, moved / figures.l2_rate
 
 
 def timed_kernel(kernel: str, operator: str, stack: str, version: int) -> str:
@@ -173,12 +66,12 @@ def _linear(rows: Operators, gpu: GpuSpec) -> Stages:
     flop = np.where(chunked, filled * heads * (chunk * (6 * depth + 4 * width) + 6 * depth * width), tokens * heads * depth * width * 8)
     waves = np.maximum(np.ceil(batch * heads / figures.sms), 1)
     chain = np.where(chunked, np.ceil(length / chunk) * waves, np.where(conv, np.minimum(length, 64) / 16, length))
-    products = np.where(conv, tokens * channels * 8 / 128 / figures.sms / figures.clock, flop / _rate(figures))
+    products = np.where(conv, tokens * channels * 8 / 128 / figures.sms / figures.clock, flop / rate(figures))
     blocks = np.where(chunked, batch * heads * np.ceil(length / chunk), batch * heads * width / 32 * length)
     blocks = np.where(conv, batch * channels / 16 * np.ceil(length / 1024), blocks)  # TRT-LLM's: one of each channel
     return {
-        "kernel": _stage(n, products, *_moved(moved, figures), chain / figures.clock * 1000),
-        "blocks": _stage(n, chain=blocks / figures.sms / figures.clock * 1000),
+        "kernel": stage(n, products, *passes(moved, figures), chain / figures.clock * 1000),
+        "blocks": stage(n, chain=blocks / figures.sms / figures.clock * 1000),
     }
 
 
@@ -190,174 +83,7 @@ def _least_linear(rows: Operators, gpu: GpuSpec) -> Least:
     tokens, read = s["batch_size"] * s["seq_len"], _channels(rows)
     moved = tokens * (read + np.where(conv, read, heads * width)) * 2
     moved += np.where(conv, 0, s["batch_size"] * heads * depth * width * 2 * np.where(rows.labels["phase"] == "context", 1, 2))
-    return np.where(conv, 0, 4 * tokens * heads * depth * width / _rate(chip(gpu, "bf16"))), moved
-
-
-def _pairs(batch: Array, new: Array, past: Array, most: Array | float) -> Array:
-    """Query and key pairs of causal attention in which a query sees `most` keys at most."""
-    most = np.minimum(most, past + new)
-    seen = np.maximum(np.minimum(most - past, new), 0.0)  # queries that see fewer
-    return batch * (seen * past + seen * (seen + 1) / 2 + (new - seen) * most)
-
-
-def modules(rows: Operators) -> list[Module]:
-    """The sizes of each row's module."""
-    named = zip(rows.labels["architecture"].tolist(), rows.labels["model"].tolist(), strict=True)
-    return [MODULES["DeepseekV4Flash" if "V4-Flash" in model else name] for name, model in named]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sparse:
-    """Amounts of sparse attention, [n] each; of parts that an operator lacks 0. Of the matrices `needed` is what no kernel does without, of
-    the keys `shared`: all queries of a sequence may choose the same."""
-
-    tokens: Array
-    keys: Array
-    matrices: Array
-    needed: Array
-    weight: Array
-    every: Array
-    attended: Array
-    dense: NDArray[np.bool_]
-    eager: Array
-    read: Array
-    unique: Array
-    shared: Array
-    index: Array
-    logits: Array
-    heads: Array
-    padded: Array
-    of: Mapping[str, Array]
-
-
-def _amounts(rows: Operators) -> _Sparse:
-    s = rows.sizes
-    operator, form, cache = (rows.labels[name] for name in ("op_name", "gemm_type", "kv_cache_dtype"))
-    listed = modules(rows)
-    of = {f: np.array([getattr(item, f) for item in listed], dtype=np.float64) for f in Module._fields}
-    hca, kernel = np.char.find(operator, "hca") >= 0, rows.labels["kernel_source"]
-    skipped, generation = np.char.find(operator, "skip_indexer") >= 0, np.char.find(operator, "generation") >= 0
-    batch, heads = s["batch_size"], s["num_heads"]
-    past, new = s["step"], np.where(generation, 1.0, s["isl"])
-    ratio = np.where(hca, 128.0, of["compressed"])
-    every = _pairs(batch, new, past, np.inf) / ratio
-    top = np.where(hca, np.inf, of["top"] * ratio)
-    near = np.where(of["window"] > 0, _pairs(batch, new, past, of["window"]), 0.0)
-    part = np.array([next((w for w in ("attn", "logits", "topk") if w in item), "") for item in operator.tolist()])
-    keys = past + new
-    blocks = ~generation & ((np.char.find(np.char.lower(kernel), "flashmla") >= 0) | (kernel == "dsa_nsa"))  # of 64 heads
-    deepseek = rows.labels["architecture"] == "DeepseekV32ForCausalLM"
-    few = keys <= of["top"]  # of which all are attended: whoever notices asks no indexer
-    dense = (np.char.find(kernel, "dense") >= 0) | ((kernel == "dsa_nsa") & deepseek & few & ~generation)
-    attended = np.where(dense, every, _pairs(batch, new, past, top) / ratio) + near
-    whole, indexes = part == "", ~hca & ~skipped & ~dense
-    grouped = rows.labels["architecture"] == "MiniMaxM3ForCausalLM"
-    weight, width = (np.array([WEIGHT_BYTES.get(label, 2.0) for label in labels.tolist()]) for labels in (form, cache))
-    held = of["cached"] * np.where(grouped, np.maximum(heads / 16, 1), 1) * width
-    attends, scores, selects = whole | (part == "attn"), (whole & indexes) | (part == "logits"), (whole & indexes) | (part == "topk")
-    return _Sparse(
-        tokens=batch * new,
-        keys=keys / ratio,
-        matrices=np.where(whole, of["fixed"] + heads * of["per_head"] + np.where(indexes, of["indexer"], 0), 0),
-        needed=np.where(whole, of["fixed"] + heads * of["per_head"] + np.where(indexes & ~few, of["indexer"], 0), 0),
-        weight=weight,
-        every=np.where(scores, every, 0),
-        attended=np.where(attends, attended, 0),
-        dense=dense,
-        eager=np.where(generation, batch > GRAPHS_UP_TO, 1.0),
-        read=np.where(attends, attended * held, 0),
-        unique=np.where(attends, np.minimum(attended, batch * (keys / ratio + np.minimum(of["window"], keys))) * held, 0),
-        shared=np.where(attends, batch * (np.where(dense, keys, np.minimum(keys, top)) / ratio + np.minimum(of["window"], keys)) * held, 0),
-        index=np.where(scores, batch * keys / ratio * (of["index_dim"] + 4), 0),
-        logits=np.where(selects, every * 4, 0),
-        heads=heads,
-        padded=np.where(blocks, np.ceil(heads / 64) * 64, np.maximum(heads, 16)),
-        of=of,
-    )
-
-
-def _rates(labels: NDArray[np.str_], gpu: GpuSpec) -> Array:
-    """FLOP per microsecond of operands of these formats, [n]: bf16's where the matrix units lack them."""
-    of = {
-        label: _rate(chip(gpu, RATES[label] if label in RATES and gpu.supports(RATES[label]) else "bf16")) for label in set(labels.tolist())
-    }
-    return np.array([of[label] for label in labels.tolist()])
-
-
-def _sparse(rows: Operators, gpu: GpuSpec) -> Stages:
-    a, n, plain, quick = _amounts(rows), len(rows), chip(gpu, "bf16"), chip(gpu, "fp8")
-    tiles, busy = np.ceil(a.tokens / 128) * 128, np.minimum(a.tokens, plain.sms)
-    weights, passing = a.matrices * a.weight, np.where(a.matrices > 0, a.tokens * (a.of["hidden"] * 4 + a.heads * 1500), 0)
-    logits = a.logits + np.where(a.every > 0, a.every * 4, 0)
-    missed = missed_share(weights + passing, 0.8 * plain.l2_bytes)
-    return {
-        "projections": _stage(
-            n,
-            2 * tiles * a.matrices / _rates(rows.labels["gemm_type"], gpu),
-            weights / plain.dram * missed,
-            (weights + passing) / plain.l2_rate,
-        ),
-        "scores": _stage(
-            n,
-            2 * a.every * a.of["index_heads"] * a.of["index_dim"] / _rate(quick),
-            a.index / plain.dram * missed_share(a.index + weights, plain.l2_bytes),
-            (a.index + logits) / plain.l2_rate,
-            np.where(a.every > 0, a.keys / 128 / plain.clock * 10, 0),
-        ),
-        "selection": _stage(
-            n,
-            0.0,
-            a.logits / plain.dram * missed_share(a.logits, plain.l2_bytes),
-            a.logits / plain.l2_rate,
-            np.where(a.logits > 0, np.ceil(a.tokens / plain.sms) * (1 + a.keys / 1024) / plain.clock * 100, 0),
-        ),
-        "dense": _stage(n, np.where(a.dense, 2 * a.attended * a.heads * a.of["least"] / _rate(plain), 0)),
-        HOST: _stage(n, a.eager * 10),
-        "attention": _stage(
-            n,
-            np.where(a.dense, 0, 2 * a.attended * a.padded * (a.of["key"] + a.of["value"]) / _rate(plain)),
-            a.unique / plain.dram * missed_share(a.unique, plain.l2_bytes),
-            a.read / plain.l2_rate,
-            a.attended / busy / 64 / plain.clock * 10,
-        ),
-    }
-
-
-def _head_blocks(rows: Operators, gpu: GpuSpec) -> tuple[Array, NDArray[np.bool_]]:
-    """Heads that a prefill kernel takes at once, [n], and where it is the one that its stack keeps for few heads.
-
-    FlashMLA pads heads to 64 on Hopper and to 128 on Blackwell: there one head takes as long as 64. Below 32 heads vLLM runs another kernel
-    on Blackwell, and on Hopper with caches of 8 bits the one that also decodes: of 8,192 tokens of GLM-5, 16 heads take an H200 10.0 ms and
-    32 take 7.6. FlashInfer has one for less than 64.
-    """
-    kernel, cache, heads = rows.labels["kernel_source"], rows.labels["kv_cache_dtype"], rows.sizes["num_heads"]
-    blackwell, eight = chip(gpu, "bf16").tensor_memory, cache != "bfloat16"
-    of_flashinfer, of_vllm = kernel == "FLASHINFER_MLA_SPARSE", np.char.endswith(kernel, OF_VLLM)
-    padding = (np.char.find(np.char.lower(kernel), "flashmla") >= 0) | of_vllm
-    few = np.where(of_flashinfer, heads < 64, (heads < 32) & (of_vllm | (kernel == "FLASHMLA_SPARSE")) & (blackwell | eight))
-    if blackwell:
-        blocks = np.where(padding, np.where(few, 16.0, 128.0), np.where(np.char.endswith(kernel, "_trtllm"), 64.0, 1.0))
-        return np.where((kernel == "dsa_nsa") & ~eight, 128.0, blocks), few
-    deepseek = rows.labels["architecture"] == "DeepseekV32ForCausalLM"
-    return np.where(padding | (kernel == "default") | ((kernel == "dsa_nsa") & deepseek), 64.0, 1.0), few
-
-
-def _sparse_prefill(rows: Operators, gpu: GpuSpec) -> Stages:
-    """`_sparse` with heads in the blocks of each kernel, and with what kernels for few heads take as a stage of its own."""
-    a, stages = _amounts(rows), dict(_sparse(rows, gpu))
-    blocks, few = _head_blocks(rows, gpu)
-    products, *others = stages["attention"]
-    terms = (products / a.padded * np.ceil(a.heads / blocks) * blocks, *others)
-    stages["attention"] = _stage(len(rows), *(np.where(few, 0.0, term) for term in terms))
-    stages["attention of few heads"] = _stage(len(rows), *(np.where(few, term, 0.0) for term in terms))
-    return stages
-
-
-def _least_sparse(rows: Operators, gpu: GpuSpec) -> Least:
-    a = _amounts(rows)
-    flop = 2 * a.tokens * a.needed / _rates(rows.labels["gemm_type"], gpu)
-    flop += 2 * a.attended * a.heads * a.of["least"] / _rates(rows.labels["kv_cache_dtype"], gpu)
-    return flop, a.needed * a.weight + np.minimum(a.unique, a.shared)
+    return np.where(conv, 0, 4 * tokens * heads * depth * width / rate(chip(gpu, "bf16"))), moved
 
 
 def _encoder(rows: Operators, gpu: GpuSpec) -> Stages:
@@ -372,16 +98,16 @@ def _encoder(rows: Operators, gpu: GpuSpec) -> Stages:
     exponentials = waves * steps * 128 * 128 / gpu.xu_op_per_clock_per_sm / figures.clock
     moved = 4 * batch * heads * length * depth * 2.0
     again = 2 * batch * heads * steps * length * depth * 2.0 / figures.l2_rate
-    dram, l2 = _moved(moved, figures)
+    dram, l2 = passes(moved, figures)
     n = len(rows)
     chain = np.maximum(np.ceil(tiles / figures.sms / 2), 1) * steps
-    return {"attention": _stage(n, products, dram, l2 + again, chain / figures.clock * 1000), "exponentials": _stage(n, exponentials)}
+    return {"attention": stage(n, products, dram, l2 + again, chain / figures.clock * 1000), "exponentials": stage(n, exponentials)}
 
 
 def _least_encoder(rows: Operators, gpu: GpuSpec) -> Least:
     batch, length, heads, depth = (rows.sizes[name] for name in ("batch_size", "isl", "num_heads", "head_dim"))
     flop = 4 * batch * heads * length**2 * depth
-    return flop / _rate(chip(gpu, "bf16")), 4 * batch * heads * length * depth * 2
+    return flop / rate(chip(gpu, "bf16")), 4 * batch * heads * length * depth * 2
 
 
 def _mla(rows: Operators, gpu: GpuSpec) -> Stages:
@@ -398,13 +124,13 @@ def _mla(rows: Operators, gpu: GpuSpec) -> Stages:
     products = waves * 2 * small * 128 * depth / (rate * plain.clock)
     weights = heads * 128 * 512 * np.where(fp8, 1.0, 2.0)
     moved = weights + tokens * heads * (depth * np.where(fp8, 3.0, 2.0) + columns * 2)
-    return {"product": _stage(len(rows), products, *_moved(moved, plain), waves * depth / 64 / plain.clock * 100)}
+    return {"product": stage(len(rows), products, *passes(moved, plain), waves * depth / 64 / plain.clock * 100)}
 
 
 def _least_mla(rows: Operators, gpu: GpuSpec) -> Least:
     tokens, heads = rows.sizes["num_tokens"], rows.sizes["num_heads"]
     width = np.where(rows.labels["bmm_dtype"] == "fp8", 1.0, 2.0)
-    flop = 2 * tokens * heads * 128 * 512 / _rates(rows.labels["bmm_dtype"], gpu)
+    flop = 2 * tokens * heads * 128 * 512 / rates(rows.labels["bmm_dtype"], gpu)
     return flop, heads * 128 * 512 * width + tokens * heads * (128 + 512) * width
 
 
@@ -416,9 +142,7 @@ def _connections(rows: Operators, gpu: GpuSpec) -> Stages:
     weights = np.where(before, ways * hidden * (2 * ways + ways * ways) * 4.0, 0.0)
     flop = np.where(before, 2 * tokens * ways * hidden * (2 * ways + ways * ways), 2 * tokens * ways * ways * hidden)
     waves = np.ceil(tokens / 64 / figures.sms)
-    return {
-        "kernel": _stage(len(rows), flop / _rate(figures), *_moved(moved + weights, figures), waves * hidden / 64 / figures.clock * 100)
-    }
+    return {"kernel": stage(len(rows), flop / rate(figures), *passes(moved + weights, figures), waves * hidden / 64 / figures.clock * 100)}
 
 
 def _least_connections(rows: Operators, gpu: GpuSpec) -> Least:
@@ -441,18 +165,16 @@ KINDS: Mapping[str, Kind] = {
         _least_linear,
     ),
     "DSA prefill": Kind(
-        ("dsa_context_module", "dsa_context_module_skip_indexer"), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse_prefill, _least_sparse
+        ("dsa_context_module", "dsa_context_module_skip_indexer"), _OF_SPARSE, _WORDS_OF_SPARSE, sparse_prefill, least_sparse
     ),
-    "DSA decode": Kind(
-        ("dsa_generation_module", "dsa_generation_module_skip_indexer"), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse, _least_sparse
-    ),
-    "MSA prefill": Kind(("msa_context_module",), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse, _least_sparse),
-    "MSA decode": Kind(("msa_generation_module",), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse, _least_sparse),
+    "DSA decode": Kind(("dsa_generation_module", "dsa_generation_module_skip_indexer"), _OF_SPARSE, _WORDS_OF_SPARSE, sparse, least_sparse),
+    "MSA prefill": Kind(("msa_context_module",), _OF_SPARSE, _WORDS_OF_SPARSE, sparse, least_sparse),
+    "MSA decode": Kind(("msa_generation_module",), _OF_SPARSE, _WORDS_OF_SPARSE, sparse, least_sparse),
     "compressed attention prefill": Kind(
-        ("dsv4_csa_context_module", "dsv4_hca_context_module"), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse, _least_sparse
+        ("dsv4_csa_context_module", "dsv4_hca_context_module"), _OF_SPARSE, _WORDS_OF_SPARSE, sparse, least_sparse
     ),
     "compressed attention decode": Kind(
-        ("dsv4_csa_generation_module", "dsv4_hca_generation_module"), _OF_SPARSE, _WORDS_OF_SPARSE, _sparse, _least_sparse
+        ("dsv4_csa_generation_module", "dsv4_hca_generation_module"), _OF_SPARSE, _WORDS_OF_SPARSE, sparse, least_sparse
     ),
     "sparse attention kernels": Kind(
         (
@@ -466,8 +188,8 @@ KINDS: Mapping[str, Kind] = {
         ),
         _OF_SPARSE,
         (*_WORDS_OF_SPARSE, "score_mode"),
-        _sparse,
-        _least_sparse,
+        sparse,
+        least_sparse,
     ),
     "encoder attention": Kind(
         ("encoder_attention",), dict.fromkeys(("batch_size", "isl", "num_heads", "head_dim"), 1.0), (), _encoder, _least_encoder

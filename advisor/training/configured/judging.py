@@ -13,56 +13,35 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import weights
-from advisor.learned.analytical import AnalyticalPredictor
 from advisor.learned.base import Predictor
-from advisor.learned.configured.model import kind_of
 from advisor.learned.estimator import LearnedPredictor
 from advisor.learned.own_predictor import predictor_of
 from advisor.pipelines import Array
 from advisor.pipelines.from_rows import batches
 from advisor.rows.rows import Rows, read_rows
-from advisor.system.errors import MissingDependencyError, UsageError
-from advisor.training import data
-from advisor.training.configured_training import FOLDS, OPTIONS, Launches, own_measurements, problem_names, read_launches, row_weights
+from advisor.system.errors import UsageError
+from advisor.training import configured_training, data
+from advisor.training.configured_training import FOLDS, own_measurements, problem_names
 from advisor.training.own_gpu import calibrate
-
-KERNELS = {
-    "prefill": ["prefill"],
-    "decode": ["decode"],
-    "norms": ["layer_norm", "rms_norm"],
-    "softmax": ["softmax"],
-    "silu": ["elementwise"],
-}
-"""Kernels that are left out, and the kinds of their launches."""
-
-FEW_LEAVES = OPTIONS | {"num_leaves": 15, "learning_rate": 0.06, "min_data_in_leaf": 30, "feature_fraction": 0.5}
-TREES = 200
-"""Trees of launches of other kernels, of each kind alike: larger ones learn the kernels."""
 
 LEAST_CONFIGURATIONS = 6
 """Of a problem whose first pick is judged."""
 
 
 def kernels_left_out(progress: Callable[[str], None] = lambda text: None) -> dict[str, dict[str, Any]]:
-    """For each kernel figures of what answers where none of its rows is known, the analytical model, and of trees of all other kernels'.
+    """For each kernel figures of what answers where none of its rows is known, and of the analytical model alone.
 
     Raises:
         MissingDependencyError: LightGBM is not installed.
     """
-    rows = read_launches((), (), ())
+    rows = configured_training.read_launches((), (), ())
     assert rows is not None
-    parts = [part for part in data.read([own_measurements()]) if part.configuration is not None]
-    analytical, learned = {}, {}
-    for kernel, kinds in KERNELS.items():
+    served, analytical = {}, {}
+    for kernel, judged, predicted in configured_training.kernels_left_out(rows):
         progress(f"{kernel} left out")
-        out = np.isin(rows.kind, kinds)
-        some, judged = rows.take(np.flatnonzero(~out)), rows.take(np.flatnonzero(out))
-        learned[kernel] = _figures(judged.problem, np.exp(judged.log_us), np.exp(judged.base + _transferred(some, judged.features)))
-        mine = [part for part in parts if kind_of(part.problem) in kinds]
-        names = np.concatenate([problem_names(part.problem, part.configuration, len(part)) for part in mine if part.configuration])
-        predicted = [AnalyticalPredictor().predict(part.problem, part.configuration, part.gpu).us for part in mine]
-        analytical[kernel] = _figures(names, np.concatenate([part.latency_us for part in mine]), np.concatenate(predicted))
-    return {"kernels left out: the analytical model": analytical, "kernels left out: trees of the others": learned}
+        for figures, log_us in ((served, predicted), (analytical, judged.physics)):
+            figures[kernel] = _figures(judged.problem, np.exp(judged.log_us), np.exp(log_us))
+    return {"kernels left out": served, "kernels left out: the analytical model alone": analytical}
 
 
 def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
@@ -94,17 +73,6 @@ def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
                 fitted = calibrate(some_of(rows, chosen), fitted).weights
         out[f"{count} rows given"] = _judged(files, names, judged, predictor_of(LearnedPredictor(fitted)))
     return {"configured launches of a GPU without any, problems left out": out}
-
-
-def _transferred(known: Launches, judged: Array) -> Array:
-    """log(latency / longest pipeline) of features [n, f] by trees of launches of other kernels."""
-    try:
-        import lightgbm
-    except (ImportError, OSError):
-        raise MissingDependencyError("training needs LightGBM", remedy="pip install 'triton-advisor[train]'") from None
-    _, kinds, counts = np.unique(known.kind, return_inverse=True, return_counts=True)
-    learned = lightgbm.Dataset(known.features, known.log_us - known.base, weight=row_weights(known) / counts[kinds], params={"verbose": -1})
-    return np.asarray(lightgbm.train(FEW_LEAVES, learned, TREES).predict(judged), dtype=np.float64)
 
 
 def _problems(rows: Rows) -> NDArray[np.str_]:

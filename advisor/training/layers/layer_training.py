@@ -51,8 +51,8 @@ TREES: dict[str, Any] = {
     "verbose": -1,
 }
 ROUNDS, FOLD_ROUNDS, ROUGH_ROUNDS = 1000, 500, 150
-STEPS, FOLD_STEPS, RATE = 9000, 5000, 2e-3
-"""Steps of the network beside the forest, of the model that serves and of those that judge it, and its rate of learning."""
+STEPS, FOLD_STEPS, RATE, DEPTH = 12_000, 8000, 2e-3, 4
+"""Steps of the network beside the forest, of the model that serves and of those that judge it, its rate of learning, and its layers."""
 
 FOLDS, FOLD_ROWS = 6, 150_000
 FIT_ROWS, FIT_STEPS = 8000, 60
@@ -233,7 +233,7 @@ def corrected(x: Array, y: Array, rounds: int, steps: int) -> BushyForest | Mixe
     Models left out, one rank: 5.4 % by the forest, 4.8 % by the mean (`ceilings/ATTEMPTS.md`).
     """
     forest = grow(x, y, rounds, TREES)
-    return Mixed(forest=forest, network=fit_correction(x, y, LABELS, steps, RATE), apart=0) if steps else forest
+    return Mixed(forest=forest, network=fit_correction(x, y, LABELS, steps, RATE, depth=DEPTH), apart=0) if steps else forest
 
 
 def errors_of_models(parts: Sequence[Measured], constants: Array, rounds: int, steps: int) -> list[Array]:

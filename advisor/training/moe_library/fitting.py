@@ -29,8 +29,9 @@ WHOLE = Fit(rounds=400, options=TREES_OF_LAYERS, steps=4000, most=180_000)
 OF_FOLD = Fit(rounds=250, options=TREES_OF_LAYERS, steps=4000, most=150_000)
 """Nearly as much as what serves: with a third of the rows and steps, models left out were 6.9 instead of 5.9 % off."""
 
-FEW = 5_000
-"""Rows up to which trees answer alone, without a network beside them."""
+FEW, LEAST_OF_FEW = 5_000, 20
+"""Rows up to which trees answer alone, without a network beside them, and from which a series' constants are then its own: series with
+fewer have those of their stack, not of their format."""
 
 CRUDE = replace(OF_FOLD, rounds=120, options=QUICK, steps=0)
 MOST_JUDGED = 4_000
@@ -161,8 +162,8 @@ def fit_constants(rows: Measured, of: NDArray[np.bool_]) -> Array:
         begin,
         us_of,
         rows.latency_us,
-        kin=KIN,
-        least=LEAST_ROWS,
+        kin=KIN if len(rows) > FEW else (*KIN, lambda item: (item.stack, item.instructions)),
+        least=LEAST_ROWS if len(rows) > FEW else LEAST_OF_FEW,
         most=MOST_OF_SERIES,
         firmness=FIRMNESS,
         steps=30,

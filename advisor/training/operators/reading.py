@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.library.series_model import number, numbers
+from advisor.learned.operators.launches import Operators
 from advisor.learned.operators.model import Series, bound
-from advisor.learned.operators.work import KINDS, Operators, columns_of, further_words, model_of, timed_kernel
+from advisor.learned.operators.work import KINDS, columns_of, further_words, model_of, timed_kernel
 from advisor.pipelines import Array
 from advisor.rows import silicon
 from advisor.rows.columns import CONNECTIONS
