@@ -286,8 +286,8 @@ def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
     by_tokens: dict[int, float] = {}
     for launch in open_ones:
         assert launch.predicted is not None and launch.ceiling is not None
-        tokens = int(launch.problem.sizes["M"])
-        by_tokens[tokens] = by_tokens.get(tokens, 0.0) + 1 - launch.ceiling.us / launch.predicted.us
+        count_of_tokens = int(launch.problem.sizes["M"])
+        by_tokens[count_of_tokens] = by_tokens.get(count_of_tokens, 0.0) + 1 - launch.ceiling.us / launch.predicted.us
     tokens = sorted(sorted(by_tokens, key=lambda count: -by_tokens[count])[:TO_MEASURE])
     table = launches[0].problem.dtype if arguments.target == "fused_moe" else None  # a table says its own
     given = {
