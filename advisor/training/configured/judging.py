@@ -36,7 +36,8 @@ def kernels_left_out(progress: Callable[[str], None] = lambda text: None) -> dic
     """
     rows = configured_training.read_launches((), (), ())
     assert rows is not None
-    served, analytical = {}, {}
+    served: dict[str, Any] = {}
+    analytical: dict[str, Any] = {}
     for kernel, judged, predicted in configured_training.kernels_left_out(rows):
         progress(f"{kernel} left out")
         for figures, log_us in ((served, predicted), (analytical, judged.physics)):
