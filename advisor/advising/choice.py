@@ -96,18 +96,18 @@ def choose(
     `rank_groups`."""
     space, gpu = target.space, target.gpu
     picked: list[tuple[ConfigurationBatch, Configuration]] = []
-    asked, untuned = [], []
+    queries, untuned = [], []
     for group, ranking in zip(groups, rankings, strict=True):
         first = group[0]
         restricted = held_to(space, like.get(first.id), first.frozen_parameters)
         best = _closest(restricted, ranking.scores, first.configuration or first.default_configuration)
         picked.append((restricted.take(np.array([best])), configuration_at(restricted, best)))
         for launch, i in zip(group, ranking.first, strict=True):
-            asked.append((launch.problem, together([picked[-1][0], space.take(np.array([i]))])))
+            queries.append((launch.problem, together([picked[-1][0], space.take(np.array([i]))])))
         default = first.default_configuration
         if first.configuration is None and default is not None and picked[-1][1] != default and restricted is space:
             untuned += [(launch, configuration_batch([default])) for launch in group]
-    predictions = iter(predict_each(predictor, asked, gpu))
+    predictions = iter(predict_each(predictor, queries, gpu))
     defaults = predict_each(predictor, [(launch.problem, row) for launch, row in untuned], gpu)
     of_default = {launch.id: prediction for (launch, _), prediction in zip(untuned, defaults, strict=True)}
     choices = []
@@ -275,9 +275,9 @@ def drafts_of(
     """The launches under their configurations, or that of the choice where one has none; `measured` by launch id."""
     gpu = target.gpu
     current = [launch.configuration or choice.configuration for launch, choice in launches]
-    asked = [(launch.problem, configuration_batch([item])) for (launch, _), item in zip(launches, current, strict=True)]
+    queries = [(launch.problem, configuration_batch([item])) for (launch, _), item in zip(launches, current, strict=True)]
     drafts: dict[int, Draft] = {}
-    for kind in by_kind(asked):
+    for kind in by_kind(queries):
         problem, configuration = kind.problem, kind.configuration
         modelled = Modelled(pipelines.analyse(problem, configuration, gpu), gpu)
         predicted = predictor.predict(problem, configuration, gpu)

@@ -37,6 +37,7 @@ from advisor.cli.advise_reports import (
     OVERVIEW,
     exported,
     folder_of_tables,
+    note_of_unsure,
     report_folders,
     show_commands,
     show_gpus,
@@ -210,6 +211,8 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
         for warning in result.warnings:
             options.warn(warning)
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
+    if not code:
+        note_of_unsure(result, arguments)
     several = len({launch.kernel for launch in result.launches}) > 1
     if code and (arguments.format == "md" or (arguments.format == "text" and arguments.verbose and several)):
         show_commands(result, indent="    " if arguments.format == "md" else "")
@@ -254,6 +257,9 @@ def _exporting(arguments: argparse.Namespace, values: Mapping[str, Any], output:
     for target in wanted:
         if target.launches[0].problem.family == "fused_moe":  # tables of GEMMs have no folder of their own
             options.note(phrase("export.served_sglang" if target.stack == "sglang" else "export.served_vllm", folder=folder))
+    if not any(row.changed for export in result.exports for row in export.rows):
+        options.note(phrase("export.default", stack="SGLang" if wanted[0].stack == "sglang" else "vLLM"))
+    note_of_unsure(result, arguments)
     return document, result
 
 

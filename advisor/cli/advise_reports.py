@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from advisor import __version__
 from advisor.cli import options
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
+from advisor.system.phrases import phrase
 from advisor.system.processes import end_with_parent, hear_interrupts, starting_workers
 from advisor.system.progress import progress_bar
 
@@ -270,3 +271,36 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
     if not done:
         raise NothingMatchedError(f"{path}: none of {len(tables)} files could be advised on", None, None, "see the lines above")
     return json.dumps(lines, indent=2, ensure_ascii=False) + "\n"
+
+
+TO_MEASURE = 5
+"""Token counts that the command to measure names."""
+
+
+def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
+    """Say on stderr how to measure what may win, where no entry of a fused-MoE table is known to be better and some may be."""
+    launches = result.launches
+    open_ones = [launch for launch in launches if launch.kept and launch.predicted and launch.ceiling]
+    if not open_ones or any(launch.recommendation for launch in launches) or launches[0].problem.family != "fused_moe":
+        return
+    by_tokens: dict[int, float] = {}
+    for launch in open_ones:
+        assert launch.predicted is not None and launch.ceiling is not None
+        count_of_tokens = int(launch.problem.sizes["M"])
+        by_tokens[count_of_tokens] = by_tokens.get(count_of_tokens, 0.0) + 1 - launch.ceiling.us / launch.predicted.us
+    tokens = sorted(sorted(by_tokens, key=lambda count: -by_tokens[count])[:TO_MEASURE])
+    table = launches[0].problem.dtype if arguments.target == "fused_moe" else None  # a table says its own
+    given = {
+        "--model": arguments.model,
+        "--hidden-size": arguments.hidden_size,
+        "--top-k": arguments.top_k,
+        "--tensor-parallel": arguments.tensor_parallel,
+        "--expert-parallel": arguments.expert_parallel,
+        "--dtype": table,
+        "--routing": launches[0].problem.distribution,
+        "--tokens": ",".join(map(str, tokens)),
+        "--export": "tuned",
+    }
+    words = [word for option, value in given.items() if value not in (None, 1) for word in (option, str(value))]
+    command = shlex.join(["advisor", "tune", arguments.target, "--gpu", result.gpu, *words])
+    options.note(phrase("export.measure", gpu=result.gpu, command=command))

@@ -196,7 +196,7 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
             most = max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs)
             count, change = told_rows["within-doubt"], words.change_text(most)
             which = change if count == 1 else f"{count} rows, {change} at most"
-            return f"No difference that predictions can tell ({which}): nothing was measured"
+            return f"No difference that predictions can tell ({which}); measure both sides to know"
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:

@@ -209,7 +209,7 @@ class Launches:
     """Launches of one kind in one batch, row by row: a problem with each of its configurations, then the next.
 
     Attributes:
-        places: Where each problem stood among those asked about, [k].
+        places: Where each problem stood in what was asked, [k].
         rows: The rows of each.
         problem: Columns [n], or [1] where there is one problem.
         configuration: Columns [n].

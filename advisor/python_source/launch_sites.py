@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source.bindings import Graph, Scope, arguments, names_in, other_values, own_nodes
+from advisor.python_source.bindings import Scope, arguments, names_in, other_values, own_nodes
 from advisor.python_source.imported import imported_file, imported_kernel
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
@@ -310,9 +310,8 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
     """
     kernels = source.definitions.get(kernel, [])
     kernels = [source.kernel(kernel).node] if len(kernels) > 1 else kernels
-    rebound = _rebound(source.module_names)
     for name, node in source.module_names.launches:
-        if name in rebound or kernel not in (name, source.kernel_meant(name)):
+        if name in source.module_names.declaring or kernel not in (name, source.kernel_meant(name)):
             continue
         around = source.module_names.scopes_around(node)
         if not any(name in _bound(outer, source, kernels) for outer in around):
@@ -345,12 +344,11 @@ def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, lis
     """
     kernels_by_name: dict[str, tuple[SourceFile, str] | None] = {}
     graph = source.module_names
-    rebound = _rebound(graph)
     kernels = [node for nodes in source.definitions.values() for node in nodes]
     for name, node in source.module_names.launches:
         root = name.partition(".")[0]
         around = graph.scopes_around(node)
-        if root in source.definitions or root in rebound or any(root in _bound(outer, source, kernels) for outer in around):
+        if root in source.definitions or root in graph.declaring or any(root in _bound(outer, source, kernels) for outer in around):
             continue
         if name not in kernels_by_name:
             kernels_by_name[name] = _imported(source, name)
@@ -369,10 +367,3 @@ def _bound(scope: Scope, source: SourceFile, kernels: Sequence[ast.AST]) -> set[
     """Names that a scope binds to something else than some kernels that it defines: what it declares global it only may."""
     bound = ((name, node) for name, nodes in source.module_names.binders(scope).items() for node in nodes)
     return arguments(scope) | {name for name, node in bound if node not in kernels and not isinstance(node, (ast.Global, ast.Nonlocal))}
-
-
-def _rebound(graph: Graph) -> set[str]:
-    """Names of the file that some function assigns, `global kernel; kernel = other`: what they stand for depends on which ran."""
-    declared = [(node, name) for node in graph.nodes if isinstance(node, ast.Global) for name in node.names]
-    scopes = ((graph.scopes_around(node)[-1:], name) for node, name in declared)
-    return {name for around, name in scopes for scope in around if any(isinstance(n, ast.Name) for n in graph.binders(scope)[name])}

@@ -108,7 +108,9 @@ class ModuleNames(Graph):
         functions: dict[str, list[ast.AST]] = {}
         for node in self.nodes:
             for name in node.names if isinstance(node, ast.Global) else ():
-                functions.setdefault(name, []).append(self.above(node)[-1])
+                scope = next((outer for outer in reversed(self.above(node)) if isinstance(outer, _DEFINITIONS)), None)
+                if scope is not None and not all(isinstance(binder, ast.Global) for binder in self.binders(scope)[name]):
+                    functions.setdefault(name, []).append(scope)  # others only read the name
         return functions
 
     @cached_property

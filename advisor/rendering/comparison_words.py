@@ -428,7 +428,7 @@ def _static(rows: Sequence[StaticRow]) -> str:
         row.gpu,
         f"{_side(before)} ({against}) -> {_side(row.head)}",
         change_text(row.change),
-        f"ceiling {_with_unit(row.ceiling)}",
+        f"ceiling {_with_unit(row.ceiling)}" if row.ceiling is not None else "",
         ", ".join(configuration_change(row)),
         f"({row.reason})" if row.verdict in REASONED else "",
     ]

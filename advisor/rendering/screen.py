@@ -65,7 +65,8 @@ def _totals(result: Result) -> Text:
     if verdict.peak_pipeline is not None and verdict.share_of_peak is not None and verdict.share_of_peak < 1.005:
         line.append(f"   {figures.share_text(verdict.share_of_peak)} of {figures.unit_peak(verdict.peak_pipeline)}")
     if verdict.ceiling_us > 0 and verdict.percent_of_ceiling > 0:
-        line.append(f"   {_win(verdict.percent_of_ceiling / 100)}")
+        unsearched = "".join(launch.unsearched for launch in result.launches)
+        line.append(f"   {_win(verdict.percent_of_ceiling / 100, unsearched)}")
     line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})")
     return line
 

@@ -11,6 +11,7 @@ from advisor.advising.trials import DOUBT, Trials
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
 from advisor.rendering.figures import of_one_program
+from advisor.rendering.page import to_html
 from advisor.rendering.screen import screen
 from advisor.rendering.views import group
 from advisor.result.schema import Configuration, Result
@@ -171,3 +172,6 @@ def test_a_search_that_was_cut_off_wins_at_least_what_it_found(tmp_path: Path, m
     assert launch.recommendation is not None and launch.recommendation.configuration.parameters == {"BLOCK": 256}
     shown = "\n".join(text.plain for text in screen(result, group(result.launches), report=None))
     assert "or more" in shown and "best so far" in shown and launch.unsearched in shown
+    page = to_html(result)
+    assert "Best so far" in page and "or more" in page
+    assert "out of reach of tuning" not in page and "┊ tunable ceiling" not in page

@@ -69,7 +69,7 @@ def test_the_ceiling_is_of_the_space_that_the_file_says(predictor):
 def test_a_space_that_lost_its_best_is_told_to_go_back(predictor, monkeypatch):
     monkeypatch.setattr(type(predictor), "p_gain", lambda *anything: 1.0)
     row = row_of(WIDE, only(**SLOW), predictor)
-    assert row.verdict == "within-doubt" and row.change > 0.05 and row.ceiling.us == row.base.predicted.us
+    assert row.verdict == "predicted-regressed" and row.change > 0.05 and row.ceiling.us == row.base.predicted.us
     assert row.advice.configuration == row.base.configuration
 
 

@@ -216,6 +216,12 @@ def test_what_a_file_gives_names_of_its_own_functions_is_no_part_of_them(reposit
     assert not compared(repository, predictor, {"fill.py": text.replace("some", "other")}, {"fill.py": text}).subjects
 
 
+def test_a_function_that_reads_a_name_which_it_declares_global_is_no_part_of_it(repository, predictor):
+    text = PLAIN.replace("def run", "global SIZE\nSIZE = 128\n\ndef run").replace("BLOCK=128", "BLOCK=SIZE")
+    text += "\n\ndef other():\n    global SIZE\n    return SIZE + 1\n"
+    assert not compared(repository, predictor, {"fill.py": text.replace("SIZE + 1", "SIZE + 2")}, {"fill.py": text}).subjects
+
+
 def test_what_else_is_imported_beside_a_constant_is_no_change_of_it(repository, predictor):
     head = "from .other import SIZE, first\n\nSIZE = 128\n"
     text = (head + PLAIN).replace("BLOCK=128", "BLOCK=SIZE")

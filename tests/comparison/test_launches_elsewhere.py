@@ -223,7 +223,7 @@ def test_what_arguments_are_where_all_give_them_does_not(repository, predictor, 
 @pytest.mark.parametrize("calls", ["    run(x, config)\n", "    other(x, config)\n", "    run(x, *config)\n    run(x, **config)\n"])
 def test_functions_that_call_each_other_are_followed_once(repository, predictor, calls):
     loop = f"\n\ndef run(x, config):\n{calls}    scale[(1,)](x, 9, **config)\n\n\ndef other(y, z):\n    run(y, z)\n"
-    base = files() | {"pkg/ops.py": "from .kernels import scale\n" + loop * 9}
+    base = files() | {"pkg/ops.py": "from .kernels import scale\n" + loop * 6}
     head = {"pkg/ops.py": base["pkg/ops.py"].replace("x, 9", "x, 9, num_warps=8")}
     (subject,) = compared_files(repository, predictor, base, head).subjects
     assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="no num_warps → num_warps=8")

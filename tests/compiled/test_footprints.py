@@ -357,3 +357,29 @@ def test_a_loop_that_never_runs_is_remarked_on(offsets: int | tuple[int, ...], s
     launch = make_launch(read_source(path), "k", types={"offsets": "*i32"}, grid=(2,))
     notes = inspect_launch(replace(launch, contents={"offsets": offsets}), compile_target("sm_90"), POOL, sass=False).assumptions
     assert any(text.startswith("Nothing is moved in line 9,") for text in notes) == said
+
+
+TWO_PASSES = """
+    def k(x_ptr, sum_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+        base = tl.program_id(0) * cols
+        total = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, cols, BLOCK):
+            x = tl.load(x_ptr + base + start + tl.arange(0, BLOCK)).to(tl.float32)
+            tl.store({kept} + base + start + tl.arange(0, BLOCK), x.to(tl.bfloat16))
+            total += x * x
+        scale = tl.rsqrt(tl.sum(total, 0))
+        for start in range(0, cols, BLOCK):
+            again = tl.load({again} + base + start + tl.arange(0, BLOCK))
+            tl.store(out_ptr + base + start + tl.arange(0, BLOCK), again * scale)
+"""
+
+
+@pytest.mark.parametrize("again", ["sum_ptr", "x_ptr"])
+def test_a_second_pass_over_a_row_is_one_cause_with_its_own_remedy(again: str, tmp_path: Path) -> None:
+    """What was stored is read from DRAM as predicted; what was loaded where the rows in flight no longer fit the L2."""
+    inspection = inspected(TWO_PASSES.format(kept="sum_ptr", again=again), tmp_path, grid=4 * ROWS)
+    rules = found(inspection)
+    assert rules["second-pass"].source_line == 15 and again in rules["second-pass"].title and rules["second-pass"].saving_us > 0
+    assert "repeated-loads" not in rules
+    once = inspected(TWO_PASSES.format(kept="sum_ptr", again="out_ptr"), tmp_path, grid=4 * ROWS)
+    assert "second-pass" not in found(once)  # what was there before the launch, and nobody had

@@ -26,6 +26,7 @@ COMPILED_RULES: tuple[Rule[CompiledContext], ...] = (
     accesses.uncoalesced_access,
     accesses.narrow_access,
     accesses.packable_loads,
+    accesses.second_pass,
     accesses.repeated_loads,
     accesses.scalar_loads,
     limits.too_few_ctas,

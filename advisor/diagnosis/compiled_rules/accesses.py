@@ -186,6 +186,8 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
     demand, analysis = context.demand, context.analysis
     located = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
     bytes_of = _by_name(located)
+    # What programs pass over twice is another cause.
+    bytes_of = {n: amount for n, amount in bytes_of.items() if n not in {access.name for access in _of_second_passes(context)}}
     # What every program needs whole beside a tensor of its own, such as the weights of a row, no order of programs spares.
     whole = {n for n, amount in bytes_of.items() if demand.likely_read_footprints[n] * demand.programs <= amount * 1.01}
     requested = {n: amount for n, amount in bytes_of.items() if n not in whole} or bytes_of
@@ -229,6 +231,65 @@ def _once(demand: Demand, elsewhere: float) -> Demand:
         dram_bytes=np.minimum(demand.dram_bytes, least),
         cta_load_bytes=np.minimum(demand.cta_load_bytes, least / demand.ctas),
     )
+
+
+MOST_BYTES_OF_A_ROW = 65_536
+"""Of what a program passes over twice: as much as Triton's tutorial on layer normalization keeps in one block (`MAX_FUSED_SIZE`)."""
+
+
+@rule("Programs read again what they had in registers")
+def second_pass(context: CompiledContext) -> Finding | None:
+    """Every program loads bytes again that it has loaded or stored before, few enough to be kept."""
+    demand, analysis = context.demand, context.analysis
+    again = _of_second_passes(context)
+    if not again or analysis is None or analysis.predicted is None:
+        return None
+    requested = sum(load.requested_bytes for load in again)
+    back = sum(demand.likely_read_footprints[load.name] for load in again if load.name in demand.rewritten)
+    per_program = max(load.requested_bytes for load in again) / max(demand.programs, 1)
+
+    def without(work: Demand) -> Demand:
+        """What is read back counts as read from DRAM once; what is loaded again comes from wherever it was found."""
+        return replace(
+            work,
+            l2_bytes=np.maximum(work.l2_bytes - requested, 0.0),
+            dram_bytes=np.maximum(work.dram_bytes - requested, work.compulsory_bytes - back),
+            cta_load_bytes=np.maximum(work.cta_load_bytes - requested / work.ctas, 0.0),
+        )
+
+    saving = context.saving(without)
+    if per_program > MOST_BYTES_OF_A_ROW or saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
+        return None
+    most = max(again, key=lambda load: load.requested_bytes)
+    did = "stored" if most.name in demand.rewritten else "loaded"
+    return make_finding(
+        context,
+        "advice",
+        f"{most.name} is read again after the program {did} it",
+        evidence=f"{amount(requested)} are read a second time, {amount(per_program)} of them by each program",
+        remedy="take one block as wide as the row, load it once and keep it in registers for both passes",
+        line=most.line,
+        file=most.file,
+        saving_us=saving,
+    )
+
+
+def _of_second_passes(context: CompiledContext) -> list[AccessDemand]:
+    """Loads of bytes that their programs had before: loads that ask for each byte of their tensor once, after others or stores that do."""
+    demand = context.demand
+    passes: dict[str, list[AccessDemand]] = defaultdict(list)
+    for access in demand.accesses:
+        footprints = demand.likely_read_footprints if access.kind == "load" else demand.likely_written_footprints
+        distinct = 0.0 if access.name in demand.unlocated else footprints.get(access.name, 0.0)
+        if access.kind != "atomic" and distinct > 0 and abs(access.requested_bytes / distinct - 1) < 0.01:
+            passes[access.name].append(access)
+    written_first = {name for name, count in demand.rewritten.items() if count > 0.99 * demand.likely_read_footprints.get(name, np.inf)}
+    again = []
+    for name, all_of_it in passes.items():
+        loads = [access for access in all_of_it if access.kind == "load"]
+        stored = len(loads) < len(all_of_it) and name in written_first
+        again += loads if stored else loads[1:]
+    return again
 
 
 LEAST_SHARE_OF_SCALARS = 0.02

@@ -181,12 +181,12 @@ class Wins:
 
     def _apart(self, launch: Launch) -> Array:
         """Squared distance from the GPU of each swept problem to that of the launches, [p]."""
-        gpu = machine_coordinates(launch.take(np.array([0])))
+        gpu = machine_coordinates(launch.take(slice(0, 1)))
         return ((self.machines - gpu) ** 2).sum(axis=1).astype(np.float64)
 
     def _likeness(self, launch: Launch) -> Array:
         """Likeness [p] of each swept problem to the one asked about; only those of the same GPU where there are some."""
-        here, apart = coordinates(launch.take(np.array([0]))), self._apart(launch)
+        here, apart = coordinates(launch.take(slice(0, 1))), self._apart(launch)
         square = (((self.problems - here) * DOUBLINGS) ** 2).sum(axis=1)
         same = apart < SAME
         return np.where(same, 1.0, 0.0 if same.any() else np.exp(-apart / 2)) * np.exp(-square / 2)

@@ -16,7 +16,7 @@ settings.register_profile(
     "interpreter",
     derandomize=True,
     deadline=None,
-    max_examples=int(os.environ.get("KERNEL_EXAMPLES", "10")),
+    max_examples=int(os.environ.get("KERNEL_EXAMPLES", "6")),
     database=None,
     suppress_health_check=list(HealthCheck),
 )
