@@ -12,29 +12,40 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import calibration
-from advisor.learned.analytical import NOTICED, SPREAD, Z_80, AnalyticalPredictor, least_of, normal_cdf, within_bound
+from advisor.learned.analytical import NOTICED, SPREAD, AnalyticalPredictor, least_of, normal_cdf, within_bound
 from advisor.learned.base import Prediction, Predictor, Ranking, ranking_of
 from advisor.learned.calibration import WIDEST
 from advisor.learned.configured.features import features
 from advisor.learned.configured.model import DIGITS, HOPPER, TIE, ConfiguredModel
+from advisor.learned.intervals import (
+    above_bound,
+    at_least_us,
+    joined,
+    launchable,
+    learned_share,
+    middle,
+    p_of_intervals,
+    sigma,
+    slowed,
+    widened,
+)
 from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
 from advisor.learned.moe import measured_posterior
 from advisor.learned.moe.features import BEST
 from advisor.learned.moe.launch import Launch
-from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN, Estimate, MoeModel, covers
+from advisor.learned.moe.model import DOMAIN_MARGIN, Estimate, MoeModel, covers
 from advisor.learned.scaled_products import as_expert, scales_blocks, with_steps
 from advisor.learned.served import stack_configuration
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.batch import one_row_ungrouped
-from advisor.pipelines.power import least_sustained_us, sustained_us
+from advisor.pipelines.power import least_sustained_us
 from advisor.result.schema import Latency
 
 OLDEST_MEASURED = 8.0
@@ -89,11 +100,11 @@ class LearnedPredictor:
         launch, estimate = self._best_launch(moe, problem, known)
         interval = moe.interval(*self._errors(moe, "best", problem, gpu), estimate, gpu.name)
         far = moe.domain.far(launch, known)
-        learned = _above(_slowed(_widened(interval, far), _least_sustained_us(problem, gpu)), problem, gpu)
+        learned = above_bound(slowed(widened(interval, far), least_sustained_us(pipelines.work(problem, gpu), gpu)), problem, gpu)
         if (far <= DOMAIN_MARGIN).all():
             us, low, high = learned
             return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
-        return _joined(self._analytical.ceiling(problem, gpu), learned, far <= DOMAIN_MARGIN, _share(far))
+        return joined(self._analytical.ceiling(problem, gpu), learned, far <= DOMAIN_MARGIN, learned_share(far))
 
     def _cold(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
         if problem.cache == "warm":
@@ -132,7 +143,7 @@ class LearnedPredictor:
         launch = moe.launch(problem, configuration, known)
         interval = moe.interval(*self._errors(moe, task, problem, gpu), moe.core.estimate(launch, source), gpu.name)
         far = moe.domain.far(launch, known)
-        learned = _launchable(_widened(interval, far), problem, configuration, gpu)
+        learned = launchable(widened(interval, far), problem, configuration, gpu)
         return learned if (far <= DOMAIN_MARGIN).all() else self._outside(learned, far, problem, configuration, gpu)
 
     def _as_other_kernel(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
@@ -164,7 +175,7 @@ class LearnedPredictor:
         with np.errstate(invalid="ignore"):  # inf - inf: what cannot launch
             added = np.maximum(np.nan_to_num(cold.us - ask(self._analytical, warm).us, nan=0.0), 0)
         low, high = learned.low_us + added * np.exp(-SPREAD), learned.high_us + added * np.exp(SPREAD)
-        interval = _above((learned.us + added, low, high), problem, gpu)
+        interval = above_bound((learned.us + added, low, high), problem, gpu)
         us, low, high = (np.where(np.isfinite(cold.us), item, np.inf) for item in interval)
         # Not vouched for: the held-out errors are those of warm launches.
         share = np.where(np.isfinite(us), learned.learned if learned.share is None else learned.share, 0.0)
@@ -178,8 +189,8 @@ class LearnedPredictor:
         some = None if configuration is None else configuration.take(rows)
         fallback = self._analytical.predict(problem.take(rows), some, gpu)
         us, low, high, share = (a.copy() for a in (learned.us, learned.low_us, learned.high_us, np.ones(far.shape)))
-        joined = _joined(fallback, (us[rows], low[rows], high[rows]), np.zeros(rows.size, dtype=bool), _share(far[rows]))
-        us[rows], low[rows], high[rows], share[rows] = joined.us, joined.low_us, joined.high_us, joined.share
+        both = joined(fallback, (us[rows], low[rows], high[rows]), np.zeros(rows.size, dtype=bool), learned_share(far[rows]))
+        us[rows], low[rows], high[rows], share[rows] = both.us, both.low_us, both.high_us, both.share
         return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & (far <= DOMAIN_MARGIN), share=share)
 
     def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
@@ -274,7 +285,7 @@ class LearnedPredictor:
         launch, estimate = self._best_launch(moe, problem, known)
         size = calibration.scale(moe.scale, estimate.features)
         task, seen = self._errors(moe, "best", problem, gpu)
-        now, shift = _middle(prediction) if latency_us is None else latency_us, np.zeros(1)
+        now, shift = middle(prediction) if latency_us is None else latency_us, np.zeros(1)
         name = measured_posterior.given(task, "served" if configuration is None else "exact")
         if latency_us is not None and (name, seen) in moe.shares:
             launched = measured_posterior.blocks(moe.launch(problem, configuration, known))
@@ -283,7 +294,7 @@ class LearnedPredictor:
             )
             task = name
         with np.errstate(invalid="ignore", divide="ignore"):
-            best = np.maximum(estimate.log_us, np.log(_least_sustained_us(problem, gpu)))
+            best = np.maximum(estimate.log_us, np.log(least_sustained_us(pipelines.work(problem, gpu), gpu)))
             room = np.log(now) - np.log(at_least) - best - shift
             if latency_us is None:
                 spread = (np.log(prediction.high_us) - np.log(prediction.low_us)) / 2
@@ -354,7 +365,7 @@ class LearnedPredictor:
             high = model.interval(problem, gpu)[1]
             doubt = float(np.hypot(_doubt(now, high), _doubt(then, high)))
             return model.p_gain(problem, gpu, float(now.us[0] / then.us[0]), doubt)
-        spread = [_sigma(item)[0] for item in (now, then)]
+        spread = [sigma(item)[0] for item in (now, then)]
         shared = 2 * ALIKE * spread[0] * spread[1] if now.learned[0] and then.learned[0] else 0.0
         deviation = np.sqrt(max(spread[0] ** 2 + spread[1] ** 2 - shared, 1e-6))
         margin = (np.log(now.us[0] / then.us[0]) - np.log(NOTICED)) / deviation
@@ -389,11 +400,11 @@ class LearnedPredictor:
         interval, seen = model.predict(problem, gpu)
         far = model.beyond(problem)
         if (far <= DOMAIN_MARGIN).all():
-            us, low, high = _above(interval, replace(problem, cache="warm"), gpu)
+            us, low, high = above_bound(interval, replace(problem, cache="warm"), gpu)
             return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
         fallback = self._as_analysed(replace(problem, cache="warm"), None, gpu)
-        interval = _above(_widened(interval, far), replace(problem, cache="warm"), gpu)
-        return _joined(fallback, interval, (far <= DOMAIN_MARGIN) & seen, _share(far))
+        interval = above_bound(widened(interval, far), replace(problem, cache="warm"), gpu)
+        return joined(fallback, interval, (far <= DOMAIN_MARGIN) & seen, learned_share(far))
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
         """The latency of the best library kernel for one problem, with its interval and source; None where none was measured."""
@@ -414,7 +425,7 @@ class LearnedPredictor:
             return None
         interval, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
         fallback = self._as_analysed(problem, configuration, gpu)
-        return _joined(fallback, _above(_widened(interval, far), problem, gpu), far <= DOMAIN_MARGIN, _share(far))
+        return joined(fallback, above_bound(widened(interval, far), problem, gpu), far <= DOMAIN_MARGIN, learned_share(far))
 
 
 class Source(NamedTuple):
@@ -463,94 +474,3 @@ def _doubt(prediction: Prediction, high: float) -> float:
     """How unsure the first of a configured model's predictions is, from its interval; `high` as `ConfiguredModel.interval` gives it."""
     with np.errstate(invalid="ignore"):  # inf / inf
         return float(np.maximum(np.nan_to_num(np.log(prediction.high_us[0] / prediction.us[0]), nan=WIDEST) / max(high, 1e-6), 1e-6))
-
-
-def _launchable(
-    interval: tuple[Array, Array, Array], problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec
-) -> Prediction:
-    """Learned values, none below the bound, of the configuration where one is given; infinite where that cannot launch."""
-    if configuration is None:
-        us, low, high = _above(_slowed(interval, _least_sustained_us(problem, gpu)), problem, gpu)
-        return Prediction(us=us, low_us=low, high_us=high, learned=np.ones(us.shape, dtype=bool))
-    demand = pipelines.demand(problem, configuration, gpu)
-    least = pipelines.config_bound(pipelines.work(problem, gpu), demand, gpu, problem.cache).us
-    launches = np.broadcast_to(pipelines.schedule(demand, gpu).resident > 0, interval[0].shape)
-    us, low, high = (np.where(launches, a, np.inf) for a in at_least_us(_slowed(interval, sustained_us(demand, gpu)), least))
-    return Prediction(us=us, low_us=low, high_us=high, learned=launches)
-
-
-def _least_sustained_us(problem: ProblemBatch, gpu: GpuSpec) -> Array:
-    return least_sustained_us(pipelines.work(problem, gpu), gpu)
-
-
-def _slowed(interval: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
-    """A prediction and its interval, moved to where the board's power lets the launch end (`pipelines.power`): the GPUs that were measured
-    have enough for what they do, others may not."""
-    us, low, high = interval
-    with np.errstate(invalid="ignore"):  # inf / inf
-        slower = np.where(np.isfinite(us), np.maximum(least / us, 1.0), 1.0)
-    return us * slower, low * slower, high * slower
-
-
-def _above(interval: tuple[Array, Array, Array], problem: ProblemBatch, gpu: GpuSpec) -> tuple[Array, Array, Array]:
-    """A prediction and its interval, none of them below the bound: no launch is, and errors of what was learned do not know it."""
-    return at_least_us(interval, pipelines.bound(pipelines.work(problem, gpu), gpu, problem.cache).us)
-
-
-def at_least_us(interval: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
-    """A prediction and its interval, none of them below `least`; one that is raised keeps its distance to the upper end."""
-    us, low, high = interval
-    with np.errstate(invalid="ignore"):  # inf / inf
-        above = np.where(np.isfinite(us), high / us, 1.0)
-    raised = np.maximum(us, least)
-    return raised, np.maximum(low, least), raised * above
-
-
-def p_of_intervals(latency_us: Array | None, prediction: Prediction, ceiling: Prediction, at_least: float) -> Array:
-    """P(now / ceiling >= at_least), both normal in log latency with the widths of their own intervals: learned ones are narrow, analytical
-    ones wide, and where the two meet both count."""
-    now, spread = prediction.us if latency_us is None else latency_us, _sigma(ceiling)
-    if latency_us is None:
-        spread = np.hypot(spread, _sigma(prediction))
-    with np.errstate(invalid="ignore", divide="ignore"):  # a ceiling of no configuration that launches is infinite
-        margin = (np.log(now / ceiling.us) - np.log(at_least)) / spread
-    return np.clip(normal_cdf(np.clip(np.nan_to_num(margin, nan=0.0), -30, 30)), *calibration.CERTAIN)
-
-
-def _middle(prediction: Prediction) -> Array:
-    """Latency as likely exceeded as not: of GPUs never seen, most errors lie to one side."""
-    return np.sqrt(prediction.low_us * prediction.high_us)
-
-
-def _sigma(prediction: Prediction) -> Array:
-    """Standard deviation of log latency whose 80 % interval reaches as far up as the prediction's."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        width = np.log(prediction.high_us / prediction.us)
-    return np.maximum(np.nan_to_num(width, nan=SPREAD, posinf=SPREAD), 1e-3) / Z_80
-
-
-def _share(far: Array) -> Array:
-    """Weight of learned values so far outside what was learned (`Domain.far` [n]), against the analytical ones, 0 to 1."""
-    with np.errstate(divide="ignore"):
-        return np.clip(np.log(DOMAIN_END / far) / np.log(DOMAIN_END / DOMAIN_FADES), 0.0, 1.0)
-
-
-def _widened(interval: tuple[Array, Array, Array], far: Array) -> tuple[Array, Array, Array]:
-    """A prediction with an interval as much wider (in log latency) as it lies outside: twice at twice the margin, thrice at four times."""
-    us, low, high = interval
-    times = 1 + np.log2(np.clip(far, DOMAIN_MARGIN, DOMAIN_END) / DOMAIN_MARGIN)
-    return us, us * np.maximum((low / us) ** times, np.exp(-WIDEST)), us * np.minimum((high / us) ** times, np.exp(WIDEST))
-
-
-def _joined(fallback: Prediction, interval: tuple[Array, Array, Array], vouched: NDArray[np.bool_], share: Array) -> Prediction:
-    """Learned values as far as they count (`share` [n]) and analytical ones for the rest; what cannot launch stays infinite.
-
-    The means are geometric: errors of latencies are factors. `vouched` says which rows are learned, where they launch.
-    """
-    launches = np.isfinite(fallback.us)
-    share = np.where(launches, share, 0.0)
-    plain = (fallback.us, fallback.low_us, fallback.high_us)
-    with np.errstate(invalid="ignore"):  # 0 * inf, which is not chosen
-        mixed = (np.exp(share * np.log(a) + (1 - share) * np.log(b)) for a, b in zip(interval, plain, strict=True))
-        us, low, high = (np.where(share >= 1, a, np.where(share <= 0, b, m)) for a, b, m in zip(interval, plain, mixed, strict=True))
-    return Prediction(us=us, low_us=low, high_us=high, learned=vouched & launches, share=share)

@@ -13,7 +13,8 @@ from advisor.learned.analytical import least_of, within_bound
 from advisor.learned.base import Prediction, Predictor, Ranking, ranking_of
 from advisor.learned.configured import features as configured
 from advisor.learned.configured.model import BEHIND, DIGITS
-from advisor.learned.estimator import LearnedPredictor, at_least_us, p_of_intervals
+from advisor.learned.estimator import LearnedPredictor
+from advisor.learned.intervals import at_least_us, p_of_intervals
 from advisor.learned.library.kernels import IMPLEMENTATIONS
 from advisor.learned.own_rows import OwnRows
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch

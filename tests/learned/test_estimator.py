@@ -12,7 +12,8 @@ from advisor.cli import main
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import weights as store
 from advisor.learned.base import Prediction
-from advisor.learned.estimator import LearnedPredictor, p_of_intervals
+from advisor.learned.estimator import LearnedPredictor
+from advisor.learned.intervals import p_of_intervals
 from advisor.learned.moe.launch import as_configuration
 from advisor.learned.moe.ranker import Ranker
 from advisor.pipelines import ProblemBatch, column
