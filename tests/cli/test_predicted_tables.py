@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
-from advisor.cli import main
+from advisor.cli import build_parser, main
 from advisor.system import triton_install
 from advisor.tables.audit import audit_table
 from advisor.tables.entries import default_configuration
@@ -90,9 +91,21 @@ def test_the_default_is_that_of_the_version_named_on_the_first_screen(tmp_path, 
 def test_a_stack_is_told_where_its_table_lies_if_one_was_written_for_it(tmp_path, capsys):
     for more, stacks in (((), {"VLLM_TUNED_CONFIG_FOLDER", "SGLANG_MOE_CONFIG_DIR"}), (("--stack", "vllm"), {"VLLM_TUNED_CONFIG_FOLDER"})):
         assert advise(tmp_path, "--tokens", "64", *more) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if "export " in line]
+        lines = [line for line in capsys.readouterr().err.splitlines() if ": export " in line]
         assert {line.rpartition("export ")[2].partition("=")[0] for line in lines} == stacks
         assert all(line.endswith(f"={(tmp_path / 'tables').resolve()}") for line in lines)
+
+
+def test_a_table_of_defaults_is_told_apart_and_what_may_win_is_to_be_measured(tmp_path, capsys, monkeypatch):
+    """Where no change is sure enough the table that is written changes nothing, and `advisor tune` names the token counts to measure."""
+    monkeypatch.setattr("advisor.advising.table_report.LIKELY", 1.01)
+    assert advise(tmp_path, "--stack", "vllm", "--tokens", "64,512") == 0
+    notes = capsys.readouterr().err
+    assert "holds the stack's defaults" in notes
+    command = next(line.partition(": advisor tune ")[2] for line in notes.splitlines() if ": advisor tune " in line)
+    words = shlex.split(command)
+    assert words[0] == "fused_moe" and set(words[words.index("--tokens") + 1].split(",")) <= {"64", "512"}
+    assert build_parser("tune").parse_args(["tune", *words]).routing == "random"
 
 
 def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
