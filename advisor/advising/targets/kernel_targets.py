@@ -88,7 +88,16 @@ def fused_moe_kernel(request: Request) -> Target:
         stack_version=request.stack_version,
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + slots_of_a_rank(request.expert_parallel),
+        warnings=_uneven_blocks(sizes["N"], request.block_shape),
     )
+
+
+def _uneven_blocks(columns: int, block_shape: tuple[int, int] | None) -> tuple[str, ...]:
+    """What the stacks say of block-scaled weights whose columns of one rank end within a block: most of their versions raise a ValueError
+    as they load them (vllm-project/vllm#25292, #54178, sgl-project/sglang#26107), newer ones pad."""
+    if block_shape is None or columns % block_shape[0] == 0:
+        return ()
+    return (phrase("note.uneven_blocks", columns=columns, block=block_shape[0]),)
 
 
 def _layer_sizes(request: Request) -> dict[str, int]:
