@@ -281,7 +281,8 @@ def _of_second_passes(context: CompiledContext) -> list[AccessDemand]:
     for access in demand.accesses:
         footprints = demand.likely_read_footprints if access.kind == "load" else demand.likely_written_footprints
         distinct = 0.0 if access.name in demand.unlocated else footprints.get(access.name, 0.0)
-        if access.kind != "atomic" and distinct > 0 and abs(access.requested_bytes / distinct - 1) < 0.01:
+        certain = access.certain_bytes > 0.99 * access.requested_bytes  # not either of two branches
+        if access.kind != "atomic" and certain and distinct > 0 and abs(access.requested_bytes / distinct - 1) < 0.01:
             passes[access.name].append(access)
     written_first = {name for name, count in demand.rewritten.items() if count > 0.99 * demand.likely_read_footprints.get(name, np.inf)}
     again = []
