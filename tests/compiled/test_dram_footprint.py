@@ -28,7 +28,7 @@ def inspected(kernel: str, tmp_path: Path, types: dict[str, str], contents: dict
     launch = make_launch(
         read_source(path), "k", types=types, arguments=arguments, constexprs={"BLOCK": BLOCK}, grid=(PROGRAMS,), contents=contents or {}
     )
-    return inspect_launch(launch, compile_target("sm_90"), POOL)
+    return inspect_launch(launch, compile_target("sm_90"), POOL, sass=False)
 
 
 TABLE = """
