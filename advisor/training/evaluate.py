@@ -160,6 +160,3 @@ def write_card(weights_path: Path | str, card_path: Path | str, judged: Mapping[
         text = model_card.with_section(Path(card_path).read_text(encoding="utf-8"), given)
     with replacing(Path(card_path), "choose another --card") as place:
         place.write_text(text, encoding="utf-8")
-
-
-__all__ = ["HARD_SPLIT", "cross", "evaluate", "given_split", "group_splits", "judge", "write_card"]
