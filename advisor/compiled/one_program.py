@@ -24,8 +24,8 @@ MOST_SCALARS = 3
 
 def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[phases.Chain, float, float]:
     """What a program in the middle does in turn, with the share of its loads that a cold cache would send to DRAM; and the bytes
-    that come from DRAM again, of what all programs read that they read before, and that the L1 keeps: without products, of NVIDIA, whose
-    copies for products pass it by.
+    that come from DRAM again, of what all programs read that they read or stored before, and that the L1 keeps: without products, of
+    NVIDIA, whose copies for products pass it by.
 
     Args:
         inspection: The launch.
@@ -55,7 +55,9 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
     near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
     lost = (1 - kept) * float(residency.second_pass_fraction(np.array([held]), gpu)[0])
     shared = {name: min(whole.get(name, item) * at_once / max(item * demand.programs, 1.0), 1.0) for name, item in loaded.items()}
-    return replace(_chain(loads, inputs, shared, lost), reductions=one.reductions), again * lost, near
+    stored_first = demand.stored_first
+    chain = _chain(loads, inputs, {**shared, **dict.fromkeys(stored_first, lost)}, lost)
+    return replace(chain, reductions=one.reductions), (again + sum(stored_first.values())) * lost, near
 
 
 def in_flight_bytes(chain: phases.Chain, demand: Demand, gpu: GpuSpec, resident: int) -> float | None:
@@ -73,6 +75,7 @@ def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, f
         inputs: The arguments.
         shared: Of each argument, the share of what the programs at work at a time first read that no program before them has read: 1
             where none shares anything, the inverse of the waves of what all read (weights), which the L2 has from the first wave on.
+            Of what a program stored before it reads it, `lost`.
         lost: Share of what a program reads again that has left the caches.
     """
     turns: dict[int | None, list[tuple[AccessDemand, float]]] = {}  # tiles by the loop they stand in
