@@ -53,6 +53,21 @@ def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
         tl.store(y_ptr + row * n + cols, tl.load(y_ptr + row * n + cols, mask=cols < n) - m, mask=cols < n)
 """
 
+EXCHANGED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    for i in range(0, n, BLOCK):
+        tl.store(y_ptr + row * BLOCK + at, tl.load(x_ptr + row * n + i + at))
+        tl.debug_barrier()
+        tl.store(x_ptr + row * n + i + at, tl.load(y_ptr + row * BLOCK + (at ^ 1)))
+        tl.debug_barrier()
+"""
+
 NEIGHBOURS = """
 import triton
 import triton.language as tl
@@ -97,6 +112,8 @@ def test_what_a_program_stored_comes_back_from_dram_only_where_rows_in_flight_do
     lines = {line.line: line.demand.get("dram", 0.0) for line in source_lines(short)}
     assert lines[11] == pytest.approx(moved / 2, rel=0.02)  # the load of x; the second load of y moves nothing
     assert sum(lines.values()) == pytest.approx(moved, rel=0.02)
+    exchanged = analysed(tmp_path, 65536, 1024, EXCHANGED)  # the lanes of a trip, by scratch memory of 4 KB a program
+    assert exchanged.demand.dram_bytes[0] == pytest.approx(moved, rel=0.02)
 
 
 @pytest.mark.parametrize(("gpu", "target", "times"), [("H100", "sm_90", 2), ("MI300X", "gfx942", 4)])

@@ -184,7 +184,8 @@ LEAST_SHARE_OF_REREADING = 0.05
 def repeated_loads(context: CompiledContext) -> Finding | None:
     """More bytes loaded than there are."""
     demand, analysis = context.demand, context.analysis
-    located = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
+    unlocated = demand.unlocated | (context.inspection.least or demand).unlocated  # or guessed
+    located = [access for access in demand.accesses if access.kind == "load" and access.name not in unlocated]
     bytes_of = _by_name(located)
     # What programs pass over twice is another cause.
     bytes_of = {n: amount for n, amount in bytes_of.items() if n not in {access.name for access in _of_second_passes(context)}}
