@@ -21,9 +21,13 @@ _TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|ST
 """Names of constants that are tuned, beside blocks: they change how the work is done, and not what it is."""
 
 
+_OF_A_HEAD = re.compile(r"DMODEL|D?HEAD|HEAD_?DIM|DPE", re.IGNORECASE)
+"""In the name of a block: it is as wide as a head of attention, which no launch may choose (`BLOCK_DMODEL`, `BLOCK_HEADDIM`)."""
+
+
 def is_tuned(name: str) -> bool:
     """Whether a constant is part of a configuration by its name: a block, or a number that is tuned."""
-    return bool(BLOCK_NAMES.search(name) or _TUNED.search(name))
+    return bool((BLOCK_NAMES.search(name) and not _OF_A_HEAD.search(name)) or _TUNED.search(name))
 
 
 PROBE_GRID = (3, 3, 3)
@@ -49,7 +53,7 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
     # but for those whose guess is as good as being told.
     constants = [p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr and not is_tuned(p.name)]
-    specified = {*launch.given.constexprs, *guess.settled}
+    specified = {*launch.given.constexprs, *launch.given.scalars, *guess.settled}
     missing += [f"--constexpr {n}=…" for n in constants if n not in specified and type(guess.constexprs.get(n)) is int]
     if launch.grid is None:
         missing = [*launch.asks.values(), *missing, *([] if launch.asks else ["--grid …"])]

@@ -17,6 +17,8 @@ that is at least as likely as not (`p_speedup_10pct`, asked of gains of a tenth)
 SURE_FROM = 1.1
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
+NAMED = 4
+"""Launches outside of what was learned that are named."""
 
 
 def current_us(report: LaunchReport) -> float | None:
@@ -232,13 +234,12 @@ def _notes(
         out.append(phrase("note.contradicted_several", count=len(against)))
     if rated and len(rated) < len(launches):
         out.append(phrase("note.rated", count=len(rated), whole=len(launches)))
-    sources = [report.predicted.source for report in able if report.measured is None and report.predicted is not None]
-    for key, count in (
-        ("note.analytical", sum(source == ANALYTICAL for source in sources)),
-        ("note.extrapolated", sum(source.endswith(EXTRAPOLATED) for source in sources)),
-    ):
-        if count:
-            out.append(phrase(key, count=count, whole=len(launches)))
+    sources = {report.id: report.predicted.source for report in able if report.measured is None and report.predicted is not None}
+    if count := sum(source == ANALYTICAL for source in sources.values()):
+        out.append(phrase("note.analytical", count=count, whole=len(launches)))
+    if outside := [name for name, source in sources.items() if source.endswith(EXTRAPOLATED)]:
+        which = ", ".join(outside[:NAMED]) + ", …" * (len(outside) > NAMED)
+        out.append(phrase("note.extrapolated", count=len(outside), whole=len(launches), which=which))
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
     if uncertain:
