@@ -257,6 +257,8 @@ def unlike(cells: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
     """(name, base, head) of what the compiler says, with only the instruction classes that differ: where a program of the head does more or
     less, its instructions for what one of the base does."""
+    if row.unfinished and (row.base is None) != (row.head is None):  # alone it says nothing of the change
+        return []
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
     for kind in sorted({*mixes[0], *mixes[1]}):

@@ -57,6 +57,7 @@ def compared(repository, predictor, changed, base=BASE, **options):
         ("num_warps=warps", "num_warps=2", "num_warps=warps → num_warps=2"),
         (", num_warps=warps", "", "num_warps=warps → no num_warps"),
         ("x, n, block,", "x, n, 256,", "BLOCK=block → BLOCK=256"),
+        ("    if n < 64:\n        warps = 1\n", "    size = block\n    block = size\n", "the code of run"),
         ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("warps = 1", "warps = 2", "the code of run"),
         ("if n < 64", "if n < 128", "the code of run"),
@@ -133,6 +134,47 @@ def test_what_the_function_calls_its_own_variables_is_no_change(repository, pred
         files = {path: re.sub(rf"\b{before}\b", after, text) for path, text in files.items()}
     found = compared(repository, predictor, files)
     assert not found.subjects if new is None else new in found.subjects[0].notes[0]
+
+
+GUARDED = """
+import triton
+import triton.language as tl
+
+CONDITION
+
+    WARPS, OTHER_WARPS = 4, 4
+
+    @triton.jit
+    def fill(x_ptr, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)
+
+    @triton.jit
+    def clear(x_ptr, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
+
+    def run(x):
+        \"\"\"Fills.\"\"\"
+        fill[(1,)](x, BLOCK=128, num_warps=WARPS)
+        clear[(1,)](x, BLOCK=128, num_warps=OTHER)
+
+    OTHER = 4
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "changed"), [("Fills.", "Fills x.", []), ("    OTHER = 4", "    OTHER = 8", ["clear"])])
+def test_what_stands_in_one_branch_is_told_apart(repository, predictor, old, new, changed):
+    """Of a file that is one `if has_triton():` no kernel changes with another."""
+    text = GUARDED.replace("CONDITION", "if has_triton():")
+    found = compared(repository, predictor, {"k.py": text.replace(old, new)}, {"k.py": text})
+    assert [subject.title for subject in found.subjects] == [f"k.py::{name}" for name in changed]
+
+
+def test_a_definition_that_is_not_taken_is_said_not_to_be_compared(repository, predictor):
+    text = GUARDED.replace("CONDITION", "if triton.__version__ >= '2.1.0':")
+    text += '\nelif triton.__version__ == "2.0.0":\n\n    @triton.jit\n    def fill(x_ptr):\n        tl.store(x_ptr, 1.0)\n'
+    (subject,) = compared(repository, predictor, {"k.py": text.replace("(x_ptr, 1.0)", "(x_ptr, 2.0)")}, {"k.py": text}).subjects
+    assert (subject.kind, subject.path) == ("file", "k.py")
+    assert subject.notes == ("fill changed under a condition that does not hold for this Triton and these GPUs: not compared.",)
 
 
 BINDINGS = {

@@ -54,6 +54,16 @@ def test_what_a_grid_follows_from_is_asked_for_and_not_what_follows_itself():
     assert (sized.launch.grid, sized.grid_names) == (None, ("BLOCK",))
 
 
+def test_what_both_sides_pass_otherwise_is_not_guessed_as_one():
+    """Of a block that follows from another one, that is guessed."""
+    text = KERNEL.replace("block, warps = settings(n_cols)", "BLOCK = block // 2").replace("DOUBLE: tl", "TILE: tl.constexpr, DOUBLE: tl")
+    text = text.replace("def run(x, out, ", "def run(x, out, block, ").replace("block, double, num_warps=warps", "BLOCK, block, double")
+    pair = (version(text), version(text.replace("block // 2", "block * 2")))
+    base, head = (side.launch for side in both_launches(pair, (None, None), H100, "bf16", None, KernelSettings()))
+    assert head.given.constexprs["BLOCK"] == 4 * base.given.constexprs["BLOCK"] and base.given.constexprs["TILE"] > 0
+    assert base.origins["BLOCK"] == base.origins["TILE"] == "guessed"
+
+
 def version(text, name="scale"):
     return versions(parse_source(text, "k.py").on(*H100.triton_target[:2]), {})[name]
 
