@@ -7,7 +7,8 @@ import re
 import pytest
 
 from advisor.comparison.kernels import kernel_digest
-from advisor.comparison.kernels.kernel_version import own_launches
+from advisor.comparison.kernels.beside import torch_calls
+from advisor.comparison.kernels.kernel_version import own_launches, versions
 from advisor.comparison.kernels.launch_digest import changed_launches, launch_digest
 from advisor.python_source.source import parse_source
 
@@ -35,6 +36,8 @@ def scale(x_ptr, n, BLOCK: tl.constexpr = 1024):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x_ptr + offsets, doubled(tl.load(x_ptr + offsets, mask=offsets < n)), mask=offsets < n)
 
+SIZE = 256
+
 
 def run(x):
     n = x.numel()
@@ -47,6 +50,12 @@ def run(x):
 BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL}
 
 
+def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
+    text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
+    assert torch_calls(old, new) == ["Beside the launch, run calls besides torch.zeros."]
+
+
 def compared(repository, predictor, changed, base=BASE, **options):
     return compared_files(repository, predictor, base, changed, **options)
 
@@ -57,7 +66,8 @@ def compared(repository, predictor, changed, base=BASE, **options):
         ("num_warps=warps", "num_warps=2", "num_warps=warps → num_warps=2"),
         (", num_warps=warps", "", "num_warps=warps → no num_warps"),
         ("x, n, block,", "x, n, 256,", "BLOCK=block → BLOCK=256"),
-        ("    if n < 64:\n        warps = 1\n", "    size = block\n    block = size\n", "the code of run"),
+        ("    if n < 64:\n        warps = 1\n", "    warps = 2\n", "the code of run"),
+        ("block, num_warps=warps", "SIZE, num_warps=warps", "BLOCK=block → BLOCK=256"),
         ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("warps = 1", "warps = 2", "the code of run"),
         ("if n < 64", "if n < 128", "the code of run"),

@@ -29,6 +29,7 @@ from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
+    PROBE,
     grid_as_written,
     handed_on,
     launch_sites,
@@ -440,8 +441,11 @@ def _sized(
             wanted = names_in - known.keys() - constants.keys()
             others = {name: _size_around(name, version.function.name, gpu) for name in wanted}
             typical = {name: size for name, size in others.items() if size is not None}
-            lacking = {name for name in wanted - typical.keys() if name in names_around_launches(launch.source, launch.kernel)}
-            launch = replace(launch, grid=grid_of(text, {**constants, **known, **typical}, launch.source))
+            values = {**constants, **known, **typical}
+            around_grid = (wanted - typical.keys()) & names_around_launches(launch.source, launch.kernel)
+            grid_of(text, {**values, **dict.fromkeys(around_grid, PROBE)}, launch.source)  # `x.numel()` follows from no number
+            lacking = around_grid
+            launch = replace(launch, grid=grid_of(text, values, launch.source))
             sizes_used |= typical
             launch = replace(launch, origins={**launch.origins, GRID: "typical"})
     elif sizes_used:

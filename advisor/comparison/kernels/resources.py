@@ -241,7 +241,8 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
 
 def _reason(base: Attempt, head: Attempt) -> str:
     """Why versions were not compiled, once where both are refused alike; "": they were."""
-    texts = [re.sub(r"\d+", "", str(getattr(side.refused, "got", None) or side.refused)) for side in (base, head) if side.refused]
+    refused = [str(getattr(side.refused, "got", None) or side.refused) for side in (base, head) if side.refused]
+    texts = [re.sub(rf"{_REFUSED.pattern}|\d+", "", text) for text in refused]
     if len(texts) == 2 and texts[0] == texts[1]:
         return f"base and head: {_why_refused(head)}"
     return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
@@ -336,10 +337,11 @@ def _compile(
     change, notes = touched(old, new), []
     alike = base.resources == head.resources or not _seen(head, change)
     empty = not stores(base) or not stores(head)
-    flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
-    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in TOLD}
-    flags = {name: value for name, value in flags.items() if name not in origins}
     known = {**base.launched, **head.launched}
+    flags = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
+    told = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
+    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in told}
+    flags = {name: value for name, value in flags.items() if name not in origins}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
