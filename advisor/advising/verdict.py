@@ -238,8 +238,8 @@ def _notes(
     if count := sum(source == ANALYTICAL for source in sources.values()):
         out.append(phrase("note.analytical", count=count, whole=len(launches)))
     if outside := [name for name, source in sources.items() if source.endswith(EXTRAPOLATED)]:
-        which = ", ".join(outside[:NAMED]) + ", …" * (len(outside) > NAMED)
-        out.append(phrase("note.extrapolated", count=len(outside), whole=len(launches), which=which))
+        named = ", ".join(outside[:NAMED]) + ", …" * (len(outside) > NAMED)
+        out.append(phrase("note.extrapolated", count=len(outside), whole=len(launches), which=named))
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
     if uncertain:
