@@ -67,7 +67,6 @@ class Trials:
             mean=mean,
             sigma=sigma,
             features=coordinates(self.configurations) * (LENGTH_SCALE / reach),
-            place=0.0,
             where=(),
             bound_us=np.zeros(count),
             ceiling_us=(best_us, best_us, best_us),
@@ -99,7 +98,7 @@ class Trials:
     def _promising(self, measured_us: Mapping[int, float], left: list[int], count: int) -> list[int]:
         """The configurations that are expected to gain most over the best, of those that promise more than the noise."""
         assert self.prior is not None
-        seen = [Observation(prior=self.prior, index=place, kind="measured", log_us=math.log(us)) for place, us in measured_us.items()]
+        seen = [Observation(index=place, kind="measured", log_us=math.log(us)) for place, us in measured_us.items()]
         chosen: list[int] = []
         usable = np.isin(np.arange(len(self.configurations)), left) & np.isfinite(self.prior.mean)
         best = math.log(min(measured_us.values()))
@@ -117,5 +116,5 @@ class Trials:
                 break
             chosen.append(place)
             usable[place] = False
-            seen.append(Observation(prior=self.prior, index=place, kind="running"))
+            seen.append(Observation(index=place, kind="running"))
         return chosen
