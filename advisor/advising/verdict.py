@@ -165,7 +165,7 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         if len(able) > 1:
             count = len({_decision(report) for report in able})
             if of_layers > 0:
-                share = phrase("win.layers" if layers[0].routing else "win.linears", share=share_text(of_layers))
+                share = phrase("win.layers" if layers[0].routing else "win.linears", count=len(decided), share=share_text(of_layers))
             elif layers:
                 share = phrase("win.products", share=share)
             key = "win.entries" if not layers else "win.table" if count > 1 else "win.entry"
