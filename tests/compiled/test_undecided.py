@@ -53,7 +53,10 @@ def paged(folder: Path, contents: dict[str, object], sizes: dict[str, int] | Non
 def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path) -> None:
     result = paged(tmp_path, {"lengths_ptr": TOKENS})
     assert " about " in result.verdict.sentence
-    assert "Assumed: the contents of block_tables_ptr. The share of peak depends on that." in result.verdict.notes
+    assert (
+        "Assumed: the contents of block_tables_ptr. The share of peak depends on that: say it with --arg or --content."
+        in result.verdict.notes
+    )
     first = next(action for action in result.actions if action.title == "Specify the contents of block_tables_ptr")
     assert first.launches == (result.launches[0].id,)
     assert "[contents] of a --toml FILE" in first.detail and "`advisor record --contents block_tables_ptr`" in first.detail
