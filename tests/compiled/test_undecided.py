@@ -101,7 +101,7 @@ def test_one_element_that_a_label_chooses_changes_no_distance(tmp_path: Path) ->
     path.write_text(GATHER)
     asked = LaunchOptions(constexprs={"BLOCK": 1024}, arguments={"cols": 4096}, grid="512")
     result = advise_compiled(f"{path}::k", load_gpu("H100"), cache="cold", command="advisor advise", launch_options=asked)
-    assert " about " not in result.verdict.sentence and not result.verdict.notes
+    assert " at about " not in result.verdict.sentence and not result.verdict.notes
     assert not [action for action in result.actions if action.title.startswith("Specify what")]
 
 
@@ -144,7 +144,7 @@ def test_addresses_that_are_given_tell_where_loads_through_them_go(tmp_path: Pat
     """What two lines load is counted once, also where it is known by its address alone."""
     step = 1 << 28
     result = grouped(tmp_path, {"rows_ptr": ROWS, "a_ptrs": [step, 2 * step], "c_ptrs": [3 * step, 4 * step]})
-    assert " about " not in result.verdict.sentence and not result.verdict.notes
+    assert " at about " not in result.verdict.sentence and not result.verdict.notes
     (launch,) = result.launches
     dram = next(part for part in launch.pipelines if part.pipeline == "dram")
     block = launch.ceiling_configuration.parameters["BLOCK"] if launch.ceiling_configuration else 0
