@@ -349,8 +349,8 @@ def _compile(
     empty = not stores(base) or not stores(head)
     known = {**base.launched, **head.launched}
     flags = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
-    told = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
-    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in told}
+    sure = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
+    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in sure}
     flags = {name: value for name, value in flags.items() if name not in origins}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
