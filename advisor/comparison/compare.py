@@ -13,7 +13,7 @@ from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
 from advisor.comparison.trees.links import changes_behind_links
-from advisor.comparison.trees.trees import Change, Tree, changes, holds
+from advisor.comparison.trees.trees import FileChange, Tree, changes, holds
 from advisor.comparison.unseen import changed_by_imports, taken_instead, written_otherwise
 from advisor.compiled.compiler.compile import cache_folder
 from advisor.learned.base import Predictor
@@ -129,7 +129,7 @@ def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
     return [f"{FILE_NAME}: {item}" for item in lost]
 
 
-def _unnamed(args: Iterable[str], relevant: Iterable[Change], base: Tree, head: Tree) -> list[str]:
+def _unnamed(args: Iterable[str], relevant: Iterable[FileChange], base: Tree, head: Tree) -> list[str]:
     """Arguments of `--arg` that no changed Python file names: most likely misspelled."""
     args = list(args)
     files = [change for change in relevant if args and change.path.endswith(".py")]
