@@ -70,6 +70,10 @@ class Evaluation:
     element_bytes: int | None = None
 
 
+SM_COUNTS = ("multiprocessor_count", "multi_processor_count")
+"""What Triton's driver and torch call the number of SMs."""
+
+
 class FunctionReader(Evaluator):
     """The evaluator of literals, with what functions do besides: branches, loops, lists that grow, f-strings of plain
     values, methods of dictionaries, and questions about the target.
@@ -321,7 +325,7 @@ class FunctionReader(Evaluator):
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
-        if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.evaluation.num_sms is not None:
+        if isinstance(node.slice, ast.Constant) and node.slice.value in SM_COUNTS and self.evaluation.num_sms is not None:
             return self.evaluation.num_sms
         return super()._subscript(node)
 
