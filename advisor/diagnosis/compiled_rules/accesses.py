@@ -194,12 +194,11 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
     whole = {n for n, amount in bytes_of.items() if demand.likely_read_footprints[n] * demand.programs <= amount * 1.01}
     requested = {n: amount for n, amount in bytes_of.items() if n not in whole} or bytes_of
     loads = [access for access in located if access.name in requested]
-    elsewhere = demand.requested_load_bytes - sum(access.requested_bytes for access in loads)
     footprints = {name: demand.likely_read_footprints[name] for name in requested}
     loaded, distinct = sum(requested.values()), sum(footprints.values())
     if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:
         return None
-    costs = context.saving(lambda demand: _once(demand, elsewhere))
+    costs = context.saving(lambda demand: _once(demand, loaded - distinct))
     if costs is None or costs < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     name = max(requested, key=lambda name: requested[name] - footprints[name])
@@ -224,14 +223,13 @@ def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
     return by_name
 
 
-def _once(demand: Demand, elsewhere: float) -> Demand:
-    """The demand with every distinct byte read once, besides what is loaded `elsewhere`: from nobody knows where."""
-    least = demand.compulsory_bytes + elsewhere
+def _once(demand: Demand, spared: float) -> Demand:
+    """The demand without `spared` bytes of loads, which find them in the registers."""
     return replace(
         demand,
-        l2_bytes=np.minimum(demand.l2_bytes, least),
-        dram_bytes=np.minimum(demand.dram_bytes, least),
-        cta_load_bytes=np.minimum(demand.cta_load_bytes, least / demand.ctas),
+        l2_bytes=np.maximum(demand.l2_bytes - spared, 0.0),
+        dram_bytes=np.minimum(demand.dram_bytes, np.maximum(demand.dram_bytes - spared, demand.compulsory_bytes)),
+        cta_load_bytes=np.maximum(demand.cta_load_bytes - spared / demand.ctas, 0.0),
     )
 
 
@@ -248,17 +246,7 @@ def second_pass(context: CompiledContext) -> Finding | None:
         return None
     requested = sum(load.requested_bytes for load in again)
     per_program = requested / max(demand.programs, 1)
-
-    def without(work: Demand) -> Demand:
-        """What is read back comes from wherever it was found."""
-        return replace(
-            work,
-            l2_bytes=np.maximum(work.l2_bytes - requested, 0.0),
-            dram_bytes=np.minimum(work.dram_bytes, np.maximum(work.dram_bytes - requested, work.compulsory_bytes)),
-            cta_load_bytes=np.maximum(work.cta_load_bytes - requested / work.ctas, 0.0),
-        )
-
-    saving = context.saving(without)
+    saving = context.saving(lambda work: _once(work, requested))
     if per_program > MOST_BYTES_OF_A_ROW or saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     most = max(again, key=lambda load: load.requested_bytes)
