@@ -96,8 +96,8 @@ class Settings:
         of the file it came to was said of the kernels that were there.
         """
         keys = [*(f"{path}::{name}" for path in paths for name in names), *reversed(paths)]
-        said = next((self.kernels[key] for key in keys if key in self.kernels), KernelSettings())
-        return replace(said, args={**said.args, **self.args}) if self.args else said
+        known = next((self.kernels[key] for key in keys if key in self.kernels), KernelSettings())
+        return replace(known, args={**known.args, **self.args}) if self.args else known
 
     def table(self, path: str) -> Mapping[str, Any]:
         """What is said of a table."""
