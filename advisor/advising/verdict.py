@@ -15,6 +15,8 @@ GAIN, LIKELY = 1.02, 0.5
 """A launch counts as gaining where its recommendation is that much faster (the noise floor of a good measurement), and surely so where
 that is at least as likely as not (`p_speedup_10pct`, asked of gains of a tenth)."""
 SURE_FROM = 1.1
+ENOUGH = 0.8
+"""Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
 NAMED = 4
@@ -142,7 +144,7 @@ def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:
     if occupancy is None or occupancy.in_flight_bytes is None or occupancy.needed_bytes is None:
         return None
     waits = max(report.gap, key=lambda part: part.us, default=None)
-    if waits is None or waits.cause != "latency" or occupancy.in_flight_bytes > occupancy.needed_bytes / 2:
+    if waits is None or waits.cause != "latency" or occupancy.in_flight_bytes > ENOUGH * occupancy.needed_bytes:
         return None
     return occupancy.in_flight_bytes, occupancy.needed_bytes
 
