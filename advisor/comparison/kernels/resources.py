@@ -17,7 +17,7 @@ from typing import Any
 from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.launch_digest import changed_launches
+from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
@@ -29,7 +29,7 @@ from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import author_file
-from advisor.compiled.launches.provenance import TOLD
+from advisor.compiled.launches.provenance import TOLD, named
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
 from advisor.result.schema import Configuration, Problem
@@ -42,8 +42,8 @@ LARGEST_COMPILATIONS = 40
 SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
 LONGEST_S = 60.0
 """Of one compilation: most end within two, and one that is cut off on one machine and not on another gives two comments of one change."""
-UNFINISHED = frozenset({"timeout", "crash"})
-"""Kinds of `CompileError` that say nothing of the kernel."""
+GUESSES_MATTER = frozenset({"failed", "unsure"})
+"""Kinds of `CompileError` that other arguments may mend."""
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
 UNSEEN = "As it is launched here the compiler leaves out what changed"
@@ -157,7 +157,12 @@ def judged(
             base, head, remarks = future.result()
             devices = ", ".join(gpu.name for gpu in group)
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
-            reason = unseen or "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
+            reason = unseen or _reason(base, head)
+            refused = [side for side in (base, head) if side.refused is not None]
+            if all(side.kind in GUESSES_MATTER for side in refused):
+                sizes |= {**base.sizes, **head.sizes}
+                for side in refused:
+                    sizes |= side.invented
             if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
@@ -175,7 +180,7 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            if others := _other_sizes(old, new, base, head):
+            if others := _other_sizes(old, new, base, head) or (_passed_anew(base, head, relaunched) if same else ""):
                 empty, reason = ["base", "head"], others
             verdicts = [
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
@@ -204,10 +209,9 @@ def judged(
                     unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
                     work=next((item.work for item in filter(None, verdicts)), 1.0),
-                    guessed=() if same else guessed_code(base, head),
+                    guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
                 )
             )
-            sizes |= {**base.sizes, **head.sizes}
             for entry in filter(None, verdicts):
                 sizes |= entry.lacking
     failures = (
@@ -235,10 +239,26 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
     return f"with typical sizes of {texts[0]} in the base and of {texts[1]} in the head, which may be different problems"
 
 
+def _reason(base: Attempt, head: Attempt) -> str:
+    """Why versions were not compiled, once where both are refused alike; "": they were."""
+    refused = [str(getattr(side.refused, "got", None) or side.refused) for side in (base, head) if side.refused]
+    texts = [re.sub(rf"{_REFUSED.pattern}|\d+", "", text) for text in refused]
+    if len(texts) == 2 and texts[0] == texts[1]:
+        return f"base and head: {_why_refused(head)}"
+    return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
+
+
+def _passed_anew(base: Attempt, head: Attempt, relaunched: Sequence[ChangedLaunch]) -> str:
+    """That the launches of one code pass something else for constants of which one guess was taken for both, in words; "": they do not."""
+    both = [name for name, value in head.guessed.items() if base.guessed.get(name) == value]
+    names = [name for name in both if any(name in item.names for item in relaunched)]
+    return f"without what either side passes for {named(names)}" if names else ""
+
+
 def _why_refused(attempt: Attempt) -> str:
     """Why a version was not compiled: for certain, or with what was guessed."""
     guessed = [f"{name}{value}" for name, value in attempt.guessed.items()]
-    if attempt.certain or attempt.kind in UNFINISHED or not guessed:
+    if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:
         return str(attempt.refused)
     more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
     got = getattr(attempt.refused, "got", None)
@@ -317,10 +337,11 @@ def _compile(
     change, notes = touched(old, new), []
     alike = base.resources == head.resources or not _seen(head, change)
     empty = not stores(base) or not stores(head)
-    flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
-    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in TOLD}
-    flags = {name: value for name, value in flags.items() if name not in origins}
     known = {**base.launched, **head.launched}
+    flags = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
+    sure = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
+    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in sure}
+    flags = {name: value for name, value in flags.items() if name not in origins}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
