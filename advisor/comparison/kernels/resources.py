@@ -42,10 +42,11 @@ LARGEST_COMPILATIONS = 40
 SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
 LONGEST_S = 60.0
 """Of one compilation: most end within two, and one that is cut off on one machine and not on another gives two comments of one change."""
-UNFINISHED = frozenset({"timeout", "crash"})
-"""Kinds of `CompileError` that say nothing of the kernel."""
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
+UNFINISHED = frozenset({"timeout", "crash"})
+"""Kinds of `CompileError` that say nothing of the kernel."""
+ALIKE_BY_GUESS = "not compared, for what its changed launch passes is not known, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -157,7 +158,7 @@ def judged(
             base, head, remarks = future.result()
             devices = ", ".join(gpu.name for gpu in group)
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
-            reason = unseen or "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
+            reason = unseen or _refusals(base, head)
             if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
@@ -182,6 +183,8 @@ def judged(
                 for gpu in (group if predicting else ())
             ]
             predicted += [item.row for item in filter(None, verdicts)]
+            if same and any(item.alike_by_guess for item in filter(None, verdicts)):
+                empty, reason = ["base", "head"], reason or ALIKE_BY_GUESS
             if (
                 old is not None
                 and new is not None
@@ -209,7 +212,7 @@ def judged(
             )
             sizes |= {**base.sizes, **head.sizes}
             for entry in filter(None, verdicts):
-                sizes |= entry.lacking
+                sizes |= {name: value for name, value in entry.lacking.items() if name not in entry.passed}  # no one value is both sides'
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
         for why, names in refusals.items()
@@ -235,13 +238,20 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
     return f"with typical sizes of {texts[0]} in the base and of {texts[1]} in the head, which may be different problems"
 
 
+def _refusals(base: Attempt, head: Attempt) -> str:
+    """Why either version was not compiled."""
+    return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
+
+
 def _why_refused(attempt: Attempt) -> str:
-    """Why a version was not compiled: for certain, or with what was guessed."""
+    """Why a version was not compiled: for certain, or with what was guessed. What no compiler has seen was not refused for a guess."""
     guessed = [f"{name}{value}" for name, value in attempt.guessed.items()]
+    got = getattr(attempt.refused, "got", None)
+    if not attempt.kind and attempt.refused is not None:
+        return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
     if attempt.certain or attempt.kind in UNFINISHED or not guessed:
         return str(attempt.refused)
     more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
-    got = getattr(attempt.refused, "got", None)
     return f"could not be compiled with guessed {', '.join(guessed[:MOST_NAMED])}{more}{f': {got}' if got else ''}"
 
 
@@ -329,7 +339,7 @@ def _compile(
             base, head = pair
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
         else:
-            notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {pair[1].refused or pair[0].refused}")
+            notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_refusals(*pair)}")
     if machine_code(base) == machine_code(head) and change.lines and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): it is not compared.")
