@@ -20,7 +20,7 @@ from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.launches.described import described_launch
 from advisor.compiled.launches.launch import KernelLaunch, compile_launch
-from advisor.compiled.launches.provenance import NO_DECISION, origins
+from advisor.compiled.launches.provenance import NO_DECISION, TOLD, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import occupancy
 from advisor.python_source.described import call_function, kernel_problem
@@ -92,16 +92,23 @@ class Attempt:
         return {**values, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
 
     @property
-    def guessed(self) -> dict[str, str]:
-        """What it was compiled with, or was to be, and is guessed, as shown to people: constants, and types of tensors."""
+    def assumed(self) -> dict[str, Any]:
+        """What it was compiled with, or was to be, and is guessed: constants, and types of tensors."""
         if self.launch is None or self.described:
             return {}
         launch = self.launch
         guess = self.guess or next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
         whence = origins(launch, guess)
-        constants = {name: f" = {shown_value(guess.constexprs[name])}" for name in guess.constexprs if whence.get(name) in NO_DECISION}
-        tensors = {name: f": {kind}" for name, kind in guess.signature.items() if kind.startswith(POINTERS) and whence[name] != "said"}
-        return {**constants, **{name: kind for name, kind in tensors.items() if whence[name] not in ("literal", "recorded")}}
+        constants = {name: value for name, value in guess.constexprs.items() if whence.get(name) in NO_DECISION}
+        tensors = {name: kind for name, kind in guess.signature.items() if kind.startswith(POINTERS) and whence[name] not in TOLD}
+        return {**constants, **tensors}
+
+    @property
+    def guessed(self) -> dict[str, str]:
+        """The same, as shown to people."""
+        return {
+            name: f": {value}" if str(value).startswith(POINTERS) else f" = {shown_value(value)}" for name, value in self.assumed.items()
+        }
 
     @property
     def certain(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
+from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, changed_by
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
@@ -383,7 +384,7 @@ def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: 
     parts = [" → ".join(_text(name, texts) for texts in _texts(old, new, name)) for name in names]
     if code:
         what = [f"the {name}" if name == GRID else name for name in hanging]
-        parts.append(f"the code of {_listed(code)}" + (f", on which {_listed(what)} hang" + "s" * (len(what) == 1)) * bool(what))
+        parts.append(f"the code of {_listed(code)}" + (f", on which {named(what)} hang" + "s" * (len(what) == 1)) * bool(what))
     return ", and ".join(parts or ["the code around it"])
 
 

@@ -57,6 +57,8 @@ BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
 
+UNKNOWN_SIZE = 1_024
+"""Stands for a number of which nothing is known, in a line that is to be filled in."""
 OF_TENSOR = 2**24
 """Elements of a large tensor."""
 
@@ -81,11 +83,11 @@ def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
     Args:
         name: Of a parameter.
         kernel: The kernel's name.
-        others: Its other parameters: M, N and K of one kernel are those of a product.
+        others: Its other parameters: N and K of one kernel, and M, are those of a product, but beside V those of attention.
     """
     if VOCABULARY.search(kernel) and ROW.fullmatch(name):
         return OF_VOCABULARY
-    if name.upper() in ("M", "N", "K") and {"M", "N", "K"} <= {other.upper() for other in others}:
+    if name.upper() in ("M", "N", "K") and "V" not in others and {"N", "K"} <= {other.upper() for other in others}:
         return 4_096
     size_of_name = next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
     return size_of_name if size_of_name is not None else 4_096 if ROW.fullmatch(name) else None

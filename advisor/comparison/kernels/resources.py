@@ -18,6 +18,7 @@ from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import changed_launches
+from advisor.comparison.kernels.one_launch import UNKNOWN_SIZE, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
@@ -210,14 +211,36 @@ def judged(
                     guessed=() if same else guessed_code(base, head),
                 )
             )
-            sizes |= {**base.sizes, **head.sizes}
+            refused = [side for side in (base, head) if side.refused is not None]
+            for side in refused:  # what is guessed may be why
+                sizes |= side.assumed if side.kind == "failed" and not side.certain else {}
+            sizes |= {**base.sizes, **head.sizes} if not refused else {}
             for entry in filter(None, verdicts):
                 sizes |= {name: value for name, value in entry.lacking.items() if name not in entry.passed}  # no one value is both sides'
+    if old is not None and new is not None and wanted:
+        sizes = _to_say(sizes, (old, new), wanted[0][0], gpus[0], settings or KernelSettings())
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
         for why, names in refusals.items()
     )
     return Judged(rows=tuple(rows), notes=tuple(dict.fromkeys(notes)), failures=tuple(failures), predicted=tuple(predicted), sizes=sizes)
+
+
+def _to_say(
+    sizes: Mapping[str, Any], versions: tuple[KernelVersion, KernelVersion], run: Run, gpu: GpuSpec, settings: KernelSettings
+) -> dict[str, Any]:
+    """Values that are not known, without the constants that both launches work out once the others are."""
+    constants = {parameter.name for version in versions for parameter in version.function.parameters if parameter.is_constexpr}
+    numbers = {name: value or UNKNOWN_SIZE for name, value in sizes.items() if name not in constants and isinstance(value, int | None)}
+    given = replace(settings, args={**numbers, **settings.args})
+    listed = (run.former or run.configuration, run.configuration)
+    try:
+        sides = both_launches(versions, listed, gpu, run.element, run.problem, given, run.recorded)
+    except AdvisorError:
+        return dict(sizes)
+    known = [(version, side.launch) for version, side in zip(versions, sides, strict=True) if side is not None]
+    unknown = {item.name for version, launch in known for item in version.function.parameters if launch.origins.get(item.name) != "literal"}
+    return {name: value for name, value in sizes.items() if name not in constants or name in unknown}
 
 
 def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:

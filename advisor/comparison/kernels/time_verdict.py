@@ -109,6 +109,7 @@ def time_verdict(
     if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
         lacking = {**sizes, **lacking}
     passed = {name for item in relaunched for name in item.names}
+    lacking = dict(sorted(lacking.items(), key=lambda item: item[0] not in passed))  # what the change is about comes first
     overruled = sorted(name for name in passed for side in (base.launch, head.launch) if side.origins.get(name) == "said")
     by_guess = (
         (bool(lacking) and any(item.code for item in relaunched)) or not passed.isdisjoint(lacking) or (GRID in passed and None in grids)
