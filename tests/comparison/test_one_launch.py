@@ -157,6 +157,8 @@ def test_a_list_that_gave_way_to_one_launch_is_compared_at_the_nearest_of_its_co
         ("n_cols", "cross_entropy_kernel", (), 128_256),
         ("K", "chunk_fwd", (), 128),
         ("K", "matmul", ("M", "N", "K"), 4096),
+        ("K", "fused_moe_kernel", ("N", "K", "EM"), 4096),
+        ("K", "recurrent", ("N", "K", "V"), 128),
         ("k", "attention", (), None),  # a tensor, most likely
         ("BT", "chunk_fwd", (), None),  # a block
         ("seqlen_q", "attention", (), 4096),

@@ -70,12 +70,9 @@ def launch_digest(function: JitFunction, launching: Launching, tunable: Set[str]
     spread = frozenset(written(item) for item in parts if isinstance(item, ast.Starred) or getattr(item, "arg", "") is None)
     host: dict[str, list[str]] = {}
     around = frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes)
-    declaring = launching.source.module_names.declaring
-    setters = {name: {getattr(node, "name", "") for node in nodes} for name, nodes in declaring.items()}
-    own = {name for name, functions in setters.items() if functions <= around}  # whose code is looked at as it stands there
     for names in _host_code(function, tunable, launching, host):
         whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
-        for name, tree in meaning(launching.source, names - own, kernels=False, imports=False):
+        for name, tree in meaning(launching.source, names, kernels=False, imports=False):
             whole.setdefault(name, []).append(tree)
         for name, trees in whole.items():
             host.setdefault(name, []).append("\x1d".join(trees))

@@ -214,10 +214,11 @@ def judged(
             refused = [side for side in (base, head) if side.refused is not None]
             for side in refused:  # what is guessed may be why
                 sizes |= side.assumed if side.kind == "failed" and not side.certain else {}
-            sizes |= {**base.sizes, **head.sizes} if not refused else {}
-            for entry in filter(None, verdicts):
-                sizes |= {name: value for name, value in entry.lacking.items() if name not in entry.passed}  # no one value is both sides'
-    if old is not None and new is not None and wanted:
+            asked = {} if refused else {**base.sizes, **head.sizes}
+            for entry in filter(None, verdicts):  # of what a changed launch passes no one value is both sides'
+                asked = {name: value for name, value in {**asked, **entry.lacking}.items() if name not in entry.passed}
+            sizes |= asked
+    if sizes and old is not None and new is not None:
         sizes = _to_say(sizes, (old, new), wanted[0][0], gpus[0], settings or KernelSettings())
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])

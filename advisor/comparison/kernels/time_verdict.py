@@ -109,11 +109,13 @@ def time_verdict(
     if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
         lacking = {**sizes, **lacking}
     passed = {name for item in relaunched for name in item.names}
+    whence = [(name, origin) for side in pair for name, origin in origins(side.launch, side.guess).items() if name in passed - {GRID}]
+    if alike:  # a typical block is none of either launch, where the code changed that works it out
+        lacking |= {name: lacking.get(name) for name, origin in whence if origin == "typical"}
     lacking = dict(sorted(lacking.items(), key=lambda item: item[0] not in passed))  # what the change is about comes first
-    overruled = sorted(name for name in passed for side in (base.launch, head.launch) if side.origins.get(name) == "said")
-    by_guess = (
-        (bool(lacking) and any(item.code for item in relaunched)) or not passed.isdisjoint(lacking) or (GRID in passed and None in grids)
-    )
+    overruled = sorted({name for name, origin in whence if origin == "said"})
+    by_guess = bool(lacking) and any(item.code for item in relaunched)
+    by_guess = by_guess or not passed.isdisjoint(lacking) or (GRID in passed and None in grids)
     changed = by_guess or bool(overruled)
     if alike and not changed and (same or not guessed_code(base, head)):
         row = without_time(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
