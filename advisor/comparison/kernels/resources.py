@@ -30,7 +30,7 @@ from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import author_file
-from advisor.compiled.launches.provenance import TOLD
+from advisor.compiled.launches.provenance import TOLD, named
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
 from advisor.result.schema import Configuration, Problem
@@ -179,6 +179,8 @@ def judged(
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
             if others := _other_sizes(old, new, base, head):
                 empty, reason = ["base", "head"], others
+            elif one_sided := _guessed_of_one(old, new, base, head):
+                empty, reason = ["base", "head"], one_sided
             verdicts = [
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
@@ -231,17 +233,21 @@ def _to_say(
     sizes: Mapping[str, Any], versions: tuple[KernelVersion, KernelVersion], run: Run, gpu: GpuSpec, settings: KernelSettings
 ) -> dict[str, Any]:
     """Values that are not known, without the constants that both launches work out once the others are."""
-    constants = {parameter.name for version in versions for parameter in version.function.parameters if parameter.is_constexpr}
-    numbers = {name: value or UNKNOWN_SIZE for name, value in sizes.items() if name not in constants and isinstance(value, int | None)}
-    given = replace(settings, args={**numbers, **settings.args})
-    listed = (run.former or run.configuration, run.configuration)
-    try:
-        sides = both_launches(versions, listed, gpu, run.element, run.problem, given, run.recorded)
-    except AdvisorError:
-        return dict(sizes)
-    known = [(version, side.launch) for version, side in zip(versions, sides, strict=True) if side is not None]
-    unknown = {item.name for version, launch in known for item in version.function.parameters if launch.origins.get(item.name) != "literal"}
-    return {name: value for name, value in sizes.items() if name not in constants or name in unknown}
+    asked, listed = dict(sizes), (run.former or run.configuration, run.configuration)
+    for name in sorted({item.name for version in versions for item in version.function.parameters if item.is_constexpr} & sizes.keys()):
+        others = {other: UNKNOWN_SIZE if value is None else value for other, value in asked.items() if other != name}
+        numbers = {other: value for other, value in others.items() if isinstance(value, int | float)}
+        given = replace(settings, args={**numbers, **settings.args})
+        try:
+            sides = both_launches(versions, listed, gpu, run.element, run.problem, given, run.recorded)
+        except AdvisorError:
+            continue
+        known = [
+            side.launch for version, side in zip(versions, sides, strict=True) if side is not None and version.function.parameter(name)
+        ]
+        if all(launch.origins.get(name) == "literal" for launch in known):
+            del asked[name]
+    return asked
 
 
 def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
@@ -260,6 +266,16 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
         return ""
     texts = [" ".join(f"{name}={size}" for name, size in side.items()) for side in sides]
     return f"with typical sizes of {texts[0]} in the base and of {texts[1]} in the head, which may be different problems"
+
+
+def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
+    """That a number which one version alone takes is guessed, and decides its code, in words; flags are off where nothing says so."""
+    if old is None or new is None or base.compiled is None or head.compiled is None:
+        return ""
+    names = [name for name in guessed_code(base, head) if not (old.function.parameter(name) and new.function.parameter(name))]
+    values = {**base.assumed, **head.assumed}
+    numbers = [name for name in names if type(values.get(name)) is int]
+    return f"not compared, for it hangs on a guess of {named(numbers)}, which one side alone takes" if numbers else ""
 
 
 def _refusals(base: Attempt, head: Attempt) -> str:
