@@ -169,6 +169,13 @@ def test_sizes_that_nothing_says_are_typical_large_ones(name, kernel, others, si
     assert typical_size(name, kernel, others) == size
 
 
+def test_a_size_is_typical_by_the_name_that_the_launch_passes_for_it():
+    text = KERNEL.replace("n_rows, n_cols = x.shape", "n_rows, head_size = x.shape").replace("settings(n_cols)", "settings(head_size)")
+    text = text.replace("n_rows, n_cols, block", "n_rows, head_size, block").replace("n_cols", "extent")
+    (launch, _) = launched(text, text)
+    assert (launch.given.scalars["extent"], launch.given.constexprs["BLOCK"]) == (128, 128)
+
+
 FILL = """import triton
 import triton.language as tl
 

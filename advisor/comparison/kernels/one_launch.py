@@ -295,6 +295,7 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     unknown = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unknown |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
     elements = {name for site in _sites(version) for name in passed_elements(site)}
+    handed = {name: getattr(node, "id", "") for site in _sites(version) for name, node in site.passed.items()}  # by which name
     for name in (item for item in names if item in unknown):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
         if blocks and small and BLOCK.fullmatch(name) and sum(item.startswith("BLOCK") for item in names) == 1:
@@ -304,7 +305,7 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
             if blocks or STRIDE_NAME.search(name)
             else OF_TENSOR
             if name in elements
-            else typical_size(name, version.function.name, names)
+            else next((its for item in (name, handed.get(name, "")) if (its := typical_size(item, version.function.name, names))), None)
         )
         if size is not None:
             yield name, size

@@ -313,7 +313,7 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     sides = [{name: value for name, value in side.launched.items() if name not in invented} for side in (base, head)]
     if run.configuration is not None and (run.problem is not None or not any(sides)):
         sides = [item.flat() for item in (run.former or run.configuration, run.configuration)]
-    sizes = {**base.sizes, **head.sizes}
+    sizes = {*base.sizes, *head.sizes, *(name for guess in guesses for name in guess.settled)}
     names = dict.fromkeys([*sides[0], *sides[1]])
     texts = [_sided(name, sides) for name in names if name not in sizes]
     typical = [_sided(name, sides) for name in names if name in sizes]
