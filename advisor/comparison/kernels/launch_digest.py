@@ -351,12 +351,15 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
         digests = launch_digest(old[0], one, tunable), launch_digest(new[0], other, tunable)
         if (differing := _differing(*digests)) is not None:
             names, code = differing
+            asked = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
+            both = [{name for name in asked if side.source.module_names.statements(name)} for side in (one, other)]
+            code = [name for name in code if name not in both[0] & both[1]] or code
             parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
             parts = parts if SPREAD not in parts else set()
             hanging = [
                 name for name in sorted(parts) if _differing(*(launch_digest(*side, {name}) for side in ((old[0], one), (new[0], other))))
             ]
-            words = _in_words(*digests, *differing, hanging)
+            words = _in_words(*digests, names, code, hanging)
             out.append(ChangedLaunch(old=one, new=other, words=words, names=frozenset(names or hanging), code=bool(code) and not hanging))
     return out
 
