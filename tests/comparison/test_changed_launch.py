@@ -165,3 +165,19 @@ def run(x, n, groups):
     _, subject = one(repository, base, head.replace("BLOCK=256", "GROUPS=groups // 7, BLOCK=256"))
     (compiled,) = subject.resources
     assert "a guess of GROUPS, which one side alone takes" in compiled.reason and compiled.base is compiled.head is None
+
+
+def test_a_block_is_no_flag(repository):
+    base = """def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr, TAIL: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets))
+    if TAIL > 0:
+        tail = tl.arange(0, TAIL)
+        tl.store(y_ptr + BLOCK + tail, tl.load(x_ptr + BLOCK + tail))
+
+
+def run(x, y, n, tails):
+    copy[(4096,)](x, y, n, BLOCK=256, TAIL=tails[n])
+"""
+    _, subject = one(repository, base, base.replace("tl.load(x_ptr + BLOCK + tail)", "tl.load(x_ptr + tail + BLOCK)"))
+    assert not any("TAIL=1" in note for note in (*subject.notes, *(row.label for row in subject.resources)))

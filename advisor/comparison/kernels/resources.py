@@ -369,7 +369,10 @@ def _compile(
     empty = not stores(base) or not stores(head)
     flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
     origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in TOLD}
-    flags = {name: value for name, value in flags.items() if name not in origins}
+    assert head.launch is not None
+    usage = usage_of(head.launch.source, head.launch.source.kernel(head.launch.kernel))
+    blocks = {name for name, use in usage.items() if use.extent}  # are no flags: of 1, as `if BLOCK > 0` would have it, nothing compiles
+    flags = {name: value for name, value in flags.items() if name not in origins | blocks}
     known = {**base.launched, **head.launched}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
