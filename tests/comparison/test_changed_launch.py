@@ -99,7 +99,7 @@ def run(x, n):
     _, subject = one(repository, base, head)
     (row,), (compiled,) = subject.static, subject.resources
     assert row.verdict == "cannot-tell" and row.reason.startswith("without BLOCK") and "the code is the same" not in row.reason
-    assert "its changed launch passes is not known" in compiled.reason and compiled.base is None
+    assert "its changed launch passes what does not follow" in compiled.reason and compiled.base is None
     assert "block_of, on which BLOCK and the grid hang" in subject.notes[0] and "BLOCK" not in told_in(subject.hint).args
     _, subject = one(repository, base, head, 'kernels."k.py::fill" = {args = {BLOCK = 64, n = 4096}}')
     assert subject.static[0].verdict == "cannot-tell" and "whatever advisor.toml says" in subject.static[0].reason

@@ -104,10 +104,10 @@ def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.
     if not isinstance(node, ast.Name):
         return node
     way = _Way.to(call, scopes[0] if scopes else None)
-    every, own = (
+    every, of_scopes = (
         [value for value in graph.given(within, node.id) if way.leads(value, node.id)] for within in ([graph.tree, *scopes], scopes)
     )
-    plain = len(every) == 1 and (isinstance(every[0], ast.Constant) or own == every)
+    plain = len(every) == 1 and (isinstance(every[0], ast.Constant) or of_scopes == every)
     return every[0] if plain else node
 
 
@@ -135,18 +135,18 @@ class _Way:
     def to(cls, call: ast.Call, around: ast.AST | None) -> _Way:
         inside = list(ast.walk(around)) if around is not None else []
         blocks = [block for node in inside for block in (getattr(node, "body", ()), getattr(node, "orelse", ())) if isinstance(block, list)]
-        own = [block for block in blocks if _within(block, call)]
+        leading = [block for block in blocks if _within(block, call)]
         loops = [node for node in inside if isinstance(node, ast.For | ast.While)]
         if any(_within([loop], call) for loop in loops):
             return cls(end=(math.inf, math.inf))
         arms = [arm for node in inside if isinstance(node, ast.If) for arm in ((node.body, node.orelse), (node.orelse, node.body))]
-        others = [arm for beside, arm in arms if beside in own or (arm and isinstance(arm[-1], ast.Return) and arm not in own)]
+        others = [arm for beside, arm in arms if beside in leading or (arm and isinstance(arm[-1], ast.Return) and arm not in leading)]
         return cls(
             end=(call.end_lineno or call.lineno, math.inf),
             aside=frozenset(id(inner) for arm in others for statement in arm for inner in ast.walk(statement)),
             assigned=[
                 (target.id, _position(statement))
-                for block in own
+                for block in leading
                 for statement in block
                 if isinstance(statement, ast.Assign)
                 for target in statement.targets
@@ -351,8 +351,8 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
         digests = launch_digest(old[0], one, tunable), launch_digest(new[0], other, tunable)
         if (differing := _differing(*digests)) is not None:
             names, code = differing
-            asked = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
-            both = [{name for name in asked if side.source.module_names.statements(name)} for side in (one, other)]
+            one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
+            both = [{name for name in one_sided if side.source.module_names.statements(name)} for side in (one, other)]
             code = [name for name in code if name not in both[0] & both[1]] or code
             parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
             parts = parts if SPREAD not in parts else set()

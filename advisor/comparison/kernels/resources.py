@@ -47,7 +47,7 @@ TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
 UNFINISHED = frozenset({"timeout", "crash"})
 """Kinds of `CompileError` that say nothing of the kernel."""
-ALIKE_BY_GUESS = "not compared, for what its changed launch passes is not known, and both sides are given the same"
+ALIKE_BY_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -216,10 +216,10 @@ def judged(
             refused = [side for side in (base, head) if side.refused is not None]
             for side in refused:  # what is guessed may be why
                 sizes |= side.assumed if side.kind == "failed" and not side.certain else {}
-            asked = {} if refused else {**base.sizes, **head.sizes}
+            to_give = {} if refused else {**base.sizes, **head.sizes}
             for entry in filter(None, verdicts):  # of what a changed launch passes no one value is both sides'
-                asked = {name: value for name, value in {**asked, **entry.lacking}.items() if name not in entry.passed}
-            sizes |= asked
+                to_give = {name: value for name, value in {**to_give, **entry.lacking}.items() if name not in entry.passed}
+            sizes |= to_give
     if sizes and old is not None and new is not None:
         sizes = _to_say(sizes, (old, new), wanted[0][0], gpus[0], settings or KernelSettings())
     failures = (
@@ -233,9 +233,9 @@ def _to_say(
     sizes: Mapping[str, Any], versions: tuple[KernelVersion, KernelVersion], run: Run, gpu: GpuSpec, settings: KernelSettings
 ) -> dict[str, Any]:
     """Values that are not known, without the constants that both launches work out once the others are."""
-    asked, listed = dict(sizes), (run.former or run.configuration, run.configuration)
+    to_give, listed = dict(sizes), (run.former or run.configuration, run.configuration)
     for name in sorted({item.name for version in versions for item in version.function.parameters if item.is_constexpr} & sizes.keys()):
-        others = {other: UNKNOWN_SIZE if value is None else value for other, value in asked.items() if other != name}
+        others = {other: UNKNOWN_SIZE if value is None else value for other, value in to_give.items() if other != name}
         numbers = {other: value for other, value in others.items() if isinstance(value, int | float)}
         given = replace(settings, args={**numbers, **settings.args})
         try:
@@ -246,8 +246,8 @@ def _to_say(
             side.launch for version, side in zip(versions, sides, strict=True) if side is not None and version.function.parameter(name)
         ]
         if all(launch.origins.get(name) == "literal" for launch in known):
-            del asked[name]
-    return asked
+            del to_give[name]
+    return to_give
 
 
 def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
