@@ -45,12 +45,15 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e .
 	touch $@
 
+# Bytecode of what is installed is made as it is imported: most of torch never is.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 $(VENV)/.test: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c tests/setup/constraints.txt -e '.[test]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/setup/triton.txt
+	$(PIP) -c tests/setup/constraints.txt -e '.[test]'
+	$(PIP) --no-deps -r tests/setup/triton.txt
 	touch $@ $(VENV)/.base
 
 $(VENV)/.dev: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c tests/setup/constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/setup/triton.txt
+	$(PIP) -c tests/setup/constraints.txt -e '.[dev]'
+	$(PIP) --no-deps -r tests/setup/triton.txt
 	touch $@ $(VENV)/.base $(VENV)/.test

@@ -71,8 +71,11 @@ LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Files are begun in the order of collection: pytest-xdist would begin with those of most tests."""
+    """Files are begun in the order of collection: pytest-xdist would begin with those of most tests. Pools hand a worker on."""
     config.option.loadscopereorder = False
+    from tests import kept_workers
+
+    kept_workers.keep()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import Counted
 from advisor.compiled.demand.likely_places import ARGUMENT, guessed_places
 from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
+from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.ir.execution import not_given, what_holds
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
 from advisor.result.schema import Action
@@ -21,9 +22,13 @@ _TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|ST
 """Names of constants that are tuned, beside blocks: they change how the work is done, and not what it is."""
 
 
+_OF_A_HEAD = re.compile(r"DMODEL|D?HEAD|HEAD_?DIM|DPE", re.IGNORECASE)
+"""In the name of a block: it is as wide as a head of attention, which no launch may choose (`BLOCK_DMODEL`, `BLOCK_HEADDIM`)."""
+
+
 def is_tuned(name: str) -> bool:
     """Whether a constant is part of a configuration by its name: a block, or a number that is tuned."""
-    return bool(BLOCK_NAMES.search(name) or _TUNED.search(name))
+    return bool((BLOCK_NAMES.search(name) and not _OF_A_HEAD.search(name)) or _TUNED.search(name))
 
 
 PROBE_GRID = (3, 3, 3)
@@ -47,10 +52,12 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     values = {reason.removeprefix(ARGUMENT).partition(".")[0] for reason in reasons if reason.startswith(ARGUMENT)}
     missing = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
-    # but for those whose guess is as good as being told.
+    # but for those whose guess is as good as being told; a type that is stored decides how many bytes are.
     constants = [p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr and not is_tuned(p.name)]
-    specified = {*launch.given.constexprs, *guess.settled}
-    missing += [f"--constexpr {n}=…" for n in constants if n not in specified and type(guess.constexprs.get(n)) is int]
+    specified = {*launch.given.constexprs, *launch.given.scalars, *guess.settled}
+    usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
+    deciding = [name for name in constants if type(guess.constexprs.get(name)) is int or (usage[name].stored and name in guess.invented)]
+    missing += [f"--constexpr {name}=…" for name in deciding if name not in specified]
     if launch.grid is None:
         missing = [*launch.asks.values(), *missing, *([] if launch.asks else ["--grid …"])]
     return tuple(dict.fromkeys(missing))

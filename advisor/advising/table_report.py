@@ -70,7 +70,7 @@ def advise_target(
     layers = layer_reports(target, launches, predictor, measured or {}) or linears
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
-    summary = verdict(launches, unknowns, layers=bool(layers))
+    summary = verdict(launches, unknowns, layers=layers)
     return Result(
         tool_version=__version__,
         command=command,
@@ -177,7 +177,8 @@ def _group(
     offered = choice if needed or _worth_changing(drafts, choice) else None
     if offered and not needed and reason is not None:
         offered = None
-    if offered and not needed and unmeasured and slower_as_a_layer(group, choice.configuration, target, predictor, WORTH_CHANGING):
+    gain = sum(latency.us for latency in choice.latencies.values()) / sum(draft.predicted_us for draft in drafts)
+    if offered and not needed and unmeasured and slower_as_a_layer(group, choice.configuration, gain, target, predictor):
         offered = None
     if (tried := fastest_measured(drafts, choice, held, target, predictor)) is not None:
         choice = offered = tried

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
-from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, Origin, PipelineTime, Verdict, nearest_to_peak
+from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, LayerReport, Origin, PipelineTime, Verdict, nearest_to_peak
 from advisor.system.phrases import phrase
 
 GAIN, LIKELY = 1.02, 0.5
@@ -17,6 +17,8 @@ that is at least as likely as not (`p_speedup_10pct`, asked of gains of a tenth)
 SURE_FROM = 1.1
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
+NAMED = 4
+"""Launches outside of what was learned that are named."""
 
 
 def current_us(report: LaunchReport) -> float | None:
@@ -31,7 +33,7 @@ def verdict(
     unknowns: tuple[str, ...],
     unsized: Collection[str] = (),
     guessed: Mapping[str, str] | None = None,
-    layers: bool = False,
+    layers: Sequence[LayerReport] = (),
 ) -> Verdict:
     """The headline and sums over all launches that can launch; what was measured below its bound is no latency to sum.
 
@@ -40,7 +42,7 @@ def verdict(
         unknowns: What is assumed or unknown, each a sentence.
         unsized: Ids of those whose grid is unknown: the time of one program says nothing of theirs, nor of a sum with it.
         guessed: By id of a launch the assumed values that its distance to the bound depends on, in words.
-        layers: Whether whole layers stand beside the launches: the headline then says that its share is of the products.
+        layers: The whole layers that the launches are of: what is saved is then told of those that change.
     """
     if missing := [report for report in launches if report.id in unsized and report.measured is None]:
         few = len(missing) < len(launches)
@@ -101,7 +103,7 @@ def _headline(
     unit: str | None,
     of_peak: float | None,
     guessed: bool,
-    layers: bool,
+    layers: Sequence[LayerReport],
 ) -> str:
     """What limits the launches, and what tuning wins: two short sentences."""
     stuck = sum(current_us(report) is None for report in launches)
@@ -140,7 +142,7 @@ def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:
     return occupancy.in_flight_bytes, occupancy.needed_bytes
 
 
-def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float, layers: bool) -> str:
+def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float, layers: Sequence[LayerReport]) -> str:
     """What another configuration saves, of the time of all launches; how much tuning can win where no change is recommended."""
     if all(report.configuration is None and report.measured is None and report.ceiling is not None for report in able):
         return phrase("win.best", count=len(able))
@@ -155,12 +157,19 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
     whole = sum(before.us for report in able if (before := report.before(None)) is not None)
     decided = {_decision(report) for report, *_ in gains}
     saved = sum(before - before / advice.speedup for _, before, advice in gains)
-    if gains and whole > 0 and saved / whole >= 0.005:
+    changing = {report.id for report in able if report.measured is None and report.recommendation is not None}
+    now, then = layers_gain(layers, changing)
+    of_layers = 1 - then / now if now > 0 else 0.0
+    if gains and whole > 0 and max(saved / whole, of_layers) >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
-            whole_count = len({_decision(report) for report in able})
-            key = "win.entries" if not layers else "win.products" if whole_count > 1 else "win.product"
-            return phrase(key, count=len(decided), whole=whole_count, chance=chance, share=share)
+            count = len({_decision(report) for report in able})
+            if of_layers > 0:
+                share = phrase("win.layers" if layers[0].routing else "win.linears", count=len(decided), share=share_text(of_layers))
+            elif layers:
+                share = phrase("win.products", share=share)
+            key = "win.entries" if not layers else "win.table" if count > 1 else "win.entry"
+            return phrase(key, count=len(decided), whole=count, chance=chance, share=share)
         changed = changes(gains[0][0].configuration, gains[0][2].configuration)
         if gains[0][0].configuration is None or len(changed) > NAMED_CHANGES:
             return phrase("win.configuration", chance=chance, share=share)
@@ -174,6 +183,12 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         return phrase("win.faster")
     left = 1 - percent / 100
     return phrase("win.unsure", share=share_text(left)) if left >= 0.02 else phrase("win.nothing", share="2 %")
+
+
+def layers_gain(layers: Sequence[LayerReport], changing: Collection[str]) -> tuple[float, float]:
+    """Microseconds that the layers whose launches all change take, now and as recommended, together; zeros where there are none."""
+    whole = [layer for layer in layers if layer.recommended is not None and set(layer.launches) <= set(changing)]
+    return sum(layer.predicted.us for layer in whole), sum(layer.recommended.us for layer in whole if layer.recommended is not None)
 
 
 def _decision(report: LaunchReport) -> str:
@@ -219,13 +234,12 @@ def _notes(
         out.append(phrase("note.contradicted_several", count=len(against)))
     if rated and len(rated) < len(launches):
         out.append(phrase("note.rated", count=len(rated), whole=len(launches)))
-    sources = [report.predicted.source for report in able if report.measured is None and report.predicted is not None]
-    for key, count in (
-        ("note.analytical", sum(source == ANALYTICAL for source in sources)),
-        ("note.extrapolated", sum(source.endswith(EXTRAPOLATED) for source in sources)),
-    ):
-        if count:
-            out.append(phrase(key, count=count, whole=len(launches)))
+    sources = {report.id: report.predicted.source for report in able if report.measured is None and report.predicted is not None}
+    if count := sum(source == ANALYTICAL for source in sources.values()):
+        out.append(phrase("note.analytical", count=count, whole=len(launches)))
+    if outside := [name for name, source in sources.items() if source.endswith(EXTRAPOLATED)]:
+        named = ", ".join(outside[:NAMED]) + ", …" * (len(outside) > NAMED)
+        out.append(phrase("note.extrapolated", count=len(outside), whole=len(launches), which=named))
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
     uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
     if uncertain:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from advisor.autotuning import distributed, internals, keys, lookup, ranking, triton_configs, watching
-from advisor.autotuning.decisions.cache import FOR_CONSTANTS, WITH_HOOKS, Cache, ProblemKey, Row, by_name, memory_cache
+from advisor.autotuning.decisions.cache import FOR_CONSTANTS, WITH_HOOKS, Cache, ProblemKey, Row, memory_cache
 from advisor.autotuning.decisions.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Call, Session
 from advisor.autotuning.ranking import LEAST, Ranking, most_trials
@@ -205,35 +205,16 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
 
 
 def _known(situation: Situation, session: Session) -> Decision | None:
-    """A decision in the cache, or in another tuner's."""
+    """A decision in the cache."""
     cache, problem, call = situation.cache, situation.problem.id, situation.call
     lists = [situation.exhaustive_list]
     if situation.mode != "exhaustive":
         lists.append(situation.list_name)
     decided = cache.decision(problem, lists)
-    if decided is None and _adopt(situation):
-        decided = cache.decision(problem, lists)
     if decided is None or decided[0] not in call.identities:
         return None
     session.refresh()
-    how: How = "imported" if decided[1] == "imported" else "cached"
-    return _decision(situation, session, call.identities.index(decided[0]), how, "decided before" if how == "cached" else decided[1], None)
-
-
-def _adopt(situation: Situation) -> bool:
-    """Takes over what `advisor cache import` read of another tuner for this kernel (by its name), key and GPU; whether that settles it."""
-    cache, problem, call = situation.cache, situation.problem, situation.call
-    named = by_name(problem.kernel, problem.gpu, problem.key).id
-    rows = [row for row in cache.rows(named).values() if row.config in call.identities]
-    if not rows:
-        return False
-    cache.record_all(problem.id, [row for row in rows if row.state != "not-measured"], replace_existing=False)
-    best, _ = cache.decision(named, [""]) or (None, "")
-    if best not in call.identities:
-        return False
-    cache.decide(problem.id, situation.list_name, best, "imported")
-    lookup.look_again()
-    return True
+    return _decision(situation, session, call.identities.index(decided[0]), "cached", "decided before", None)
 
 
 # -------------------------------------------------------------------------------------------------------- without measuring

@@ -382,10 +382,11 @@ class Session:
         """Compiles several configurations at once; and on cores that have nothing to do what is likely to be asked for next."""
         if not self._compiles:
             return {}
-        along = [place for place in self.likely if place not in self.rows and place not in places]
-        likely = (*places, *along[: max(2 * internals.workers() - len(places), 0)])
+        workers = internals.workers()
+        along = [place for place in self.likely if place not in self.rows and place not in places] if len(places) < workers else []
+        likely = (*places, *along[: 2 * workers - len(places)])
         chosen = [place for place in likely if self.call.configs[place].pre_hook is None]  # a hook may change what is compiled
         if len(chosen) < 2:
             return {}
-        failed = internals.compile_ahead(self.tuner.fn, self.call.launches(chosen), min(len(chosen), internals.workers()))
+        failed = internals.compile_ahead(self.tuner.fn, self.call.launches(chosen), min(len(chosen), workers))
         return {place: error for place, error in zip(chosen, failed, strict=True) if error is not None}

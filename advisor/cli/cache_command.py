@@ -2,7 +2,7 @@
 
 ls       what was decided: kernel, GPU, key, configuration, latency; --timings: every configuration, and why any was left out
 export   write it to FILE: JSON to ship in a container
-import   read exports, Triton's *.autotune.json and triton-dejavu's cache.json, or folders of them; nothing measured is overwritten
+import   read exports; nothing measured is overwritten
 prune    forget problems, by age, kernel or GPU
 
 The cache lies in $ADVISOR_CACHE_DIR, else in ~/.cache/triton-advisor.
@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError, agree, several
-from advisor.system.reading import open_file
+from advisor.system.errors import InputError, NothingMatchedError, UsageError, agree, several
 from advisor.system.settings import read_settings
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ls.add_argument("--timings", action="store_true", help="every configuration, and why any was left out")
     export = actions.add_parser("export", help="write it to a file")
     export.add_argument("file", metavar="FILE", help="FILE.json")
-    bring = actions.add_parser("import", help="read exports and the caches of other tuners")
-    bring.add_argument("paths", metavar="PATH", nargs="+", help="files, or folders of them")
+    bring = actions.add_parser("import", help="read exports")
+    bring.add_argument("paths", metavar="FILE", nargs="+", help="what `advisor cache export` wrote")
     prune = actions.add_parser("prune", help="forget")
     prune.add_argument("--older-than", metavar="DAYS", type=options.amount_of_time, help="not used for so many days")
     prune.add_argument("--all", action="store_true", help="everything")
@@ -51,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--kernel", metavar="NAME", help="only this kernel")
     for sub in (ls, export, prune):
         sub.add_argument("--gpu", metavar="NAME", help="only this GPU")
-    bring.add_argument("--gpu", metavar="NAME", help="GPU that Triton's files were measured on (they do not say)")
     for sub in (ls, export, bring, prune):
         sub.add_argument("--dir", metavar="DIR", help="folder of the cache, in place of ADVISOR_CACHE_DIR")
 
@@ -148,24 +146,11 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
 
-    from advisor.autotuning.decisions.exchange import files_below, import_path
+    from advisor.autotuning.decisions.exchange import import_path
 
-    problems = files = 0
+    problems, files = 0, len(arguments.paths)
     for text in arguments.paths:
-        in_folder = Path(text).is_dir()
-        if not in_folder:
-            open_file(text, text, "a cache or an export of one").close()
-        for path in files_below(Path(text)):
-            try:
-                brought = import_path(cache, path, arguments.gpu)
-            except NotOursError as error:
-                if not in_folder:
-                    raise
-                options.warn(f"skipped {error}")
-                continue
-            problems, files = problems + brought.problems, files + 1
-    if not files:
-        raise NothingMatchedError("nothing to import", " ".join(arguments.paths), "exports, *.autotune.json or cache.json")
+        problems += import_path(cache, Path(text)).problems
     _check_kept(cache)
     brought_in = f"{several(problems, 'problem')} from {several(files, 'file')} {agree(problems, 'is', 'are')}"
     print(f"advisor: {brought_in} in {cache.path}", file=sys.stderr)

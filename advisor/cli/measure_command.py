@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, type=file_output, metavar="ROWS.csv", help="the file rows are appended to")
     parser.add_argument("--plan", metavar="FILE", help="a campaign (TOML) instead of a target")
     parser.add_argument("--time-limit", type=duration_s, metavar="TIME", help="stop after this long: 90s, 9m, 1h")
-    parser.add_argument("--device", default="auto", help="auto, cuda, fake[,OPTION=VALUE…] or recorded:FILE[,gpu=NAME] (default: auto)")
+    parser.add_argument("--device", default="auto", help="auto, cuda or fake[,OPTION=VALUE…] (default: auto)")
     parser.add_argument("--cache", choices=("warm", "cold"), help="what the L2 holds when a launch starts (default: warm)")
     parser.add_argument("--rounds", type=positive_integer, metavar="N", help="rounds that must count (default: 10)")
     parser.add_argument(
@@ -65,13 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="go on with a file that has rows (--no-resume: refuse to)",
-    )
-    parser.add_argument(
-        "--sustained",
-        type=_sustained_s,
-        default=0.0,
-        metavar="TIME",
-        help="keep each launch up for so long besides, until the power limit has its say (5s; default: not)",
     )
     parser.add_argument(
         "--configurations",
@@ -109,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         _refuse(
             arguments,
-            {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0, "sustained": 0.0},
+            {**PROBLEM_OPTIONS, "cache": None, "configurations": 1, "seed": 0},
             "the campaign's file says what is measured",
             "leave them out, or write them into the file",
         )
@@ -135,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 with _folder_for(arguments.target) as folder:
                     launches = launches_of_target(arguments, folder)
-                    summary = measure(launches, arguments.output, seed=arguments.seed, sustained_s=arguments.sustained, **common)
+                    summary = measure(launches, arguments.output, seed=arguments.seed, **common)
     except KeyboardInterrupt:
         if not Path(arguments.output).exists():
             raise KeyboardInterrupt("interrupted before anything was saved") from None
@@ -378,15 +371,6 @@ def duration_s(text: str) -> float:
     if not match or not 0 < float(match[1]) < 1e7:
         raise argparse.ArgumentTypeError(f"must be a time such as 90s, 9m or 1h (got {text!r})")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
-
-
-def _sustained_s(text: str) -> float:
-    """A time that a launch can be kept up for, in seconds."""
-    from advisor.measurement.launch import MAX_SUSTAINED_S
-
-    if (seconds := duration_s(text)) > MAX_SUSTAINED_S:
-        raise argparse.ArgumentTypeError(f"must be at most {MAX_SUSTAINED_S:g}s (got {text!r}): by then the clock has settled")
-    return seconds
 
 
 def _configurations(text: str) -> int | None:

@@ -24,8 +24,8 @@ MOST_SCALARS = 3
 
 def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, cluster: int) -> tuple[phases.Chain, float, float]:
     """What a program in the middle does in turn, with the share of its loads that a cold cache would send to DRAM; and the bytes
-    that come from DRAM again, of what all programs read that they read before, and that the L1 keeps: without products, of NVIDIA, whose
-    copies for products pass it by.
+    that come from DRAM again, of what all programs read that they read or stored before, and that the L1 keeps: without products, of
+    NVIDIA, whose copies for products pass it by.
 
     Args:
         inspection: The launch.
@@ -39,7 +39,13 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), middle)
     loads = [access for access in one.accesses if access.kind == "load"]
     read = sum(likely_footprints(loads, inputs, 1).values())
-    again = max(one.requested_load_bytes - read, 0.0) * demand.programs
+    exchanged = [
+        load
+        for place, load in enumerate(one.accesses)
+        if load.kind == "load" and load.in_loop and load.name in demand.stored_first
+        if any(item.kind == "store" and (item.name, item.loop) == (load.name, load.loop) for item in one.accesses[:place])
+    ]  # within one trip, during which little else passes the L2
+    again = max(one.requested_load_bytes - read - sum(load.requested_bytes for load in exchanged), 0.0) * demand.programs
     per_sm = math.ceil(in_flight / gpu.num_sms) / cluster
     room = max(gpu.smem_bytes_per_sm - per_sm * cluster * resources.shared_memory_bytes, 1.0)
     # What all programs share (weights) a cache holds once. An L2 in two partitions holds what is read in both, what is stored in one.
@@ -55,7 +61,10 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
     near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
     lost = (1 - kept) * float(residency.second_pass_fraction(np.array([held]), gpu)[0])
     shared = {name: min(whole.get(name, item) * at_once / max(item * demand.programs, 1.0), 1.0) for name, item in loaded.items()}
-    return replace(_chain(loads, inputs, shared, lost), reductions=one.reductions), again * lost, near
+    losses = dict.fromkeys(loaded, lost) | dict.fromkeys((load.name for load in exchanged), 0.0)
+    chain = _chain(loads, inputs, {**shared, **{name: losses.get(name, lost) for name in demand.stored_first}}, losses)
+    stored_lost = sum(count * losses.get(name, lost) for name, count in demand.stored_first.items())
+    return replace(chain, reductions=one.reductions), again * lost + stored_lost, near
 
 
 def in_flight_bytes(chain: phases.Chain, demand: Demand, gpu: GpuSpec, resident: int) -> float | None:
@@ -65,7 +74,7 @@ def in_flight_bytes(chain: phases.Chain, demand: Demand, gpu: GpuSpec, resident:
     return chain.in_flight_bytes * min(resident, math.ceil(float(demand.launched_ctas[0]) / gpu.num_sms))
 
 
-def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, float], lost: float) -> phases.Chain:
+def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, float], losses: Mapping[str, float]) -> phases.Chain:
     """The loads of one program that wait for each other: one for all outside of loops, one for each trip that loads, one for each scalar.
 
     Args:
@@ -73,7 +82,8 @@ def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, f
         inputs: The arguments.
         shared: Of each argument, the share of what the programs at work at a time first read that no program before them has read: 1
             where none shares anything, the inverse of the waves of what all read (weights), which the L2 has from the first wave on.
-        lost: Share of what a program reads again that has left the caches.
+            Of what a program stored before it reads it, as `losses`.
+        losses: Of each argument, the share of what a program reads again that has left the caches.
     """
     turns: dict[int | None, list[tuple[AccessDemand, float]]] = {}  # tiles by the loop they stand in
     scalars: list[tuple[AccessDemand, float]] = []
@@ -81,7 +91,7 @@ def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, f
         before, until = ([item for item in loads[:end] if item.name == access.name] for end in (number, number + 1))
         new = sum(likely_footprints(until, inputs, 1).values()) - sum(likely_footprints(before, inputs, 1).values())
         first = min(new / access.requested_bytes, 1.0) if access.requested_bytes else 1.0
-        far = first * shared.get(access.name, 1.0) + (1 - first) * lost
+        far = first * shared.get(access.name, 1.0) + (1 - first) * losses.get(access.name, 0.0)
         if access.lanes > 1:
             turns.setdefault(access.loop, []).append((access, far))
         elif not access.in_loop:

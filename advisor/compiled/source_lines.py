@@ -67,15 +67,16 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
 
 def _distinct_bytes(demand: KernelDemand) -> list[float]:
     """Of each access, its part of the distinct bytes of its argument, which accesses of one kind share as they ask for them: what all
-    programs load again, such as the weights of a norm, DRAM moves once."""
+    programs load again, such as the weights of a norm, DRAM moves once; what they read after they stored it, perhaps never."""
     asked: dict[tuple[str, bool], float] = {}
     for access in demand.accesses:
         key = (access.name, access.kind == "load")
         asked[key] = asked.get(key, 0.0) + access.requested_bytes
+    read_first = {**demand.likely_read_footprints, **dict.fromkeys(demand.stored_first, 0.0)}
     found = []
     for access in demand.accesses:
         loads = access.kind == "load"
-        footprints = demand.likely_read_footprints if loads else demand.likely_written_footprints
+        footprints = read_first if loads else demand.likely_written_footprints
         whole = asked[access.name, loads]
         found.append(access.requested_bytes * min(footprints.get(access.name, whole) / whole, 1.0) if whole else 0.0)
     return found

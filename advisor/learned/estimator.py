@@ -235,7 +235,7 @@ class LearnedPredictor:
         others = self.weights.configured and self.weights.configured.others
         if all(self._products(problem, gpu) is not None for problem in warm) or (others and gpu.compute_capability == HOPPER):
             return np.asarray(
-                np.log(sum(self._remembered((problem, configuration, gpu), self._predicted_us) for problem in warm)), dtype=np.float64
+                np.log(sum(self._remembered((problem, configuration, gpu), self.predict).us for problem in warm)), dtype=np.float64
             )
         return self._analytical.scores(problems, configuration, gpu)
 
@@ -333,9 +333,6 @@ class LearnedPredictor:
             total = total + self._remembered((problem, configuration, gpu), self._ordered_us)
         ungrouped = np.logical_or.reduce([one_row_ungrouped(problem, configuration) for problem in problems])
         return np.asarray(np.round(np.log(total), DIGITS) + np.where(ungrouped, TIE, 0.0), dtype=np.float64)
-
-    def _predicted_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
-        return self.predict(problem, configuration, gpu).us
 
     def _ordered_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""

@@ -1,4 +1,4 @@
-"""Timing launches: on a GPU, on a fake one, or from a file of recorded latencies; and reading what profilers measured.
+"""Timing launches: on a GPU or on a fake one; replaying recorded latencies; and reading what profilers measured.
 
 Names are loaded on first use: who needs one file of it (`@advisor.autotune` needs what failures are called) loads no other.
 """

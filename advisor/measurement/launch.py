@@ -192,9 +192,6 @@ def _finite_square(part: Any) -> Any:
     return torch.nan_to_num(part.double(), nan=0.0, posinf=0.0, neginf=0.0).square_()
 
 
-MAX_SUSTAINED_S = 30.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """Kernel, problem and configuration; the GPU is the device's."""
@@ -219,7 +216,6 @@ class Batch:
         together: Extend all launches by the same rounds (a comparison), not only those that are noisy.
         seed: Of inputs and of the order within rounds.
         floor: Measure the A/A noise floor, by timing the first launch as two sides.
-        sustained_s: After the rounds, keep the GPU busy with each launch for so many seconds; 0: not.
     """
 
     launches: tuple[Launch, ...]
@@ -228,7 +224,6 @@ class Batch:
     together: bool = False
     seed: int = 0
     floor: bool = True
-    sustained_s: float = 0.0
 
     @property
     def problem(self) -> Problem:
@@ -248,22 +243,11 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sustained:
-    """A launch over and over, until the power limit had its say: microseconds per launch, after how many seconds, at which clock and
-    power (medians; None where the GPU does not say). Short launches are replayed as graphs, whose own cost, 1 to 3 %, is in it."""
-
-    latency_us: float
-    seconds: float
-    sm_clock_mhz: float | None = None
-    power_w: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The outcome of one launch: rounds, or a failure.
 
-    `throttle` names the reasons the driver gave for a lowered clock; `timer` is events, graph, simulated or recorded (see
-    `devices.cuda` for what they time); `sustained` is known where the batch asked for it.
+    `throttle` names the reasons the driver gave for a lowered clock; `timer` is events, graph or simulated (see
+    `devices.cuda` for what they time).
     """
 
     rounds: tuple[Round, ...] = ()
@@ -273,7 +257,6 @@ class Outcome:
     throttle: tuple[str, ...] = ()
     temperature_c: float | None = None
     power_w: float | None = None
-    sustained: Sustained | None = None
 
 
 def problem_key(problem: Problem) -> str:

@@ -2,8 +2,7 @@
 
 The columns are those of the published measurements (`advisor.rows.rows`), then what was measured: samples by round
 (rounds separated by `;`, samples by blanks), clocks, what was discarded and why, the A/A floor, the bound, and the fingerprint.
-`timer` says how: graph or events (`devices.cuda`), simulated, recorded. `sustained_us` is what a launch took that was kept up for
-`sustained_s` seconds, at the clock and power beside it; the other latencies are of bursts too short for the power limit.
+`timer` says how: graph or events (`devices.cuda`), or simulated.
 Configuration parameters that have no column of their own are in `parameters`, as JSON.
 """
 
@@ -54,10 +53,6 @@ MEASURED_COLUMNS = (
     "throttle",
     "temperature_c",
     "power_w",
-    "sustained_us",
-    "sustained_s",
-    "sustained_clock_mhz",
-    "sustained_power_w",
     "samples_us",
     "clocks_mhz",
     "discarded",
@@ -172,9 +167,6 @@ def _measured_cells(outcome: Outcome, bound: float | None) -> dict[str, Any]:
         "clocks_mhz": ";".join("" if r.sm_clock_mhz is None else f"{r.sm_clock_mhz:g}" for r in outcome.rounds),
         "discarded": json.dumps({i: r.discarded for i, r in enumerate(outcome.rounds) if r.discarded}),
     }
-    if (kept_up := outcome.sustained) is not None:
-        cells |= {"sustained_us": kept_up.latency_us, "sustained_s": kept_up.seconds}
-        cells |= {"sustained_clock_mhz": kept_up.sm_clock_mhz, "sustained_power_w": kept_up.power_w}
     if cells["discarded"] == "{}":
         cells["discarded"] = None
     if interval is None:

@@ -79,7 +79,6 @@ def measure(
     limits: Limits | None = None,
     compile_workers: int | None = None,
     seed: int = 0,
-    sustained_s: float = 0.0,
     watch: Watch | None = None,
 ) -> Summary:
     """Times launches and appends a row for each, as they come.
@@ -87,14 +86,13 @@ def measure(
     Args:
         launches: In the order in which to measure; consecutive launches of one problem share their rounds.
         output: The rows file; what it holds already is not measured again, but for failures that may have been the machine's.
-        device: `auto`, `cuda`, `fake…`, `recorded:FILE`.
+        device: `auto`, `cuda` or `fake…`.
         rounds: Rounds that must count, per launch.
         time_limit_s: After which nothing more is begun, and what is running is left.
         resume: Whether the file may have rows already.
         limits: How long a launch may take before it counts as hung.
         compile_workers: Processes that compile ahead; None: two less than cores.
         seed: Of inputs and orders.
-        sustained_s: For how long each launch is kept up besides, until the power limit has its say; 0: not.
         watch: Told how far it is.
 
     Raises:
@@ -112,7 +110,7 @@ def measure(
         left = [launch for launch in launches if _key(gpu, launch) not in done]
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
         summary.skipped = len(launches) - len(left)
-        batches = _batches(left, rounds, seed, sustained_s)
+        batches = _batches(left, rounds, seed)
         _run(batches, scheduler, journal, summary, start, time_limit_s, len(left), watch)
     return summary
 
@@ -132,8 +130,8 @@ def run_plan(
 ) -> Summary:
     """Measures a campaign, most informative first, until it is done or the time is up; resumable on any machine.
 
-    The GPU's own ceilings are measured first, once, where the plan names a folder for them (a fake device's are written beside the
-    output instead). Arguments as for `measure`; `rounds` None: the plan's.
+    The GPU's own ceilings are measured first, once, where a folder for them is named. Arguments are those of `measure`; `rounds` None:
+    the plan's.
 
     Raises:
         InputError: The plan cannot be read.
@@ -149,10 +147,8 @@ def run_plan(
     with Scheduler(spec, limits=limits, compile_workers=compile_workers) as scheduler, Journal(output, resume=resume) as journal:
         done, gpu = journal.keys(), scheduler.description.gpu
         summary = Summary(gpu=gpu, output=os.fspath(output), fingerprint=scheduler.description.fingerprint)
-        folder = ceilings_folder or plan.ceilings_folder
-        if folder is not None:
-            destination = folder if spec.kind == "cuda" or ceilings_folder else Path(output).resolve().parent
-            _ceilings(scheduler, spec, Path(destination), summary)
+        if ceilings_folder is not None:
+            _ceilings(scheduler, spec, Path(ceilings_folder), summary)
 
         def key(launch: Launch) -> str:
             row = _key(gpu, launch)
@@ -183,12 +179,11 @@ def _key(gpu: str, launch: Launch) -> str:
     return row_key(gpu, launch.kernel.function, launch.problem, launch.configuration)
 
 
-def _batches(launches: Iterable[Launch], rounds: int, seed: int, sustained_s: float) -> Iterator[Batch]:
+def _batches(launches: Iterable[Launch], rounds: int, seed: int) -> Iterator[Batch]:
     for _, group in groupby(launches, key=lambda launch: (launch.kernel, problem_key(launch.problem))):
         same = list(group)
         for begin in range(0, len(same), MAX_BATCH):
-            chosen, most = tuple(same[begin : begin + MAX_BATCH]), max(rounds, MAX_ROUNDS)
-            yield Batch(launches=chosen, rounds=rounds, max_rounds=most, seed=seed, sustained_s=sustained_s)
+            yield Batch(launches=tuple(same[begin : begin + MAX_BATCH]), rounds=rounds, max_rounds=max(rounds, MAX_ROUNDS), seed=seed)
 
 
 def _run(

@@ -9,9 +9,6 @@ first: what a recommendation wins is then known of every problem that was visite
 version = 1
 configurations_per_visit = 8      # launches that share a problem's inputs and rounds
 recommended = 4                   # of those that the shipped predictor ranks first, how many come right after the default
-sustained_s = 2                   # keep every launch up for so long besides, until the power limit has its say (default: 0, not)
-[ceilings]
-folder = "../../ceilings/measurements"   # relative to this file; where the GPU's own ceilings go
 [[sweep]]
 kernel = "fused_moe::fused_moe_kernel"   # bundled, or FILE.py::KERNEL relative to this file
 share = 8                                # of the visits, against the other sweeps
@@ -38,7 +35,7 @@ from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
-from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Launch
+from advisor.measurement.launch import Batch, Launch
 from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
 from advisor.result.schema import Configuration, Problem
@@ -150,7 +147,7 @@ SKEW = 1.0
 """Exponent of the skewed routing (`pipelines.token_draws`). RaMP (arXiv 2604.26039) reports that 8-14 % of the experts are active per layer
 in practice: heavy tails, of which this is the usual model."""
 
-_TOP = {"version", "name", "seed", "rounds", "configurations_per_visit", "recommended", "sustained_s", "ceilings", "sweep"}
+_TOP = {"version", "name", "seed", "rounds", "configurations_per_visit", "recommended", "sweep"}
 _SWEEP = {"kernel", "share", "op", "dtype", "cache", "routing", "problems", "block_shape", "output_dtype", "configurations", "whole"}
 _SIZES = {"M", "N", "K", "E", "topk", "H", "B", "D", "H_kv", "causal"}
 _TEXT_AXES = ("op", "dtype", "cache", "routing")
@@ -178,8 +175,6 @@ class Plan:
     rounds: int = 10
     configurations_per_visit: int = 8
     recommended: int = RECOMMENDED
-    sustained_s: int = 0
-    ceilings_folder: Path | None = None
 
 
 @lru_cache(maxsize=4096)
@@ -213,10 +208,8 @@ def read_plan(path: str | Path) -> Plan:
     require = partial(_require, file.name)
     _known(data, _TOP, file.name, "")
     require("version", data.get("version"), data.get("version") == 1, "1")
-    sweeps, ceilings = data.get("sweep"), data.get("ceilings", {})
+    sweeps = data.get("sweep")
     require("sweep", sweeps, isinstance(sweeps, list) and sweeps, "at least one [[sweep]]")
-    require("ceilings", ceilings, isinstance(ceilings, dict) and isinstance(ceilings.get("folder", ""), str), 'folder = "…"')
-    _known(ceilings, {"folder"}, file.name, "ceilings.")
     parsed = tuple(_sweep(sweep, i, file) for i, sweep in enumerate(sweeps or ()))
     return Plan(
         path=file,
@@ -225,8 +218,6 @@ def read_plan(path: str | Path) -> Plan:
         rounds=_count(data, "rounds", 10, file.name, 3),
         configurations_per_visit=_count(data, "configurations_per_visit", 8, file.name, 1),
         recommended=_count(data, "recommended", RECOMMENDED, file.name, 0),
-        sustained_s=_count(data, "sustained_s", 0, file.name, 0, int(MAX_SUSTAINED_S)),
-        ceilings_folder=file.resolve().parent / ceilings["folder"] if "folder" in ceilings else None,
     )
 
 
@@ -359,7 +350,7 @@ def batches_of(plan: Plan, gpu: GpuSpec | None, *, done: frozenset[str] | set[st
         used[turn] += 1
         left = tuple(launch for launch in launches if key is None or key(launch) not in done)
         if left:
-            yield Batch(launches=left, rounds=plan.rounds, seed=plan.seed, sustained_s=plan.sustained_s)
+            yield Batch(launches=left, rounds=plan.rounds, seed=plan.seed)
 
 
 def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Launch, ...]]:

@@ -1,8 +1,7 @@
-"""Replays measurements that are in a file: a first-class device, for searches and reports without a GPU.
+"""Measurements that are in a file, replayed: for searches and reports without a GPU.
 
-Given problem and configuration it answers with the recorded latency; a launch the file does not have is a failure of the kind
-`not-recorded`. Read: rows with a configuration and `latency_us` (a sweep, near-optimal rows, what `advisor measure` writes), and
-sweep summaries (`default_us` with its `default_…` columns).
+Read: rows with a configuration and `latency_us` (a sweep, near-optimal rows, what `advisor measure` writes), and sweep summaries
+(`default_us` with its `default_…` columns).
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from advisor.gpus.hardware import GpuSpec, gpu_model, match_device_name
-from advisor.measurement.kernel_file import KernelRef
-from advisor.measurement.launch import NotRecordedError, Timing
-from advisor.result.schema import Configuration, Fingerprint, Problem, result_dtype
+from advisor.gpus.hardware import gpu_model
+from advisor.measurement.launch import NotRecordedError
+from advisor.result.schema import Configuration, Problem, result_dtype
 from advisor.system.errors import InputError, UsageError
 
 ConfigurationKey = tuple[tuple[str, object], ...]
@@ -134,76 +132,9 @@ def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Reco
             f"{source}: has rows of several GPUs",
             ", ".join(sorted(gpus.values())),
             "one",
-            "say which with --gpu NAME; of a recorded device, with recorded:FILE,gpu=NAME",
+            "say which with --gpu NAME",
         )
     if not latencies:
         raise InputError(f"{source}: has no latency of a known configuration", None, "rows with configuration columns and latency_us")
     name = wanted if wanted is not None else next(iter(gpus))
     return Recording(gpu=name, source=source, columns=columns, latencies=latencies, problems=problems)
-
-
-class RecordedDevice:
-    """A recording behind the device protocol."""
-
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str], gpu: str | float | None = None) -> RecordedDevice:
-        """See `read_recording`."""
-        return cls(read_recording(path, None if gpu is None else str(gpu)))
-
-    @property
-    def gpu_name(self) -> str:
-        """The GPU whose latencies are replayed."""
-        return self.recording.gpu
-
-    @property
-    def gpu(self) -> GpuSpec | None:
-        """Its description."""
-        return match_device_name(self.recording.gpu)
-
-    @property
-    def default_clock_mhz(self) -> None:
-        """Nothing runs."""
-        return None
-
-    def fingerprint(self) -> Fingerprint:
-        """Says that nothing was run here."""
-        return Fingerprint(mode="offline", gpu=self.recording.gpu)
-
-    def open(self, kernel: KernelRef, problem: Problem, seed: int) -> RecordedBench:
-        """The rows of one problem."""
-        return RecordedBench(self.recording, problem)
-
-    def measure_ceilings(self) -> dict[str, float]:
-        """A file has none."""
-        return {}
-
-
-class RecordedBench:
-    """The recorded configurations of one problem."""
-
-    def __init__(self, recording: Recording, problem: Problem) -> None:
-        self.recording, self.problem = recording, problem
-
-    def launch(self, configuration: Configuration) -> float:
-        """The recorded latency."""
-        return self.recording.latency_us(self.problem, configuration)
-
-    def check(self, launched: float) -> None:
-        """Whoever recorded it had to."""
-
-    def timer(self, launched: float) -> str:
-        """Nothing is timed."""
-        return "recorded"
-
-    def time(self, launched: float, round_number: int, replica: int) -> Timing:
-        """The same in every round."""
-        return Timing(samples_us=(launched,))
-
-    def sustain(self, launched: float, seconds: float) -> None:
-        """Nobody recorded that."""
-
-    def close(self) -> None:
-        """Nothing is held."""

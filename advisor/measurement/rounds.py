@@ -107,16 +107,11 @@ class _Run:
             except _RoundFailedError:
                 continue
             floor = statistics.noise_floor(taken[0].rounds, taken[-1].rounds) if batch.floor else None
-            return {index: replace(outcome, noise_floor=floor) for index, outcome in zip(self.launched, taken, strict=False)}
+            return {
+                index: replace(outcome, noise_floor=floor, timer=self.bench(index).timer(launched))
+                for (index, launched), outcome in zip(self.launched.items(), taken, strict=False)
+            }
         return {}
-
-    def outcome(self, index: int, timed: Outcome) -> Outcome:
-        """The outcome of a launch that was timed, kept up where that is asked for."""
-        bench, launched, seconds = self.bench(index), self.launched[index], self.batch.sustained_s
-        sustained = self.attempt(index, "sustained", lambda: bench.sustain(launched, seconds)) if seconds else None
-        if index in self.failures:
-            return Outcome(failure=self.failures[index])
-        return replace(timed, timer=bench.timer(launched), sustained=sustained)
 
 
 def run_batch(device: Device, batch: Batch, report: Report = lambda stage, index: None) -> list[Outcome]:
@@ -129,8 +124,8 @@ def run_batch(device: Device, batch: Batch, report: Report = lambda stage, index
     try:
         for index in range(len(batch.launches)):
             run.prepare(index)
-        outcomes = {index: run.outcome(index, timed) for index, timed in run.time().items()}
-        return [outcomes[index] if index in outcomes else Outcome(failure=run.failures[index]) for index in range(len(batch.launches))]
+        timed = run.time()
+        return [timed[index] if index in timed else Outcome(failure=run.failures[index]) for index in range(len(batch.launches))]
     finally:
         for bench in run.benches.values():
             bench.close()

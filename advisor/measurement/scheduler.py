@@ -22,7 +22,7 @@ from advisor.compiled.compiler.worker import answer_for
 from advisor.compiled.recorder.hook import TORCH_NAMES
 from advisor.measurement.devices.device import Device, DeviceSpec, open_device
 from advisor.measurement.kernel_file import KernelRef, function_of, load_module
-from advisor.measurement.launch import MAX_SUSTAINED_S, Batch, Failure, Launch, Outcome, classify
+from advisor.measurement.launch import Batch, Failure, Launch, Outcome, classify
 from advisor.measurement.rounds import FatalFailure, run_batch
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
@@ -149,7 +149,6 @@ _STAGES = {
     "launch": "the first run",
     "check": "checking the output",
     "rounds": "one side of a round",
-    "sustained": "keeping one launch up",
 }
 _BY_TIMEOUT = ("launch", "check", "rounds")
 """Stages whose limit `advisor measure --timeout` sets: those that run kernels."""
@@ -165,7 +164,6 @@ class Limits:
     launch_s: float = 60.0  # the first run, compiling included where it was not done ahead
     check_s: float = 60.0
     rounds_s: float = 30.0  # one side of one round
-    sustained_s: float = 30.0 + MAX_SUSTAINED_S
 
     def of(self, stage: str) -> float:
         """The limit of a stage."""
@@ -218,7 +216,6 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spec, self.limits, self.clock = device, limits or Limits(), clock
-        self._device = open_device(device) if device.in_process else None
         wanted = max(1, min((os.cpu_count() or 2) - 2, MAX_COMPILE_WORKERS)) if compile_workers is None else compile_workers
         self.compile_workers = wanted if device.kind == "cuda" else 0
         self._worker: Worker | None = None
@@ -227,7 +224,7 @@ class Scheduler:
         self._of_thread = threading.local()  # its compiling worker
         self._compilers: set[Worker] = set()
         self._known: dict[str, Future[Failure | None]] = {}
-        self.description = self._describe()
+        self.description: DeviceDescription = self._ask(describe, self.limits.open_s)
 
     def __enter__(self) -> Scheduler:
         return self
@@ -244,19 +241,12 @@ class Scheduler:
             worker.process.kill()  # its thread closes the rest
         self._pool.shutdown()
 
-    def _describe(self) -> DeviceDescription:
-        if self._device is not None:
-            return DeviceDescription(gpu=self._device.gpu_name, fingerprint=self._device.fingerprint(), target=None)
-        return self._ask(describe, self.limits.open_s)
-
     def measure_ceilings(self, timeout_s: float = 120.0) -> dict[str, float]:
         """The device's own ceilings (`ceilings.FIGURES`).
 
         Raises:
             MeasurementError: It does not answer, or fails.
         """
-        if self._device is not None:
-            return self._device.measure_ceilings()
         return self._ask(measure_ceilings, timeout_s)
 
     def _ask(self, job: Callable[..., T], timeout_s: float) -> T:
@@ -296,12 +286,6 @@ class Scheduler:
             batches: Drawn as they are needed.
             deadline: On `clock`; what is not finished then is left, without an outcome.
         """
-        if self._device is not None:
-            for batch in batches:
-                if deadline is not None and self.clock() >= deadline:
-                    return
-                yield batch, run_batch(self._device, batch)
-            return
         source, pending, running = iter(batches), deque[_Pending](), None
         exhausted = False
         while True:

@@ -318,20 +318,27 @@ def launches(source: SourceFile, kernel: str) -> Iterator[tuple[list[Scope], ast
             yield around, node
 
 
-HALF = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.half": "fp16"}
+HALF = {
+    "torch.bfloat16": "bf16",
+    "torch.float16": "fp16",
+    "torch.half": "fp16",
+    "tl.bfloat16": "bf16",
+    "tl.float16": "fp16",
+}
 """Types of 16 bits by their names. Others (fp32 of scales and sums) say nothing of the rest."""
 
 
 def named_element(source: SourceFile, kernel: str) -> str | None:
     """The type of a tensor's elements, where one of `HALF` alone is named by the functions that launch the kernel, or else by the module's
-    own statements; None: none is, or several are. A type that the kernel itself names may be that of a step between.
+    own statements, or else by the kernel; None: none is, or several are.
 
     >>> from advisor.python_source.source import parse_source
     >>> named_element(parse_source("def f(x):\\n    k[(1,)](x.to(torch.bfloat16))\\n\\n@triton.jit\\ndef k(x): pass", "f.py"), "k")
     'bf16'
     """
     launching = (node for scopes, _ in launches(source, kernel) for scope in scopes[:1] for node in ast.walk(scope))
-    for nodes in (launching, own_nodes(source.tree)):
+    kernels = (node for definition in source.definitions.get(kernel, ()) for node in ast.walk(definition))
+    for nodes in (launching, own_nodes(source.tree), kernels):
         if names := {HALF[name] for node in nodes if (name := dotted(node)) in HALF}:
             return names.pop() if len(names) == 1 else None
     return None

@@ -123,6 +123,19 @@ class ModuleNames(Graph):
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
         return list(self._touching(self.tree.body).get(name, ()))
 
+    def deciding(self, name: str) -> list[ast.AST]:
+        """The same without what else stands in a branch with them: of an `if` the condition, and what is within it."""
+        nodes: list[ast.AST] = []
+        waiting = self.statements(name)
+        while waiting:
+            statement = waiting.pop()
+            if isinstance(statement, ast.If):
+                nodes.append(statement.test)
+                waiting += [inner for body in (statement.body, statement.orelse) for inner in self._touching(body).get(name, ())]
+            else:
+                nodes.append(statement)
+        return nodes
+
     def place(self, node: ast.FunctionDef | None = None) -> Place:
         """The place of a function: where the first of its decorators stands; None: after all of the file."""
         if node is None:

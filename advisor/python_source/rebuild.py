@@ -157,7 +157,9 @@ class _Builder:
             self._link(module, name, *kernel)
             return
         if name in source.assignments or name in source.values or (around and not inner):
-            module.prelude[name] = f"{name} = {self._literal(source, module, name, line, node if around else None)}"
+            # Where the only line that sets it stands under a condition, the kernel may stand under the same.
+            within = node if around or (name not in source.values and source.stored[name] == 1) else None
+            module.prelude[name] = f"{name} = {self._literal(source, module, name, line, within)}"
             return
         for import_ in inner or source.imports_of(name):
             if self._follow(source, module, import_):

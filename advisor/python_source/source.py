@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -226,10 +227,10 @@ class SourceFile:
         """
         return FunctionReader(self, evaluation or Evaluation(unset=self.unset), names, self.module_names.place(at))
 
-    @property
-    def stored(self) -> set[str]:
-        """The names that some line of the file gives a value."""
-        return {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    @cached_property
+    def stored(self) -> Counter[str]:
+        """The names that lines of the file give a value, and how many lines do."""
+        return Counter(node.id for node in self.module_names.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
 
     def texts(self, part: str) -> Iterator[tuple[int, str, bool]]:
         """The strings of the file that contain something: the first line of each, the string, and whether each of its lines is one of the

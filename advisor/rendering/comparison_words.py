@@ -257,12 +257,16 @@ def unlike(cells: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
     """(name, base, head) of what the compiler says, with only the instruction classes that differ: where a program of the head does more or
     less, its instructions for what one of the base does."""
+    if row.unfinished and (row.base is None) != (row.head is None):  # alone it says nothing of the change
+        return []
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
     for kind in sorted({*mixes[0], *mixes[1]}):
-        counts = [mixes[0].get(kind, 0), round(mixes[1].get(kind, 0) / row.work)]
-        if counts[0] != counts[1]:
-            before, after = (f"{count:,}" if mix else "-" for count, mix in zip(counts, mixes, strict=True))
+        counts = [mixes[0].get(kind, 0), mixes[1].get(kind, 0) / row.work]
+        before, after = (
+            (f"{count:.2g}" if count < 10 else f"{count:,.0f}") if mix else "-" for count, mix in zip(counts, mixes, strict=True)
+        )
+        if before != after:
             same_work = " (for the same work)" if abs(row.work - 1) > 0.01 else ""
             cells.append((f"{kind} instructions{same_work}", before, after))
     return cells

@@ -248,10 +248,15 @@ NAMES = {"dram": "DRAM", "l2": "L2", "smem": "shared memory", "fma": "FMA", "alu
 
 
 def saved_share(action: Action, result: Result) -> str:
-    """`12 %` of the launches' time that an action saves; `17 % of the MoE layers` where its saving is of whole layers; empty: no time."""
+    """`12 %` of the launches' time that an action saves; `17 % of the MoE layers` where its saving is of whole layers, with the number of
+    token counts that are summed where there are several; empty: no time."""
     whole = action.layers_us or result.verdict.current_us
     share = share_text(action.saving_us / whole) if whole > 0 else ""
-    return phrase("action.of_layers" if result.layers[0].routing else "action.of_linears", share=share) if action.layers_us else share
+    if action.layers_us:
+        share = phrase("action.of_layers" if result.layers[0].routing else "action.of_linears", share=share)
+    summed = [report.problem for report in result.launches if report.id in action.launches]
+    tokens = {problem.sizes.get("M") for problem in summed if problem.family in ("fused_moe", "gemm")}
+    return phrase("action.summed", count=len(tokens), share=share) if len(tokens) > 1 and share else share
 
 
 UTILISED = 0.6

@@ -33,13 +33,14 @@ from advisor.system.resources import folder
 # Both are short, whatever a text from outside holds: what is kept together must fit a phone.
 _TOGETHER = re.compile(
     r"(?<![\w-])--[a-z][a-z0-9-]{0,30}"  # --expert-parallel
-    r"|[^\s&;]{0,24}\d (?:%|[µm]s|[kMGTP]?B(?:/s)?|[kMGTP]?FLOP(?:/s)?)(?![\w/])"  # −10/+35 %, 1.27 GB
+    r"|[^\s&;<>]{0,24}\d (?:%|[µm]s|[kMGTP]?B(?:/s)?|[kMGTP]?FLOP(?:/s)?)(?![\w/])"  # −10/+35 %, 1.27 GB
 )
+_CODE = re.compile(r"`([^`\n]{1,200})`")
 
 
 def prose(text: object) -> Markup:
-    """A sentence from the result, escaped, unprintable characters written out."""
-    escaped = str(escape(figures.clean(text, lines=True)))
+    """A sentence from the result, escaped, unprintable characters written out, code between backticks set as such."""
+    escaped = _CODE.sub(r"<code>\1</code>", str(escape(figures.clean(text, lines=True))))
     return Markup(_TOGETHER.sub(lambda words: f'<span class="together">{words.group()}</span>', escaped))
 
 

@@ -99,7 +99,7 @@ def _action(number: int, action: Action, result: Result) -> list[Text]:
     pasted = (action.snippet or "").strip().splitlines()
     if len(pasted) <= PASTED:
         out += [Text(f"     {figures.clean(item)}", style="green") for item in pasted]
-    elif pasted:
+    elif action.saving_us > 0:
         out.append(Text(f"     {phrase('screen.entries')}", style="dim"))
     if action.detail:
         out.append(Text(f"     {figures.clean(action.detail)}"))

@@ -206,20 +206,16 @@ class Shares:
         common: What all configurations of a problem share.
         similar: What similar configurations share.
         individual: Each configuration's own.
-        across: Of the own part, what the same configuration shares with itself at neighbouring sizes.
         noise: Standard deviation of a measurement's log.
-        doublings: Of problem size over which errors stay alike.
     """
 
     common: float
     similar: float
     individual: float
-    across: float = 0.3
     noise: float = 0.004
-    doublings: float = 2.0
 
 
-LEARNED = Shares(common=0.8, similar=0.0, individual=0.2, across=0.0)
+LEARNED = Shares(common=0.8, similar=0.0, individual=0.2)
 """Of the learned model: what it gets wrong on a GPU that it does not know, it gets wrong for all of a problem's configurations. That some
 are alike in what is left says less than their order does, and than what won at neighbouring sizes (`precedents`): with (0.6, 0.2, 0.2)
 and a third of the own part shared by neighbouring sizes, sweeps of GPUs left out took, a table at a time, 3.36 instead of 3.23 trials in
@@ -244,8 +240,7 @@ class Prior:
         mean: Expected log latency in microseconds; inf where it cannot launch.
         sigma: Standard deviation of the log of measured over predicted.
         features: [c, d] coordinates in which configurations at distance 1 resemble each other by exp(-1/2).
-        place: Where the problem lies among others, in doublings of its size; neighbours share what they learn.
-        where: The same in all its sizes (`place_among_problems`): what won for others near it is tried sooner.
+        where: Where the problem lies among others (`place_among_problems`): what won for others near it is tried sooner.
         bound_us: Least latency of each configuration.
         ceiling_us: Predicted best of the space, and its interval.
         stopped_by: How many configurations cannot be tried, by what stops them.
@@ -258,7 +253,6 @@ class Prior:
     mean: Array
     sigma: float
     features: Array
-    place: float
     where: tuple[float, ...]
     bound_us: Array
     ceiling_us: tuple[float, float, float]
@@ -355,13 +349,10 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     if len(batches) > 1:
         scores = _scores(predictor, batches, space, gpu)
     mean, sigma, shares, reach = beliefs(scores, total, launches, learned=learned, spread=float(np.mean(sigmas)))
-    sizes = problems[0].sizes
-    amount = sizes.get("M", sizes.get("B", 1)) * (sizes.get("topk", 1) if problems[0].family == "fused_moe" else 1)
     return Prior(
         mean=mean,
         sigma=sigma,
         features=coordinates * (LENGTH_SCALE / reach),
-        place=float(np.log2(max(amount, 1))),
         where=place_among_problems(problems[0]),
         bound_us=bound,
         ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),

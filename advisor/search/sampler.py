@@ -28,7 +28,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.search.prior import Array, Precedent, Prior, Shares, prior_of
 from advisor.search.space import SearchSpace
-from advisor.search.surrogate import Observation, posterior, propose
+from advisor.search.surrogate import Observation, best_of, posterior, propose
 from advisor.system.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class AdvisorSampler(BaseSampler):
     Args:
         space: What may be tried.
         prior: What is believed of it (`prior_of`).
-        neighbours: Called for what is known from studies of neighbouring problems.
         precedents: Called for what won for other problems on the same GPU.
         unit_us: Microseconds in one unit of the objective: 1000 where it returns milliseconds.
         seed: Of what it falls back on for parameters that are not in the space.
@@ -74,7 +73,6 @@ class AdvisorSampler(BaseSampler):
         space: SearchSpace,
         prior: Prior,
         *,
-        neighbours: Callable[[], Sequence[Observation]] | None = None,
         precedents: Callable[[], Sequence[Precedent]] | None = None,
         unit_us: float = 1.0,
         seed: int | None = None,
@@ -83,7 +81,7 @@ class AdvisorSampler(BaseSampler):
         if len(prior.mean) != len(space):
             raise UsageError("the prior belongs to another space", f"{len(prior.mean)} configurations", f"{len(space)}")
         self.space, self.prior = space, prior
-        self.neighbours, self.precedents = neighbours or tuple, precedents or tuple
+        self.precedents = precedents or tuple
         self.unit_us, self.shares = unit_us, shares or prior.shares
         self._fallback = RandomSampler(seed=seed)
 
@@ -162,9 +160,9 @@ class AdvisorSampler(BaseSampler):
             elif trial.state == TrialState.PRUNED and trial.intermediate_values and SLOWER not in trial.user_attrs:
                 observed += self._observed(index, trial.intermediate_values[max(trial.intermediate_values)])
             elif SLOWER in trial.user_attrs:
-                observed.append(Observation(prior=self.prior, index=index, kind="slower"))
+                observed.append(Observation(index=index, kind="slower"))
             elif trial.state == TrialState.RUNNING:
-                observed.append(Observation(prior=self.prior, index=index, kind="running"))
+                observed.append(Observation(index=index, kind="running"))
         return observed
 
     def _observed(self, index: int, value: float) -> list[Observation]:
@@ -173,7 +171,7 @@ class AdvisorSampler(BaseSampler):
             raise UsageError("the objective must be a latency", value, "a positive number, to be minimised")
         if not math.isfinite(value):
             return []
-        return [Observation(prior=self.prior, index=index, kind="measured", log_us=math.log(value * self.unit_us))]
+        return [Observation(index=index, kind="measured", log_us=math.log(value * self.unit_us))]
 
     def index_of(self, trial: FrozenTrial) -> int | None:
         """The configuration of a trial, where it has settled on one."""
@@ -184,9 +182,8 @@ class AdvisorSampler(BaseSampler):
         """Mean and deviation of the log latency of every configuration (`surrogate.posterior`), and the best measured log latency."""
         observed = self.observations(trials, besides)
         expected = self.prior.after(self.precedents(), (o.index for o in observed))
-        mean, deviation = posterior(self.prior, [*self.neighbours(), *observed], self.shares, expected)
-        best = min((o.log_us for o in observed if o.kind == "measured" and o.log_us is not None), default=None)
-        return mean, deviation, best
+        mean, deviation = posterior(self.prior, observed, self.shares, expected)
+        return mean, deviation, best_of(observed)
 
     def tried(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> set[int]:
         """Configurations that need not be tried (again): settled on by a trial whose worker did not die, or by `MAX_LOST` whose did."""
@@ -239,7 +236,7 @@ class AdvisorSampler(BaseSampler):
                 return int(np.flatnonzero(open_to_it)[0])
             raise optuna.TrialPruned("no configuration is left to try")
         observed = self.observations(trials, trial.number)
-        return propose(self.prior, self.neighbours(), observed, usable, self.shares, self.precedents())
+        return propose(self.prior, observed, usable, self.shares, self.precedents())
 
 
 def _check_minimises_one(study: Study) -> None:
@@ -258,11 +255,3 @@ def _holds(distribution: BaseDistribution, value: Any) -> bool:
         return bool(distribution._contains(distribution.to_internal_repr(value)))
     except ValueError:
         return False
-
-
-def known_elsewhere(samplers: Iterable[AdvisorSampler], studies: Iterable[Study]) -> list[Observation]:
-    """Observations of studies of neighbouring problems: measured and losing configurations, running ones left out."""
-    observed = []
-    for sampler, study in zip(samplers, studies, strict=True):
-        observed += [o for o in sampler.observations(study.get_trials(deepcopy=False)) if o.kind != "running"]
-    return observed

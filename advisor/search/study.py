@@ -25,11 +25,10 @@ from optuna.trial import FrozenTrial, TrialState
 from advisor.result.schema import Configuration
 from advisor.search.backend import Backend, Measurement, Task
 from advisor.search.prior import HEARD, RANK, Precedent, Prior, describe, precedent, remembered
-from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST, SKIPPED, SLOWER, AdvisorSampler, known_elsewhere
+from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST, SKIPPED, SLOWER, AdvisorSampler
 from advisor.search.space import SearchSpace
 from advisor.search.stopping import RoundsPruner, Stop, StoppingRule
 from advisor.search.storage import open_storage
-from advisor.search.surrogate import Observation, nearest
 from advisor.system import processes
 from advisor.system.errors import UsageError
 from advisor.system.processes import owner_name, undisturbed
@@ -184,7 +183,7 @@ class Tuner:
 
     Args:
         space: What may be tried.
-        decisions: In the order in which to decide; neighbours next to each other learn most from each other.
+        decisions: In the order in which to decide: what won for one is tried sooner for the next.
         storage: A path, a URL or a storage.
         name: Of the study.
         stopping: When to stop.
@@ -219,9 +218,7 @@ class Tuner:
 
     def _open(self, decision: Decision) -> None:
         task = decision.task.id
-        sampler = AdvisorSampler(
-            self.space, decision.prior, neighbours=lambda: self._elsewhere(task), precedents=lambda: self.precedents(task), seed=0
-        )
+        sampler = AdvisorSampler(self.space, decision.prior, precedents=lambda: self.precedents(task), seed=0)
         study = optuna.create_study(
             storage=self.storage,
             study_name=f"{self.name}/{task}",
@@ -240,12 +237,6 @@ class Tuner:
             raise UsageError(what, got, f"as it was made: {limit}", "give another --study name, or another --storage")
         describe(study, decision.kind, decision.prior.where)
         self._samplers[task], self._studies[task], self._kinds[task] = sampler, study, decision.kind
-
-    def _elsewhere(self, task: str) -> list[Observation]:
-        """Observations from the other decisions of this search that lie near in size."""
-        others = [t for t in self._samplers if t != task]
-        known = known_elsewhere([self._samplers[t] for t in others], [self._studies[t] for t in others])
-        return nearest(self._samplers[task].prior, known)
 
     def precedents(self, task: str) -> list[Precedent]:
         """Winners of the other decisions of this search, and of earlier searches of its kind that the storage keeps."""

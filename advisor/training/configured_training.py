@@ -20,7 +20,7 @@ from advisor.learned import bushy_forest
 from advisor.learned.analytical import LIKELY, NOTICED, configured_us
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.configured.features import LABELS, NONE, ROW_BY_ROW, features
-from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, together, unsure
+from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, log_latency, unsure
 from advisor.learned.configured.other_kernels import DEMANDED, PARTS, OtherKernels, middle
 from advisor.learned.network import Network
 from advisor.measurement import find_kernels, read_measured
@@ -300,8 +300,8 @@ def _common(rows: Launches) -> dict[str, BushyForest]:
 
 
 def _left_out(rows: Launches, splits: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]], progress: Progress) -> list[Array]:
-    """For each split, which rows are learned and which are left out [n] each: log latencies of those left out, by the forest and by the
-    networks, [2, n]; nan for the others. Fits run in processes of their own."""
+    """For each split, which rows are learned and which are left out [n] each: log(latency / longest pipeline) of those left out, by the
+    forest and by the networks, [2, n]; nan for the others. Fits run in processes of their own."""
     done: dict[int, Array] = {}
     processes = min(PROCESSES, os.cpu_count() or 1)
     with ProcessPoolExecutor(processes, get_context("spawn"), _take_rows, (rows,)) as pool:
@@ -328,7 +328,7 @@ def _predicted(known: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Array:
     some = _rows.take(np.flatnonzero(known))
     learned = ConfiguredModel(forest=_forest(some, TREES), networks=_networks(some), errors={}, margins={}, gpus={})
     out = np.full((2, judged.size), np.nan)
-    out[:, judged] = _rows.base[judged] + np.stack(learned.opinions(_rows.features[judged]))
+    out[:, judged] = learned.opinions(_rows.features[judged])
     return out
 
 
@@ -353,7 +353,7 @@ def _judge(
     """Fill in the errors of rows left out, what first picks won, and the distributions of both; `predicted` [2, rows] by both parts of the
     model."""
     forest, networks = predicted
-    doubt, predicted = unsure(forest, networks), together(forest, networks, seen)
+    doubt, predicted = unsure(forest, networks), log_latency(rows.base, rows.features, forest, networks, seen)
     error = rows.log_us - predicted
     for kind in [ALL, *np.unique(rows.kind).tolist()]:
         mine = rows.kind == kind if kind != ALL else rows.of_today | (not rows.of_today.any())

@@ -19,7 +19,6 @@ from advisor.system.reading import read_text
 from advisor.training import published
 
 Model = tuple[int, int, int, int]  # E, topk, H, N
-TARGETS = ("latency_us", "best_us", "default_us")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

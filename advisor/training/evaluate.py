@@ -122,11 +122,6 @@ def _trained(kept: Sequence[Measured], by: str, progress: Progress = lambda text
     return LearnedPredictor(training.fit(kept, {}, progress, calibrate_by=("model", by) if by in ("gpu", "sweep") else ("model",)))
 
 
-def judge(measured: Sequence[Measured], predictor: Predictor, progress: Progress = lambda text: None) -> dict[str, Any]:
-    """All figures of a predictor on measured rows."""
-    return judging.figures(judging.collect(measured, predictor, progress))
-
-
 def group_splits(paths: Iterable[Path | str], progress: Progress = lambda text: None, workers: int = 1) -> dict[str, Any]:
     """All splits the model card reports, by title, which names the command that prints the same figures."""
     paths = list(paths)
@@ -160,6 +155,3 @@ def write_card(weights_path: Path | str, card_path: Path | str, judged: Mapping[
         text = model_card.with_section(Path(card_path).read_text(encoding="utf-8"), given)
     with replacing(Path(card_path), "choose another --card") as place:
         place.write_text(text, encoding="utf-8")
-
-
-__all__ = ["HARD_SPLIT", "cross", "evaluate", "given_split", "group_splits", "judge", "write_card"]

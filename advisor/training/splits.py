@@ -139,6 +139,3 @@ def _matrices(part: Measured) -> list[Any]:
 def _columns(part: Measured, names: tuple[str, ...]) -> list[Any]:
     columns = [np.broadcast_to(part.problem.sizes[n], (len(part),)).astype(int).tolist() for n in names]
     return list(zip(*columns, strict=True))
-
-
-__all__ = ["BY", "Split", "given", "groups", "make"]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from advisor.advising.measured.row_matching import holds_simulated
 from advisor.measurement import (
     Batch,
     DeviceSpec,
@@ -133,7 +132,7 @@ class MeasuringBackend:
         self.scheduler = Scheduler(spec)
         self.gpu = self.scheduler.description.gpu
         self.name = f"measured on {self.gpu}" + (" (a fake device)" if spec.kind == "fake" else "")
-        self.simulated = self.scheduler.description.fingerprint.simulated or (spec.path is not None and holds_simulated(spec.path))
+        self.simulated = self.scheduler.description.fingerprint.simulated
         self._floor: float | None = None
         self._slow: Counter[tuple[str, str]] = Counter()  # measurements without a round that counts, by task and configuration
 

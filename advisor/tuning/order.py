@@ -77,12 +77,8 @@ def check_dtype(name: TableName, dtype: str | None) -> None:
         )
 
 
-def kernel_of(target: Target, *, launches: bool) -> KernelRef:
+def kernel_of(target: Target) -> KernelRef:
     """The bundled kernel that runs a table's launches.
-
-    Args:
-        target: What is tuned.
-        launches: Whether it will be launched: a device that replays rows knows whose they are.
 
     Raises:
         UsageError: There is none.
@@ -94,7 +90,7 @@ def kernel_of(target: Target, *, launches: bool) -> KernelRef:
     entry = kernel_entry(kernel)
     dtypes = entry["dtypes"]
     runs = problem.dtype in dtypes and problem.weight_dtype is None and problem.block_shape == block_shape_of(entry, problem.dtype)
-    if launches and not (runs and _is_known(target)):
+    if not (runs and _is_known(target)):
         limit = ", ".join(
             _operands(
                 Problem(family="fused_moe", op=problem.op, sizes=problem.sizes, dtype=dtype, block_shape=block_shape_of(entry, dtype))
@@ -184,11 +180,6 @@ class Order:
     export: str | None = None
     weights: str | None = None
 
-    @property
-    def runs_kernels(self) -> bool:
-        """Whether anything is launched: rows that are replayed say themselves what was."""
-        return self.recorded is None and find_device(self.device, look=False).path is None
-
 
 def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     """The target of an order, for its GPU, and its kernel where it names one.
@@ -208,7 +199,7 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
         target = resolve_target(text, replace(request, assume=not settled))
         if target.table is not None:
             check_dtype(target.table.name, request.dtype)
-        elif order.runs_kernels:
+        elif order.recorded is None:
             target = with_kernels_scales(target)
         return target, None
     if Path(text).is_dir():

@@ -104,7 +104,7 @@ def make_plan(order: Order) -> Plan:
         target, left_out = _only_recorded(target, recording)
         warnings += left_out
     elif kernel is None:
-        kernel = kernel_of(target, launches=order.runs_kernels)
+        kernel = kernel_of(target)
     target = replace(target, warnings=tuple(warnings))
     shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
     for launch in target.launches:
@@ -174,17 +174,12 @@ def _sources(
     By content: a file that was edited is another one, one that was copied or given more rows of other problems is the same.
     """
     if recording is None:
+        assert kernel is not None
         device = find_device(order.device, look=False)
-        if device.path is None:
-            assert kernel is not None
-            on = " ".join([device.kind, *(f"{name}={value}" for name, value in sorted(device.options.items()))])
-            return dict.fromkeys(
-                shares, f"{kernel.function} {_digest(read_bytes(kernel.file, kernel.file, 'a kernel file', MAX_FILE_BYTES))} on {on}"
-            )
-        gpu = device.options.get("gpu")
-        recording, how = read_recording(device.path, None if gpu is None else str(gpu)), "on the recorded device"
-    else:
-        how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones are unknown"
+        on = " ".join([device.kind, *(f"{name}={value}" for name, value in sorted(device.options.items()))])
+        digest = _digest(read_bytes(kernel.file, kernel.file, "a kernel file", MAX_FILE_BYTES))
+        return dict.fromkeys(shares, f"{kernel.function} {digest} on {on}")
+    how = "absent ones slower than the best" if holds_only_best(recording) else "absent ones are unknown"
     sources = {}
     for share, group in shares.items():
         rows = [sorted(repr((key, us)) for key, (us, _) in recording.rows(launch.problem).items()) for launch in group]

@@ -88,6 +88,21 @@ def test_a_long_range_is_what_a_tensor_holds(text: str, last: int) -> None:
     assert len(held) == 65536 and held[-1] == last
 
 
+def test_what_decides_the_work_is_asked_for_and_limits_of_floats_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(
+        "import triton\nimport triton.language as tl\n\n@triton.jit\n"
+        "def k(q, o, LOW: tl.constexpr, HIGH: tl.constexpr, BLOCK_DMODEL: tl.constexpr, BLOCK_M: tl.constexpr, NUM_TILES: tl.constexpr, "
+        "IN_DTYPE: tl.constexpr, OUT_DTYPE: tl.constexpr):\n"
+        "    r = (tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M))[:, None] * BLOCK_DMODEL + tl.arange(0, BLOCK_DMODEL)[None, :]\n"
+        "    for i in range(NUM_TILES):\n        x = tl.load(q + i * 4096 + r).to(IN_DTYPE).to(tl.float32)\n"
+        "        y = tl.clamp(x, min=LOW, max=HIGH).to(OUT_DTYPE)\n        tl.store(o + i * 4096 + r, y)\n"
+    )
+    (action, *_) = advise(f"{path}::k", gpu="H100").actions
+    asked = [name for name in ("BLOCK_DMODEL", "NUM_TILES", "OUT_DTYPE", "IN_DTYPE", "LOW", "HIGH", "BLOCK_M=") if name in action.title]
+    assert asked == ["BLOCK_DMODEL", "NUM_TILES", "OUT_DTYPE"]
+
+
 def test_a_range_that_is_too_long_is_refused_with_the_limit() -> None:
     with pytest.raises(AdvisorError, match="at most 1,048,576 numbers"):
         written_values.numbers(["positions_ptr=range(2000000)"], "--content")

@@ -13,7 +13,7 @@ import pytest
 
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.autotuning.decisions.exchange import entries, import_path, to_json
-from advisor.system.errors import InputError, NotOursError, UsageError
+from advisor.system.errors import InputError
 
 from . import kernels
 from .fakes import Tensor
@@ -310,7 +310,7 @@ def test_export_and_import(fresh_cache, tmp_path):
     text = to_json(entries(default_cache()))
     (tmp_path / "export.json").write_text(text)
     other = Cache(tmp_path / "other")
-    brought = import_path(other, tmp_path / "export.json", None)
+    brought = import_path(other, tmp_path / "export.json")
     assert brought.problems == 2 and brought.timings == 11
 
     def without_times(text):
@@ -327,26 +327,23 @@ def test_importing_overwrites_nothing(fresh_cache, tmp_path):
     cache.add_problem(KEY)
     cache.record_all(KEY.id, [Row(config="{}", state="measured", us=1.0)])
     (tmp_path / "e.json").write_text(to_json(entries(cache)).replace('"us": 1.0', '"us": 9.0'))
-    import_path(cache, tmp_path / "e.json", None)
+    import_path(cache, tmp_path / "e.json")
     assert cache.rows(KEY.id)["{}"].us == 1.0
 
 
 @pytest.mark.parametrize(
-    "text, error",
+    "text",
     [
-        ("{", InputError),
-        ("[]", NotOursError),
-        ('{"a": 1}', NotOursError),
-        ('{"format": "triton-advisor tuning cache", "version": 2}', InputError),
-        ('{"format": "triton-advisor tuning cache", "version": 1, "problems": [{}]}', InputError),
-        ('{"format": "triton-advisor tuning cache", "version": 1, "problems": 3}', InputError),
-        ('{"configs_timings": [[1, 2]]}', InputError),
-        ('{"signature": "f", "cache": {"(1,)": 3}, "timings": 5}', InputError),
-        ('{"configs_timings": [[{"kwargs": {}}, [1, 1, 1]]], "key": [1]}', UsageError),
+        "{",
+        "[]",
+        '{"a": 1}',
+        '{"format": "triton-advisor tuning cache", "version": 2}',
+        '{"format": "triton-advisor tuning cache", "version": 1, "problems": [{}]}',
+        '{"format": "triton-advisor tuning cache", "version": 1, "problems": 3}',
     ],
 )
-def test_files_that_cannot_be_imported(text, error, fresh_cache, tmp_path):
+def test_files_that_cannot_be_imported(text, fresh_cache, tmp_path):
     path = tmp_path / "f.json"
     path.write_text(text)
-    with pytest.raises(error):
-        import_path(Cache(fresh_cache), path, None)
+    with pytest.raises(InputError):
+        import_path(Cache(fresh_cache), path)

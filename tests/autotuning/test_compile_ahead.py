@@ -150,3 +150,6 @@ def test_idle_cores_compile_what_other_sizes_ask_for(monkeypatch):
     session.likely = (3, 1, 7, 9, 11, 13, 15, 17, 19)
     session._compile([1, 2])
     assert compiled == [1, 2, 3, 7, 9, 11, 13, 15]  # twice as many as are compiled at once
+    compiled.clear()
+    session._compile([1, 2, 4, 5])
+    assert compiled == [1, 2, 4, 5], "no core is idle"

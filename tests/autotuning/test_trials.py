@@ -39,6 +39,16 @@ def test_a_first_key_begins_with_the_head_of_the_order():
     assert trials((10.0, 11.0, 12.0, 13.0, 14.0, 15.0)).next({}, 4) == [0, 1, 2, 3]
 
 
+def test_each_further_trial_of_a_first_key_must_promise_more(monkeypatch):
+    """All have to be compiled; what a further key finds compiled costs no more than its measurement."""
+    predicted, seen = (10.0, 10.1, 10.2, 10.3, 10.35, 10.4), {0: 10.0, 1: 9.8, 2: 10.1, 3: 10.2}
+    for more, compiled, expected in ((0.0, (), 2), (0.5, (), 1), (0.5, range(6), 2)):
+        monkeypatch.setattr("advisor.autotuning.trials.GAIN_MORE", more)
+        some = trials(predicted, most=6, compiled=compiled)
+        some.tried = [0, 1, 2, 3]
+        assert len(some.next(seen, 4)) == expected, (more, compiled)
+
+
 def test_a_further_key_begins_with_what_is_compiled():
     assert trials((10.0, 10.5, 12.0, 13.0, 14.0, 15.0), compiled={1, 4}).next({}, 4) == [1, 4]
 

@@ -34,7 +34,7 @@ def test_a_measured_ceiling_is_the_reports(produced, tmp_path):
     key = next(each for each in cache.problems() if each.key.startswith("(512,"))
     fast, slow, *_ = sorted((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
     cache.record_all(key.id, [Row(config=fast.config, state="measured", us=20.0)])  # the bound is 16.5 µs, the predicted ceiling 24.4 µs
-    cache.decide(key.id, "another list", slow.config, "imported")
+    cache.decide(key.id, "another list", slow.config, "measured")
     cache.close()
     launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
     assert launch.ceiling.us == 20.0 and launch.ceiling.origin == "measured" and launch.p_speedup_10pct == 1.0
@@ -48,7 +48,7 @@ def test_a_faster_measurement_beats_what_was_decided(produced, tmp_path):
     slow = max((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
     fast = min((row for row in cache.rows(key.id).values() if row.us), key=lambda row: row.us)
     cache.record_all(key.id, [Row(config=slow.config, state="measured", us=10 * fast.us)])
-    cache.decide(key.id, "another list", slow.config, "imported")
+    cache.decide(key.id, "another list", slow.config, "measured")
     cache.close()
     launch = next(each for each in advised(tmp_path, produced).launches if each.problem.sizes["M"] == 512)
     assert launch.measured.us == 10 * fast.us and launch.ceiling.us <= fast.us

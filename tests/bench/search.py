@@ -42,7 +42,7 @@ from advisor.pipelines.space import family_space  # noqa: E402
 from advisor.search.prior import Precedent  # noqa: E402
 from advisor.search.space import SearchSpace  # noqa: E402
 from advisor.search.stopping import StoppingRule  # noqa: E402
-from advisor.search.surrogate import Observation, nearest, posterior, propose  # noqa: E402
+from advisor.search.surrogate import Observation, posterior, propose  # noqa: E402
 from tests.bench.sweeps import NAMES, RECORDED_WITHIN, Case, agreement, read_cases, simulated  # noqa: E402
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("ignore")]
@@ -53,9 +53,7 @@ FIXED_BUDGET = 20
 def observed(case: Case, index: int) -> Observation:
     """What a trial of a configuration says."""
     us = case.latency_us(index)
-    return Observation(
-        prior=case.prior, index=index, kind="slower" if us is None else "measured", log_us=None if us is None else float(np.log(us))
-    )
+    return Observation(index=index, kind="slower" if us is None else "measured", log_us=None if us is None else float(np.log(us)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +76,7 @@ class Searched:
         return min([float(np.exp(o.log_us)) for o in self.seen if o.log_us is not None] + [self.case.default_us or np.inf])
 
 
-def guided(
-    case: Case, cap: int, known: list[Observation], rule: StoppingRule | None = None, precedents: Sequence[Precedent] = ()
-) -> Searched:
+def guided(case: Case, cap: int, rule: StoppingRule | None = None, precedents: Sequence[Precedent] = ()) -> Searched:
     """Our search of one problem, until the first success, or where a rule is given until that says so.
 
     What runs today is measured first where the sweep is simulated, and is none of the trials until success.
@@ -95,7 +91,7 @@ def guided(
             usable &= case.prior.bound_us < np.exp(best)
         if rule is not None and best is not None:
             expected = case.prior.after(precedents, (o.index for o in seen))
-            mean, deviation = posterior(case.prior, [*known, *seen], expected=expected)
+            mean, deviation = posterior(case.prior, seen, expected=expected)
             stop = rule.reason(
                 best_us=float(np.exp(best)),
                 ceiling_us=case.prior.ceiling_us,
@@ -108,7 +104,7 @@ def guided(
                 break
         if not usable.any():
             break
-        chosen = propose(case.prior, known, seen, usable, precedents=precedents)
+        chosen = propose(case.prior, seen, usable, precedents=precedents)
         seen.append(observed(case, chosen))
         if chosen in case.good and first is None:
             first = len(seen) - before
@@ -120,11 +116,9 @@ def in_tables(cases: Sequence[Case], cap: int, *, forgets: bool, rule: StoppingR
     found: list[Searched] = []
     precedents: list[Precedent] = []
     for model in sorted({case.model for case in cases}):
-        known: list[Observation] = []
         precedents = [] if forgets else precedents
         for case in sorted((c for c in cases if c.model == model), key=lambda c: c.sizes["M"]):
-            one = guided(case, cap, nearest(case.prior, known), rule, precedents)
-            known += one.seen
+            one = guided(case, cap, rule, precedents)
             found.append(one)
             first = next((o.index for o in one.seen if o.index in case.good), None)
             if first is not None:
@@ -254,7 +248,7 @@ def run(arguments: list[str]) -> None:
             {gpu: [one.first for one in in_tables(each[: options.ours], options.cap, forgets=forgets)] for gpu, each in by_gpu.items()},
             options.cap,
         )
-    every("ours, one problem alone", options.ours, lambda case, seed: guided(case, options.cap, []).first)
+    every("ours, one problem alone", options.ours, lambda case, seed: guided(case, options.cap).first)
     every("ranking without feedback", 10**9, lambda case, seed: ranked(case))
     every("exhaustive order", 10**9, lambda case, seed: in_order(case))
     stopping({gpu: each[: options.ours] for gpu, each in by_gpu.items()})
@@ -277,7 +271,7 @@ def stopping(by_gpu: Mapping[str, list[Case]]) -> None:
     never = StoppingRule(margin=-1.0, noise_floor=0.0, least_gain=0.0)
     for name, search in (
         ("a table at a time", lambda cases, rule: in_tables(cases, FIXED_BUDGET, forgets=True, rule=rule)),
-        ("one problem alone", lambda cases, rule: [guided(case, FIXED_BUDGET, [], rule) for case in cases]),
+        ("one problem alone", lambda cases, rule: [guided(case, FIXED_BUDGET, rule) for case in cases]),
     ):
         print(f"\nstopping rule against a fixed budget of {FIXED_BUDGET} trials, {name}")
         rows = []

@@ -137,7 +137,7 @@ def test_a_guess_that_decides_the_work_is_the_first_thing_to_settle(tmp_path, ca
     """A time for the guessed STAGE of a kernel, or for a loop of unknown length, looks like any other."""
     file = tmp_path / "kernels.py"
     stored = "tl.store(y_ptr + offsets, STAGE * tl.load(x_ptr + offsets + k, mask=offsets < n), mask=offsets < n)"
-    body = f"    for k in range(0, K, BLOCK):\n        {stored}\n"
+    body = f"    for k in range(0, K, BLOCK * STAGE):\n        {stored}\n"
     staged = SCALE.replace("n, BLOCK: tl", "n, K, STAGE: tl.constexpr, GROUP_SIZE_M: tl.constexpr, BLOCK: tl")
     file.write_text(staged.partition("    tl.store")[0] + body)
     arguments = ["advise", str(file), "--gpu", "H200", "--arg", "n=4096", "--grid", "cdiv(n, BLOCK)", "--output", str(tmp_path / "out")]

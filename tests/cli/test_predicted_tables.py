@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import build_parser, main
+from advisor.rendering.figures import share_text
 from advisor.system import triton_install
 from advisor.tables.audit import audit_table
 from advisor.tables.entries import default_configuration
@@ -115,7 +116,16 @@ def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
     first = result["actions"][0]
     assert first["title"] == "Write a table with entries M=4096, 8192" and first["snippet"].startswith('"4096": {')
     assert len(first["launches"]) == 4 and "Changing 2 of 2 table entries " in result["verdict"]["sentence"]
-    assert result["verdict"]["sentence"].endswith(" of the matrix products' time.")
+    share = share_text(first["saving_us"] / first["layers_us"])
+    assert result["verdict"]["sentence"].endswith(f" should save {share} of their MoE layer time."), "the action's own figure"
+    launches = {launch["id"]: launch for launch in result["launches"]}
+    for layer in result["layers"]:
+        now, then = (
+            sum(latency["us"] for latency in side)
+            for side in zip(*((launches[i]["predicted"], launches[i]["recommendation"]["latency"]) for i in layer["launches"]), strict=True)
+        )
+        gain = layer["predicted"]["us"] / layer["recommended"]["us"]
+        assert 1 < gain < now / then, "a layer gains less than its products alone: its other kernels take what they took"
     assert advise(tmp_path, "--stack", "sglang", "--tokens", "4096", "--format", "json") == 0
     entries = json.loads(capsys.readouterr().out)["actions"][0]["snippet"]
     assert entries.startswith('"4096": {') and '_down table:\n"4096": {' in entries, "one table for each product"

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from advisor.comparison.kernels import kernel_digest
-from advisor.comparison.kernels.kernel_version import own_launches
+from advisor.comparison.kernels.beside import torch_calls
+from advisor.comparison.kernels.kernel_version import own_launches, versions
 from advisor.comparison.kernels.launch_digest import changed_launches, launch_digest
 from advisor.python_source.source import parse_source
 
@@ -35,6 +36,8 @@ def scale(x_ptr, n, BLOCK: tl.constexpr = 1024):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x_ptr + offsets, doubled(tl.load(x_ptr + offsets, mask=offsets < n)), mask=offsets < n)
 
+SIZE = 256
+
 
 def run(x):
     n = x.numel()
@@ -47,6 +50,12 @@ def run(x):
 BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL}
 
 
+def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
+    text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
+    assert torch_calls(old, new) == ["Beside the launch, run calls besides torch.zeros."]
+
+
 def compared(repository, predictor, changed, base=BASE, **options):
     return compared_files(repository, predictor, base, changed, **options)
 
@@ -57,6 +66,8 @@ def compared(repository, predictor, changed, base=BASE, **options):
         ("num_warps=warps", "num_warps=2", "num_warps=warps → num_warps=2"),
         (", num_warps=warps", "", "num_warps=warps → no num_warps"),
         ("x, n, block,", "x, n, 256,", "BLOCK=block → BLOCK=256"),
+        ("    if n < 64:\n        warps = 1\n", "    warps = 2\n", "the code of run, on which num_warps hangs"),
+        ("block, num_warps=warps", "SIZE, num_warps=warps", "BLOCK=block → BLOCK=256"),
         ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("warps = 1", "warps = 2", "the code of run, on which num_warps hangs"),
         ("if n < 64", "if n < 128", "the code of run, on which num_warps hangs"),
@@ -133,6 +144,47 @@ def test_what_the_function_calls_its_own_variables_is_no_change(repository, pred
         files = {path: re.sub(rf"\b{before}\b", after, text) for path, text in files.items()}
     found = compared(repository, predictor, files)
     assert not found.subjects if new is None else new in found.subjects[0].notes[0]
+
+
+GUARDED = """
+import triton
+import triton.language as tl
+
+CONDITION
+
+    WARPS, OTHER_WARPS = 4, 4
+
+    @triton.jit
+    def fill(x_ptr, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)
+
+    @triton.jit
+    def clear(x_ptr, BLOCK: tl.constexpr):
+        tl.store(x_ptr + tl.arange(0, BLOCK), 0.0)
+
+    def run(x):
+        \"\"\"Fills.\"\"\"
+        fill[(1,)](x, BLOCK=128, num_warps=WARPS)
+        clear[(1,)](x, BLOCK=128, num_warps=OTHER)
+
+    OTHER = 4
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "changed"), [("Fills.", "Fills x.", []), ("    OTHER = 4", "    OTHER = 8", ["clear"])])
+def test_what_stands_in_one_branch_is_told_apart(repository, predictor, old, new, changed):
+    """Of a file that is one `if has_triton():` no kernel changes with another."""
+    text = GUARDED.replace("CONDITION", "if has_triton():")
+    found = compared(repository, predictor, {"k.py": text.replace(old, new)}, {"k.py": text})
+    assert [subject.title for subject in found.subjects] == [f"k.py::{name}" for name in changed]
+
+
+def test_a_definition_that_is_not_taken_is_said_not_to_be_compared(repository, predictor):
+    text = GUARDED.replace("CONDITION", "if triton.__version__ >= '2.1.0':")
+    text += '\nelif triton.__version__ == "2.0.0":\n\n    @triton.jit\n    def fill(x_ptr):\n        tl.store(x_ptr, 1.0)\n'
+    (subject,) = compared(repository, predictor, {"k.py": text.replace("(x_ptr, 1.0)", "(x_ptr, 2.0)")}, {"k.py": text}).subjects
+    assert (subject.kind, subject.path) == ("file", "k.py")
+    assert subject.notes == ("fill changed under a condition that does not hold for this Triton and these GPUs: not compared.",)
 
 
 BINDINGS = {

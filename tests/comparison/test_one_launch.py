@@ -54,6 +54,16 @@ def test_what_a_grid_follows_from_is_asked_for_and_not_what_follows_itself():
     assert (sized.launch.grid, sized.grid_names) == (None, ("BLOCK",))
 
 
+def test_what_both_sides_pass_otherwise_is_not_guessed_as_one():
+    """Of a block that follows from another one, that is guessed."""
+    text = KERNEL.replace("block, warps = settings(n_cols)", "BLOCK = block // 2").replace("DOUBLE: tl", "TILE: tl.constexpr, DOUBLE: tl")
+    text = text.replace("def run(x, out, ", "def run(x, out, block, ").replace("block, double, num_warps=warps", "BLOCK, block, double")
+    pair = (version(text), version(text.replace("block // 2", "block * 2")))
+    base, head = (side.launch for side in both_launches(pair, (None, None), H100, "bf16", None, KernelSettings()))
+    assert head.given.constexprs["BLOCK"] == 4 * base.given.constexprs["BLOCK"] and base.given.constexprs["TILE"] > 0
+    assert base.origins["BLOCK"] == base.origins["TILE"] == "guessed"
+
+
 def version(text, name="scale"):
     return versions(parse_source(text, "k.py").on(*H100.triton_target[:2]), {})[name]
 
@@ -116,14 +126,28 @@ def test_what_is_handed_from_elsewhere_is_as_in_other_launches_of_the_file():
 )
 def test_the_flags_of_what_changed(old, new, flags):
     found = touched(version(KERNEL), version(KERNEL.replace(old, new, 1)))
-    assert found.flags == flags and bool(found.lines) is ("MODE" not in new)
+    assert found.flags({}) == flags and bool(found.lines) is ("MODE" not in new)
+
+
+def test_flags_of_what_is_not_seen_yet():
+    """Where most of what changed is seen, those of the rest."""
+    base = KERNEL.replace("    if DOUBLE:\n", "    if not DOUBLE:\n        x = -x\n        x = x - 1\n    if DOUBLE:\n")
+    found = touched(version(base), version(base.replace("x = -x", "x = -x - 1").replace("x - 1\n", "x - 2\n").replace("* 2.0", "* 3.0")))
+    assert (found.flags({}), found.flags({"DOUBLE": False})) == ({"DOUBLE": False}, {"DOUBLE": True})
+
+
+def test_a_number_for_a_tensor_of_the_launcher_is_not_passed_as_one():
+    """Nor is a grid asked for by one that no number tells."""
+    text = KERNEL.replace("(n_rows,)", "(n_rows, x.numel())")
+    sized, _ = both_launches((version(text),) * 2, (None, None), H100, "bf16", None, KernelSettings(args={"x": 64, "n_cols": 4096}))
+    assert "x_ptr" not in sized.launch.given.scalars and (sized.launch.grid, sized.grid_names) == (None, ())
 
 
 def test_a_flag_that_is_gone_is_not_set():
     without = (
         KERNEL.replace("    if DOUBLE:\n        x = x * 2.0\n", "").replace(", DOUBLE: tl.constexpr", "").replace("block, double", "block")
     )
-    assert touched(version(KERNEL), version(without)).flags == {}
+    assert touched(version(KERNEL), version(without)).flags({}) == {}
 
 
 def tuned(*warps, body="pass"):

@@ -32,7 +32,7 @@ def inspected(kernel: str, tmp_path: Path, given: Any = None, programs: int = PR
     path.write_text(HEAD + textwrap.dedent(kernel))
     contents = {} if given is None else {"data": given}
     launch = make_launch(read_source(path), "k", constexprs={"BLOCK": BLOCK}, grid=(programs,), contents=contents)
-    return inspect_launch(launch, compile_target("sm_90"), POOL)
+    return inspect_launch(launch, compile_target("sm_90"), POOL, sass=False)
 
 
 def demand_of(kernel: str, tmp_path: Path, given: Any = None) -> KernelDemand:

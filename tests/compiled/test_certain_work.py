@@ -26,7 +26,7 @@ def analysed(kernel: str, tmp_path: Path, gpu: GpuSpec, grid: int, types: dict[s
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(kernel))
     launch = make_launch(read_source(path), "k", types=types, constexprs={"BLOCK": BLOCK, **constants}, grid=(grid,))
-    return kernel_analysis(inspect_launch(launch, Target.of(gpu), POOL), gpu, "warm")
+    return kernel_analysis(inspect_launch(launch, Target.of(gpu), POOL, sass=False), gpu, "warm")
 
 
 def us(clocks: float, gpu: GpuSpec) -> float:

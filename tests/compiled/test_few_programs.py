@@ -39,7 +39,7 @@ def test_sms_without_a_program_are_told_where_a_loop_can_be_divided(tmp_path: Pa
         constexprs={"BLOCK": 128},
         grid=(programs,),
     )
-    inspection, gpu = inspect_launch(launch, compile_target("sm_90")), load_gpu("H100")
+    inspection, gpu = inspect_launch(launch, compile_target("sm_90"), sass=False), load_gpu("H100")
     analysis = kernel_analysis(inspection, gpu)
     rules = {finding.rule: finding for finding in check_compiled(inspection, analysis.facts, gpu, analysis)}
     assert ("too-few-ctas" in rules) == told
@@ -61,6 +61,6 @@ def test_starting_a_million_programs_binds(tmp_path: Path) -> None:
         options={"num_warps": 1},
         grid=(1_000_000,),
     )
-    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90")), load_gpu("H100"))
+    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), sass=False), load_gpu("H100"))
     assert analysis.config_binding_pipeline == "launch"
     assert {each.pipeline: each for each in analysis.pipelines}["launch"].time_us == pytest.approx(594, rel=0.01)

@@ -29,7 +29,7 @@ def inspected(kernel: str, tmp_path: Path, grid: int = ROWS, weights: int | None
     arguments |= {"cols": COLUMNS} if "cols" in kernel else {}
     constants = {"BLOCK": 1024} | ({"WEIGHTS": weights} if weights else {})
     launch = make_launch(read_source(path), "k", arguments=arguments, constexprs=constants, grid=(grid,))
-    return inspect_launch(launch, compile_target("sm_90"), POOL)
+    return inspect_launch(launch, compile_target("sm_90"), POOL, sass=False)
 
 
 def found(inspection: Inspection) -> dict[str, Finding]:
@@ -68,7 +68,7 @@ def test_rows_that_labels_choose_are_likely_others_and_certainly_one(sizes: dict
     path.write_text(HEAD + textwrap.dedent(EMBEDDING))
     given = {"cols": COLUMNS}
     launch = make_launch(read_source(path), "k", arguments=given, constexprs={"BLOCK": 1024}, grid=(ROWS,), sizes=sizes)
-    demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
+    demand = inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).demand
     assert demand.read_footprints["x_ptr"] == 1024 * 2 and demand.unlocated == {"x_ptr"}
     assert demand.likely_read_footprints["x_ptr"] == 1024 * 2 * ROWS
     assert "assumes different rows for each index (from the contents of label_ptr)" in demand.unknown["the addresses of accesses to x_ptr"]
@@ -101,7 +101,9 @@ def test_rows_whose_strides_are_not_given_follow_one_another(tmp_path: Path) -> 
     """The bound counts what is certain: that one program's row is read."""
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(TWO_STRIDES))
-    found = inspect_launch(make_launch(read_source(path), "k", constexprs={"D": 128}, grid=(50, 8)), compile_target("sm_90"), POOL)
+    found = inspect_launch(
+        make_launch(read_source(path), "k", constexprs={"D": 128}, grid=(50, 8)), compile_target("sm_90"), POOL, sass=False
+    )
     assert found.demand.likely_read_footprints["x_ptr"] == found.demand.likely_written_footprints["out_ptr"] == 50 * 8 * 128 * 2
     assert found.demand.read_footprints["x_ptr"] == 128 * 2
     assert found.likely is not None
@@ -255,7 +257,7 @@ def k(x_ptr, n, BLOCK: tl.constexpr):
         )
         (dram,) = (
             each
-            for each in kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), gpu, "warm").pipelines
+            for each in kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False), gpu, "warm").pipelines
             if each.pipeline == "dram"
         )
         return dram
@@ -279,7 +281,7 @@ def k(counts_ptr, n, BLOCK: tl.constexpr):
 
     def bound_us(types: dict[str, str]) -> float:
         launch = make_launch(read_source(path), "k", types=types, arguments={"n": 60_000_000}, constexprs={"BLOCK": 1024}, grid=(58594,))
-        return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), load_gpu("H200"), "warm").bound.us
+        return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False), load_gpu("H200"), "warm").bound.us
 
     assert bound_us({}) == bound_us({"counts_ptr": "*i32"})
 
@@ -304,7 +306,7 @@ def k(x_ptr, out_ptr, BLOCK: tl.constexpr):
     path = tmp_path / "k.py"
     path.write_text(HEAD + kernel)
     launch = make_launch(read_source(path), "k", types=types, constexprs={"BLOCK": 1024}, grid=(ROWS,))
-    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), load_gpu("H100"), "cold")
+    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False), load_gpu("H100"), "cold")
     (dram,) = (each for each in analysis.pipelines if each.pipeline == "dram")
     assert dram.problem_demand == certain * ROWS * 1024 * 4
 
@@ -321,7 +323,7 @@ def test_what_is_assumed_behind_a_loaded_pointer_is_said(tmp_path: Path) -> None
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(LOADED_POINTER))
     launch = make_launch(read_source(path), "k", constexprs={"BLOCK": 1024}, grid=(ROWS,))
-    demand = inspect_launch(launch, compile_target("sm_90"), POOL).demand
+    demand = inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).demand
     behind = next(a for a in demand.accesses if a.argument is None)
     said = demand.unknown[f"the tensor and addresses of line {behind.line}"]
     assert "assumes different rows for each index (from the contents of pointers)" in said

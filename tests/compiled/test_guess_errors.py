@@ -38,11 +38,11 @@ def test_an_error_about_two_floats_is_not_blamed_on_integers() -> None:
 
 def test_elements_are_tried_as_those_of_what_they_meet(pool: Pool) -> None:
     text = JIT + (
-        "def k(q, out):\n    o = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]\n    x = tl.load(q + o)\n"
-        "    tl.store(out + o, tl.dot(x, tl.zeros((16, 16), tl.bfloat16)))\n"
+        "def k(q, out):\n    o = tl.arange(0, 32)[:, None] * 32 + tl.arange(0, 32)[None, :]\n    x = tl.load(q + o)\n"
+        "    tl.store(out + o, tl.dot(x, tl.zeros((32, 32), tl.int8)))\n"
     )
     compiled, guess, failures = compile_launch(make_launch(parse_source(text, "k.py"), "k"), Target(backend="cuda", arch=90), pool, False)
-    assert guess.signature["q"] == compiled.signature["q"] == "*bf16" and "bf16" in failures[0]
+    assert guess.signature["q"] == compiled.signature["q"] == "*i8" and "int8" in failures[0]
 
 
 def test_errors_of_guesses_suggest_the_other_width_and_name_the_constants() -> None:

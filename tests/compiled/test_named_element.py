@@ -42,7 +42,7 @@ if __name__ == "__main__":
     [
         ("", "    y = torch.empty_like(x, dtype=torch.bfloat16)", ", dtype=torch.float16", "bf16"),
         ("", "    pass", ", dtype=torch.bfloat16", "bf16"),
-        (".to(tl.bfloat16)", "    pass", "", None),
+        (".to(tl.bfloat16)", "    pass", "", "bf16"),
         ("", "    y = y.half()", "", None),
         ("", "    assert x.dtype in (torch.float16, torch.bfloat16)", ", dtype=torch.bfloat16", None),
         ("", "    scale = torch.ones(1, dtype=torch.float32)", "", None),

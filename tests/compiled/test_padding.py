@@ -57,7 +57,7 @@ def inspected(kernel: str, tmp_path: Path, arguments: dict[str, int], constexprs
     source = read_source(path)
     types = {p.name: "*bf16" for p in source.kernel("k").parameters[:3]}
     launch = make_launch(source, "k", types=types, arguments=arguments, constexprs=constexprs, grid=grid)
-    return inspect_launch(launch, compile_target("sm_90"), POOL)
+    return inspect_launch(launch, compile_target("sm_90"), POOL, sass=False)
 
 
 def needed(demand: KernelDemand) -> float:

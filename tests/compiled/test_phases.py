@@ -35,6 +35,39 @@ def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
         tl.store(y_ptr + row * n + cols, tl.load(x_ptr + row * n + cols, mask=cols < n) - m, mask=cols < n)
 """
 
+STORED_FIRST = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    m = 0.0
+    for i in range(0, n, BLOCK):
+        cols = i + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=0.0)
+        tl.store(y_ptr + row * n + cols, x, mask=cols < n)
+        m += tl.sum(x)
+    for i in range(0, n, BLOCK):
+        cols = i + tl.arange(0, BLOCK)
+        tl.store(y_ptr + row * n + cols, tl.load(y_ptr + row * n + cols, mask=cols < n) - m, mask=cols < n)
+"""
+
+EXCHANGED = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    for i in range(0, n, BLOCK):
+        tl.store(y_ptr + row * BLOCK + at, tl.load(x_ptr + row * n + i + at))
+        tl.debug_barrier()
+        tl.store(x_ptr + row * n + i + at, tl.load(y_ptr + row * BLOCK + (at ^ 1)))
+        tl.debug_barrier()
+"""
+
 NEIGHBOURS = """
 import triton
 import triton.language as tl
@@ -46,12 +79,12 @@ def k(x_ptr, y_ptr, BLOCK: tl.constexpr):
 """
 
 
-def analysed(folder: Path, n: int, rows: int) -> KernelAnalysis:
+def analysed(folder: Path, n: int, rows: int, source: str = TWO_PASSES) -> KernelAnalysis:
     path = folder / "k.py"
-    path.write_text(TWO_PASSES)
+    path.write_text(source)
     types = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32"}
     launch = make_launch(read_source(path), "k", types=types, arguments={"n": n}, constexprs={"BLOCK": 1024}, grid=(rows,))
-    return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL), load_gpu("H100"), "cold")
+    return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False), load_gpu("H100"), "cold")
 
 
 def test_a_second_pass_is_free_where_rows_in_flight_fit_the_l2_and_comes_from_dram_where_they_do_not(tmp_path: Path) -> None:
@@ -69,6 +102,18 @@ def test_a_second_pass_is_free_where_rows_in_flight_fit_the_l2_and_comes_from_dr
     moved = [line.demand["dram"] for line in source_lines(long) if "dram" in line.demand]
     assert moved == pytest.approx([4 * 1024 * 65536, 2 * 4 * 1024 * 65536], rel=0.02)  # of what loads, and what loads again and stores
     assert traffic >= dram.time_us - dram.problem_time_us  # what the second pass costs is traffic, not a slow DRAM
+
+
+def test_what_a_program_stored_comes_back_from_dram_only_where_rows_in_flight_do_not_fit_the_l2(tmp_path: Path) -> None:
+    short, long = analysed(tmp_path, 1024, 65536, STORED_FIRST), analysed(tmp_path, 65536, 1024, STORED_FIRST)
+    moved = 2 * 4 * 1024 * 65536  # x in and y out
+    assert [found.demand.dram_bytes[0] / moved for found in (short, long)] == pytest.approx([1.0, 1.5], rel=0.02)
+    assert short.chain.from_dram < long.chain.from_dram and not any("written before" in text for text in short.unknowns)
+    lines = {line.line: line.demand.get("dram", 0.0) for line in source_lines(short)}
+    assert lines[11] == pytest.approx(moved / 2, rel=0.02)  # the load of x; the second load of y moves nothing
+    assert sum(lines.values()) == pytest.approx(moved, rel=0.02)
+    exchanged = analysed(tmp_path, 65536, 1024, EXCHANGED)  # the lanes of a trip, by scratch memory of 4 KB a program
+    assert exchanged.demand.dram_bytes[0] == pytest.approx(moved, rel=0.02)
 
 
 @pytest.mark.parametrize(("gpu", "target", "times"), [("H100", "sm_90", 2), ("MI300X", "gfx942", 4)])

@@ -35,7 +35,7 @@ def analysed(load: str, pool: Pool, step: int = 1) -> KernelAnalysis:
         arguments={"S": step},
         grid=(N // 1024,),
     )
-    return kernel_analysis(inspect_launch(launch, Target(backend="cuda", arch=90), pool), load_gpu("H100"), "cold")
+    return kernel_analysis(inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False), load_gpu("H100"), "cold")
 
 
 @pytest.mark.parametrize(("step", "ratio"), [(1, 1), (2, 2), (3, 3), (4, 4), (16, 16), (64, 16)])

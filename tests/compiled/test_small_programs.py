@@ -39,7 +39,7 @@ def inspected(folder: Path, gpu: str, threads: int) -> tuple[Inspection, KernelA
         options={"num_warps": threads // 32},
         grid=(-(-ELEMENTS // threads),),
     )
-    found = inspect_launch(launch, compile_target({"A100": "sm_80", "H200": "sm_90"}[gpu]))
+    found = inspect_launch(launch, compile_target({"A100": "sm_80", "H200": "sm_90"}[gpu]), sass=False)
     return found, kernel_analysis(found, load_gpu(gpu), "warm")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from advisor.compiled.compiler.kernel import CompileError, Target
 from advisor.compiled.demand.assembly import matrix_instruction
+from advisor.compiled.guesses.assumptions import shown_together
 from advisor.compiled.guesses.inference import Given, guesses
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
 from advisor.python_source.described import heuristic_values
@@ -92,6 +93,8 @@ def test_types_of_numbers_are_guessed_from_values_and_said() -> None:
     function = source.kernel("k")
     plain = next(guesses(source, function, Given(constexprs={"B": 16})))
     assert {"factor, n, stride: i32", "eps: fp32"} <= set(plain.assumed)
+    types = shown_together(plain.assumptions)[0]
+    assert types.startswith("x_ptr: *fp16 ") and types.endswith("(--element or --signature changes types)")
     given = next(guesses(source, function, Given(constexprs={"B": 16}, scalars={"factor": 2.5, "n": 2**40, "stride": 8})))
     assert [given.signature[name] for name in ("factor", "n", "stride", "w")] == ["fp32", "i64", "i32", "i64"]
     assert not [text for text in given.assumed if "i32" in text]
@@ -419,6 +422,19 @@ def test_the_mathematical_functions_of_another_vendor_are_tritons_own() -> None:
 def test_triton_imported_by_an_enclosing_function_is_triton() -> None:
     text = "def make():\n    import triton\n    import triton.language as tl\n\n    @triton.jit\n    def k(x):\n        tl.store(x, 1.0)\n"
     assert "tl.store" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0.py"]
+
+
+def test_a_constant_under_the_condition_of_its_kernel_is_known() -> None:
+    """Set once, in the branch in which the kernel is defined: whether it runs is not the question."""
+    text = (
+        "import triton\nimport triton.language as tl\nfrom elsewhere import there, is_ROCM\nif there():\n"
+        "    SIDE = tl.constexpr(32 * 16)\n    IS_ROCM = tl.constexpr(is_ROCM())\n    @triton.jit\n"
+        "    def k(x):\n        tl.store(x, SIDE + IS_ROCM)\n"
+    )
+    prelude = rebuild(parse_source(text, "k.py").on("cuda", 90), "k").modules["rebuilt_0_prelude.py"]
+    assert "SIDE = tl.constexpr(512)" in prelude and "IS_ROCM = tl.constexpr(False)" in prelude
+    with pytest.raises(RebuildError, match="line 5 under a condition that is unknown"):
+        rebuild(parse_source(text.replace("    @", "@").replace("    def k", "def k"), "k.py").on("cuda", 90), "k")
 
 
 def test_another_module_of_the_name_is_not_triton(tmp_path: Path) -> None:

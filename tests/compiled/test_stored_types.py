@@ -46,7 +46,6 @@ def inspected(body: str, pool: Pool, **given: object) -> Inspection:
         ("tl.store(q + r, x.to(tl.int8))\ntl.store(q + 4096 + r, x.to(tl.int16))", "*i16"),
         # What follows from nothing, or is a float for all that is known.
         ("tl.store(q + r, x)", "*fp16"),
-        ("tl.store(q + r, x.to(tl.bfloat16))", "*fp16"),
         ("tl.store(q + r, tl.zeros((64,), tl.int8))", "*fp16"),
         ("tl.store(q + r, (x > 0).to(tl.float16))", "*fp16"),
         ("tl.store(q + r, (x > 0).to(tl.float32))", "*fp16"),  # folded with what the store does

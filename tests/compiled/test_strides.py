@@ -156,7 +156,7 @@ def test_strides_that_are_given_are_not_guessed() -> None:
 
 def found(pool: Pool, **given) -> dict[str, str]:
     launch = make_launch(parse_source(GEMM, "k.py"), "gemm", constexprs=BLOCKS, options={"num_stages": 3, "num_warps": 4}, **given)
-    inspection = inspect_launch(launch, SM_90, pool)
+    inspection = inspect_launch(launch, SM_90, pool, sass=False)
     return {each.rule: each.evidence for each in check_compiled(inspection, read_facts(inspection.compiled))}
 
 
@@ -176,7 +176,7 @@ def test_a_finding_says_which_values_it_may_hang_on(pool: Pool) -> None:
     )
     for given in ({}, {"n": 8191}):
         launch = make_launch(parse_source(text, "k.py"), "copy", constexprs={"B": 4096}, arguments=given)
-        inspection = inspect_launch(launch, SM_90, pool)
+        inspection = inspect_launch(launch, SM_90, pool, sass=False)
         evidence = {each.rule: each.evidence for each in check_compiled(inspection, read_facts(inspection.compiled))}["narrow-access"]
         assert ("compiled without the values of n: multiples of 16 may cure it" in evidence) == (not given)
 
@@ -225,11 +225,11 @@ def test_no_value_is_made_up_for_a_stride_that_is_a_constant(pool: Pool) -> None
     """64 for the stride of rows of 8,192 elements let 4,096 rows be one long row."""
     source = parse_source(ROWS, "k.py")
     launch = make_launch(source, "gemm", constexprs={"n": 8192}, grid=(4096,))
-    inspection = inspect_launch(launch, SM_90, pool)
+    inspection = inspect_launch(launch, SM_90, pool, sass=False)
     assert inspection.guess.strides == {"x_row_stride", "y_row_stride"} and inspection.demand.unlocated == {"x", "y"}
     assert any("x_row_stride, y_row_stride multiples of 16" in each for each in inspection.assumptions)
     strides = {"x_row_stride": 8192, "y_row_stride": 8192}
-    told = inspect_launch(make_launch(source, "gemm", constexprs={"n": 8192, **strides}, grid=(4096,)), SM_90, pool)
+    told = inspect_launch(make_launch(source, "gemm", constexprs={"n": 8192, **strides}, grid=(4096,)), SM_90, pool, sass=False)
     assert not told.demand.unlocated and told.demand.footprint_bytes == dict.fromkeys("xy", 4096 * 8192 * 2)
     assert told.demand.requested_load_bytes == inspection.demand.requested_load_bytes
 

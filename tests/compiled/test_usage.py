@@ -67,6 +67,14 @@ def test_a_tile_that_a_helper_asks_for_its_type_is_no_pointer(tile: str) -> None
     assert types(text) == {"p": "*fp16", "q": "*fp16", "o": "*fp16"}
 
 
+def test_the_seed_of_random_numbers_is_an_integer_and_what_they_meet_is_not() -> None:
+    text = JIT + (
+        "def k(scores, seeds, o):\n    r = tl.arange(0, 16)\n    u = tl.rand(tl.load(seeds), r)\n"
+        "    tl.store(o + r, tl.load(scores + r) > u)\n"
+    )
+    assert types(text) == {"scores": "*fp16", "seeds": "*i64", "o": "*fp16"}
+
+
 @pytest.mark.parametrize("asked", ["q.dtype.element_ty", "q.type.element_ty"])
 def test_a_parameter_of_a_kernel_that_is_asked_for_its_element_is_a_pointer(asked: str) -> None:
     assert types(JIT + f"def k(p, q):\n    tl.store(p, tl.zeros((16,), {asked}))\n")["q"] == "*fp16"

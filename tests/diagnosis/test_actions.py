@@ -103,6 +103,9 @@ def test_a_cure_that_is_not_recommended_says_so_and_names_every_launch() -> None
     (kept, *_) = actions([replace(launch, kept="no better one is sure enough") for launch in (first, second)])
     assert kept.rule == plain.rule and "in no recommended or exported configuration" in kept.detail
     assert "exported" not in plain.detail
+    better = report(moe(128), BAD, key=128, better=GOOD)
+    (only,) = actions([better, replace(first, kept="no better one is sure enough")])
+    assert only.rule is None and only.launches == (better.id,), "beside a change that is recommended it is none of the actions"
 
 
 def test_a_recommendation_that_is_no_faster_or_no_change_is_none() -> None:

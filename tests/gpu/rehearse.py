@@ -134,8 +134,8 @@ HOURS: tuple[tuple[Command, ...], ...] = (
     (
         Command(finds="campaign rows to learn from", steps=(Step(seconds=480, plan="campaign", packed=True),)),
         Command(
-            finds="bursts against the power limit; record, replay and autotune; a tuned table; counters against counted demand",
-            steps=(Step(seconds=130, plan="sustained"), DOORS, TUNE, COUNTERS),
+            finds="record, replay and autotune; a tuned table; counters against counted demand",
+            steps=(DOORS, TUNE, COUNTERS),
         ),
         Command(finds="A/A, the bound, speed beside cuBLAS and SDPA", steps=(AGAINST_ITSELF, SPEED)),
     ),
@@ -165,7 +165,7 @@ def expected_s(plan: str, device: str) -> float:
     read = replace(read_plan(ROOT / "tests" / "gpu" / f"{plan}.toml"), recommended=0)  # the order does not matter
     gpu = load_gpu(re.search(r"gpu=([^,]*)", device)[1] if "gpu=" in device else "H200")
     sides = [len(batch.launches) for batch in batches_of(read, gpu)]
-    one = [BATCH_S + n * (LAUNCH_S + read.sustained_s) + (n + 1) * read.rounds * ROUND_S for n in sides]
+    one = [BATCH_S + n * LAUNCH_S + (n + 1) * read.rounds * ROUND_S for n in sides]
     return sum(one)
 
 

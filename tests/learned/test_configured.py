@@ -12,9 +12,21 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor, weights
 from advisor.learned.analytical import LIKELY
 from advisor.learned.configured.features import NAMES, features
-from advisor.learned.configured.model import ALIKE, LIKELY_FIRST, RELATIVE, SURE, ConfiguredModel, related, unsure
+from advisor.learned.configured.model import (
+    ALIKE,
+    LIKELY_FIRST,
+    RELATIVE,
+    SEEN,
+    SURE,
+    UNSEEN,
+    ConfiguredModel,
+    log_latency,
+    related,
+    unsure,
+)
 from advisor.learned.estimator import LearnedPredictor
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, column
+from advisor.pipelines.power import sustained_us
 from advisor.pipelines.space import problem_space
 from advisor.training import configured_training, data
 
@@ -86,6 +98,16 @@ def test_other_gpus_are_known_less() -> None:
     near, far = (float(np.log(each.high_us / each.low_us)[0]) for each in (near, far))
     assert near < far
     assert not load_predictor().predict(problem, tile(64, 128, 64), load_gpu("L40S")).learned.any()
+
+
+def test_a_gpu_never_measured_takes_as_long_as_its_board_sustains() -> None:
+    """An L40S has the power for three quarters of its peak, which no GPU that was learned is held down by."""
+    problem, l40s, one = gemm(8192, 8192, 8192), load_gpu("L40S"), tile(128, 128, 64)
+    base, matrix = features(problem, one, l40s)
+    least = np.log(sustained_us(pipelines.demand(problem, one, l40s), l40s))
+    assert log_latency(base, matrix, np.zeros(1), np.zeros(1), SEEN) < least + 0.05
+    for correction in (np.zeros(1), np.full(1, -2.0)):
+        assert log_latency(base, matrix, correction, correction, UNSEEN) > least - 1e-6
 
 
 def test_the_weights_hold_it(tmp_path) -> None:

@@ -18,12 +18,12 @@ from advisor.learned.moe.launch import as_configuration
 from advisor.learned.moe.ranker import Ranker
 from advisor.pipelines import ProblemBatch, column
 from advisor.pipelines.space import family_space
-from advisor.training import data, evaluate, quality
+from advisor.training import data, evaluate, judging, quality
 from tests.learned import samples
 
 
 def test_learns_the_world(world, predictor):
-    figures = evaluate.judge(data.read([world]), predictor)
+    figures = judging.figures(judging.collect(data.read([world]), predictor))
     assert figures["tasks"]["served"]["mape_percent"] < 1.5
     assert figures["tasks"]["exact"]["mape_percent"] < 1.5
     assert figures["tasks"]["best"]["mape_percent"] < 3

@@ -7,7 +7,6 @@ import gc
 import math
 import sys
 import types
-from dataclasses import replace
 
 import pytest
 
@@ -181,18 +180,6 @@ def test_a_batch_by_graphs_and_by_events(stub, kernel):
     assert stub.cuda.slept and min(stub.cuda.slept) > 0
 
 
-def test_a_launch_that_is_kept_up(stub, kernel, monkeypatch):
-    from advisor.measurement.devices.nvml import Monitor, Reading
-
-    monkeypatch.setattr(Monitor, "read", lambda self: Reading(sm_clock_mhz=1500.0, power_w=650.0))
-    for outcome, took in zip(
-        run_batch(open_device(parse_device("cuda")), replace(batch(kernel()), sustained_s=0.05)), KERNEL_US.values(), strict=True
-    ):
-        kept_up = outcome.sustained
-        assert took < kept_up.latency_us < took + REPLAY_US / 40 and kept_up.seconds >= 0.05
-        assert (kept_up.sm_clock_mhz, kept_up.power_w) == (1500.0, 650.0)
-
-
 def test_a_machine_that_enqueues_slowly_is_given_longer(stub, monkeypatch):
     device = open_device(parse_device("cuda"))
     for early, longer in ((0, [1]), (1, [1, 4]), (2, [1, 4, 16]), (9, [1, 4, 16])):
@@ -256,7 +243,7 @@ def test_no_gpu(stub, version, available, reason):
     stub.version.cuda, stub.cuda.is_available = version, lambda: available
     with pytest.raises(NoGpuError, match=reason) as caught:
         open_device(parse_device("cuda"))
-    assert "recorded:" in str(caught.value) and caught.value.exit_code == 4
+    assert "NVIDIA GPU" in str(caught.value) and caught.value.exit_code == 4
 
 
 @pytest.mark.parametrize(

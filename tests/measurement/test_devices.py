@@ -1,4 +1,4 @@
-"""Every device behind the protocol passes the same tests; and what is particular to the fake one and to recordings."""
+"""The devices without a GPU pass the tests of the protocol; what is particular to the fake one; and recordings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ from advisor.system.errors import AdvisorError, InputError, UsageError
 from .conftest import configuration, elementwise, kernel, launches, moe
 
 
-@pytest.fixture(params=["fake", "fake,execute=1", "recorded"])
-def device(request, tmp_path):
-    if request.param != "recorded":
-        return open_device(parse_device(request.param))
-    path = tmp_path / "rows.csv"
-    measure(launches(1), path, device="fake")
-    return open_device(parse_device(f"recorded:{path},gpu=H200"))
+@pytest.fixture(params=["fake", "fake,execute=1"])
+def device(request):
+    return open_device(parse_device(request.param))
 
 
 def test_protocol(device):
@@ -33,11 +29,7 @@ def test_protocol(device):
     bench.check(launched)
     first, again = (bench.time(launched, 3, 0) for _ in range(2))
     assert isinstance(first, Timing) and first == again and all(sample > 0 for sample in first.samples_us)
-    assert bench.timer(launched) in ("simulated", "recorded")
-    kept_up = bench.sustain(launched, 2.0)
-    assert kept_up is None or (
-        kept_up.latency_us > min(first.samples_us) and kept_up.seconds == 2 and kept_up.power_w and kept_up.sm_clock_mhz
-    )
+    assert bench.timer(launched) == "simulated"
     bench.close()
     assert all(value > 0 for value in device.measure_ceilings().values())
 
@@ -54,8 +46,7 @@ def test_one_outcome_per_launch_in_order(device):
     [
         "",
         "gpu",
-        "recorded",
-        "recorded:",
+        "recorded:rows.csv",
         "fake:file",
         "cuda,gpu=H200",
         "fake,speed=1",
@@ -77,9 +68,7 @@ def test_an_option_no_device_can_have_is_a_usage_error(option):
 
 
 def test_device_texts():
-    spec = parse_device("recorded:E=8,N=2.csv,gpu=A100")
-    assert spec.path == "E=8,N=2.csv" and spec.options == {"gpu": "A100"}
-    assert parse_device("recorded:rows.csv,gpu=4090").options == {"gpu": "4090"}  # a name, and no number
+    assert parse_device("fake,gpu=4090").options == {"gpu": "4090"}  # a name, and no number
     assert parse_device("fake,gpu=A100,noise=0.02").options == {"gpu": "A100", "noise": 0.02}
 
 
@@ -137,8 +126,6 @@ def test_not_recorded(tmp_path):
     with pytest.raises(NotRecordedError, match="not recorded with this configuration"):
         recording.latency_us(elementwise(), configuration(2048))
     assert recording.configurations(elementwise(999)) == ()
-    summary = measure(launches(2), tmp_path / "again.csv", device=f"recorded:{tmp_path / 'rows.csv'}")
-    assert summary.measured == 6 and summary.failed == {"not-recorded": 6}
 
 
 MOE = {"gpu": "H200", "gemm": "w13", "M": 64, "E": 128, "topk": 8, "H": 2048, "N": 768, "num_warps": 4, "num_stages": 3}

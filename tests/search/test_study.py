@@ -250,20 +250,6 @@ def test_whoever_comes_later_gets_what_is_left_of_a_time_limit(tmp_path):
         assert len(tried(tuner, "M16")) + len(tried(tuner, "M32")) == trials and now[0] == 6.0
 
 
-def test_neighbouring_sizes_share_what_they_learn(tmp_path):
-    tasks = {"M16": 0.0, "M32": 1.0}
-    together = make_tuner(str(tmp_path / "j"), trials=6, tasks=(0.0, 1.0))
-    together.run(TableBackend(table_of(together.space, tasks)))
-    alone = make_tuner(str(tmp_path / "k"), trials=6, tasks=(1.0,))
-    alone.run(TableBackend(table_of(alone.space, tasks)))
-    best = truth(together.space, 1.0).min()
-
-    def until(tuner: Tuner) -> int:
-        return next(i for i, index in enumerate(tried(tuner, "M32"), 1) if truth(tuner.space, 1.0)[index] <= 1.05 * best)
-
-    assert until(together) <= until(alone)
-
-
 def test_failures_are_classes_and_the_search_goes_on(tmp_path):
     tuner = make_tuner(str(tmp_path / "j"), trials=10)
 

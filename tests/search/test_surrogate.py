@@ -1,4 +1,4 @@
-"""What measurements teach: themselves exactly, their neighbours in part, neighbouring sizes too, and losses as well."""
+"""What measurements teach: themselves exactly, their neighbours in part, and losses as well."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SPACE = small_space()
 PRIOR = small_prior(SPACE)
 
 
-def seen(index: int, prior=PRIOR, place: float = 0.0) -> Observation:
-    return Observation(prior=prior, index=index, kind="measured", log_us=float(np.log(truth(SPACE, place)[index])))
+def seen(index: int) -> Observation:
+    return Observation(index=index, kind="measured", log_us=float(np.log(truth(SPACE)[index])))
 
 
 def test_nothing_seen_is_the_prior():
@@ -38,7 +38,7 @@ def test_a_measurement_is_believed_and_its_neighbours_follow():
 def test_a_latency_as_predicted_leaves_the_order_as_it_is():
     order = replace(PRIOR, mean=PRIOR.mean.min() + 3 * (PRIOR.mean - PRIOR.mean.min()))  # spread wider than the latencies are
     index = int(np.argmax(order.mean))
-    as_predicted = Observation(prior=order, index=index, kind="measured", log_us=float(np.log(order.predicted_us[index])))
+    as_predicted = Observation(index=index, kind="measured", log_us=float(np.log(order.predicted_us[index])))
     mean, deviation = posterior(order, [as_predicted])
     others = np.arange(len(mean)) != index
     assert mean[others] == pytest.approx(order.mean[others])
@@ -62,8 +62,8 @@ def test_what_was_predicted_not_to_launch_and_did_counts_as_measured_and_teaches
     predicted = PRIOR.predicted_us.copy()
     predicted[[3, 4]] = np.inf
     prior = replace(PRIOR, predicted_us=predicted, mean=np.where(np.isfinite(predicted), PRIOR.mean, np.inf))
-    ran = Observation(prior=prior, index=3, kind="measured", log_us=0.0)
-    lost = Observation(prior=prior, index=4, kind="slower")
+    ran = Observation(index=3, kind="measured", log_us=0.0)
+    lost = Observation(index=4, kind="slower")
     mean, deviation = posterior(prior, [ran, lost])
     others = np.isfinite(predicted)
     assert mean[3] == 0.0 and np.isinf(mean[4])
@@ -71,50 +71,26 @@ def test_what_was_predicted_not_to_launch_and_did_counts_as_measured_and_teaches
     again = replace(ran, log_us=1.0)
     assert posterior(prior, [ran, again])[0][3] == posterior(prior, [again, ran])[0][3] == 0.0
     unrecorded = replace(PRIOR, mean=np.where(others, PRIOR.mean, np.inf))  # could launch, but may not be tried
-    untouched, deviation = posterior(unrecorded, [Observation(prior=unrecorded, index=3, kind="slower")])
+    untouched, deviation = posterior(unrecorded, [Observation(index=3, kind="slower")])
     assert np.array_equal(untouched, unrecorded.mean) and np.isfinite(deviation).all()
-
-
-def slower_than_predicted(place: float) -> tuple[int, Observation]:
-    """The first of the order at another size, 10 % slower than was predicted there."""
-    index = int(np.argmin(PRIOR.mean))
-    return index, Observation(prior=replace(PRIOR, place=place), index=index, kind="measured", log_us=float(PRIOR.mean[index]) + 0.1)
-
-
-def test_what_is_a_configurations_own_stays_its_own_at_another_size():
-    def moved(across: float) -> float:
-        index, observation = slower_than_predicted(1.0)
-        mean, _ = posterior(PRIOR, [observation], replace(PRIOR.shares, common=0.0, similar=0.0, individual=1.0, across=across))
-        return mean[index] - PRIOR.mean[index]
-
-    assert moved(0.0) == pytest.approx(0.0, abs=1e-9)
-    assert 0 < moved(0.3) < moved(1.0)
-
-
-def test_a_neighbouring_size_teaches_less_the_farther_it_is():
-    moved = []
-    for place in (1.0, 3.0, 8.0):
-        index, observation = slower_than_predicted(place)
-        moved.append(posterior(PRIOR, [observation])[0][index] - PRIOR.mean[index])
-    assert moved[0] > moved[1] > moved[2] > 0
 
 
 def test_a_loss_moves_its_neighbours_back_and_never_forward():
     best = int(np.argmin(PRIOR.mean))
-    mean, _ = posterior(PRIOR, [Observation(prior=PRIOR, index=best, kind="slower")])
+    mean, _ = posterior(PRIOR, [Observation(index=best, kind="slower")])
     assert mean[best] > PRIOR.mean[best] + 0.01
     assert (mean >= PRIOR.mean - 1e-9).all()
 
 
 def test_a_running_trial_moves_nothing_but_its_uncertainty():
-    mean, deviation = posterior(PRIOR, [Observation(prior=PRIOR, index=3, kind="running")])
+    mean, deviation = posterior(PRIOR, [Observation(index=3, kind="running")])
     assert mean == pytest.approx(PRIOR.mean)
     assert deviation[3] < 0.01 < PRIOR.sigma
 
 
 @pytest.mark.parametrize("count", [1, 5, 48])
 def test_many_observations_stay_finite(count):
-    observations = [seen(i) if i % 2 else Observation(prior=PRIOR, index=i, kind="slower") for i in range(count)] * 2
+    observations = [seen(i) if i % 2 else Observation(index=i, kind="slower") for i in range(count)] * 2
     mean, deviation = posterior(PRIOR, observations)
     assert np.isfinite(mean).all() and np.isfinite(deviation).all() and (deviation > 0).all()
 
@@ -159,7 +135,7 @@ def test_stopping_says_why():
 
 
 def lost(index: int) -> Observation:
-    return Observation(prior=PRIOR, index=index, kind="slower")
+    return Observation(index=index, kind="slower")
 
 
 def gains(observations: list[Observation]) -> np.ndarray:
@@ -178,28 +154,22 @@ def untried(observations: list[Observation]) -> np.ndarray:
 
 def test_what_to_try_next():
     order = np.argsort(PRIOR.mean, kind="stable")
-    assert propose(PRIOR, [], [], untried([])) == order[0]
+    assert propose(PRIOR, [], untried([])) == order[0]
     # A measured best: the largest expected gain, and never what may not be tried.
     measured = [seen(int(order[0]))]
-    first = propose(PRIOR, [], measured, untried(measured))
+    first = propose(PRIOR, measured, untried(measured))
     assert first == int(np.argmax(gains(measured))) != order[0]
     usable = untried(measured)
     usable[first] = False
-    assert propose(PRIOR, [], measured, usable) not in (first, order[0])
+    assert propose(PRIOR, measured, usable) not in (first, order[0])
 
 
 def test_losses_alone_leave_the_order():
     order, losses = np.argsort(PRIOR.mean, kind="stable"), []
     for expected in order[:6]:
-        chosen = propose(PRIOR, [], losses, untried(losses))
+        chosen = propose(PRIOR, losses, untried(losses))
         assert chosen == expected
         losses.append(lost(chosen))
     # Once something was measured, they say what to leave alone.
     with_losses, without = ([*losses, seen(int(order[6]))], [seen(int(order[6]))])
     assert posterior(PRIOR, with_losses)[0][order[7]] != posterior(PRIOR, without)[0][order[7]]
-
-
-def test_what_neighbours_measured_counts_before_the_first_trial():
-    other = small_prior(SPACE, 1.0)
-    known = [seen(i, other, 1.0) for i in range(0, len(PRIOR.mean), 3)]
-    assert propose(PRIOR, known, [], untried([])) == int(np.argmin(posterior(PRIOR, known)[0]))

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -160,10 +159,10 @@ def test_memory_is_shared_by_all_that_is_compiled_at_once(room_worker: Worker, f
     assert "a.b" in room_worker.ask(python("return 'a.b'"), 30)["error"]  # the worker goes on
 
 
-def test_a_process_that_has_said_all_ends(room_worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    began = time.monotonic()
-    assert "error" in room_worker.ask(python("import os, time\nos.closerange(3, 64)\ntime.sleep(600)"), 60)
-    assert time.monotonic() - began < 40
+def test_a_process_that_has_said_all_ends(room_worker: Worker) -> None:
+    """It is ended long before the request's time is over, which is another answer."""
+    answer = room_worker.ask(python("import os, time\nos.closerange(3, 64)\ntime.sleep(600)"), 60)
+    assert "error" in answer and answer["kind"] != "timeout"
 
 
 @pytest.mark.parametrize("command", [8, 10, 15, 1024, 1026, 1031])

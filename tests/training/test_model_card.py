@@ -39,10 +39,10 @@ def test_tables_are_whole(written):
 
 
 def test_figures_of_a_split_are_shown(world, predictor, weights, tmp_path):
-    from advisor.training import data
+    from advisor.training import data, judging
 
     store.save(weights, tmp_path / "w.npz")
-    figures = evaluate.judge(data.read([world]), predictor)
+    figures = judging.figures(judging.collect(data.read([world]), predictor))
     evaluate.write_card(tmp_path / "w.npz", tmp_path / "CARD.md", {"A split": figures})
     text = (tmp_path / "CARD.md").read_text()
     assert "### A split" in text

@@ -1,45 +1,23 @@
-"""Taking the cache elsewhere: a JSON file to ship in a container, and what other tuners left.
-
-Of other tuners, Triton's `*.autotune.json` and triton-dejavu's `cache.json` are read as rows of ours. Triton's file holds every
-configuration's timings for one key; its folder is a hash, so that kernel and GPU must be known from elsewhere. triton-dejavu's holds the
-best configuration per key, as text; kernel, GPU and Triton version stand in its path (`…/triton_3.2.0/gpu_NVIDIA_H100/KERNEL…/cache.json`).
-"""
+"""Taking the cache elsewhere: a JSON file to ship in a container."""
 
 from __future__ import annotations
 
-import ast
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, by_name, copy_of
-from advisor.autotuning.triton_configs import CONFIG_OPTIONS, identity, parameters
+from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
+from advisor.autotuning.triton_configs import parameters
 from advisor.gpus.hardware import gpu_model
 from advisor.rows.cells import LATENCY_LIMIT, is_latency
-from advisor.system import reading
-from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError
+from advisor.system.errors import InputError, NothingMatchedError
 from advisor.system.reading import read_bytes
 from advisor.system.settings import read_settings
 
 MAX_FILE_BYTES = 200_000_000
-
-_DEJAVU_GPU = re.compile(r"[/\\]gpu_([^/\\]+)[/\\]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignTiming:
-    """One timing of another tuner, and whether it was found best: then its latency need not be known."""
-
-    kernel: str
-    key: str
-    gpu: str | None
-    row: Row
-    best: bool = False
 
 
 def read_json(path: Path) -> Any:
@@ -54,96 +32,10 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: cannot be read as JSON", error) from None
 
 
-def read_foreign(path: Path, document: Any) -> list[ForeignTiming]:
-    """The timings of a file of Triton's or triton-dejavu's.
-
-    Raises:
-        NotOursError: It is neither.
-        InputError: It is, but damaged.
-    """
-    try:
-        if isinstance(document, Mapping) and "configs_timings" in document:
-            return list(_triton(path, document))
-        if isinstance(document, Mapping) and isinstance(document.get("cache"), Mapping) and "signature" in document:
-            return list(_dejavu(path, document))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise InputError(f"{path}: damaged", f"{type(error).__name__}: {error}") from None
-    raise NotOursError(
-        f"{path}: not a tuning cache", None, "an export of `advisor cache export`, Triton's *.autotune.json, or triton-dejavu's cache.json"
-    )
-
-
-def _triton(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
-    kernel = path.name.removesuffix(".json").removesuffix(".autotune")
-    key = str(_tuples(document.get("key") or ()))
-    rows = []
-    for config, timing in document["configs_timings"]:
-        values = timing if isinstance(timing, list) else [timing] * 3
-        us, low, high = (1e3 * float(value) for value in (values + values[-1:] * 2)[:3])
-        row = Row(_identity(config["kwargs"], config), "crash", reason="imported from Triton's cache")
-        rows.append(row._replace(state="measured", us=us, low_us=low, high_us=high) if math.isfinite(us) else row)
-    best = min((row for row in rows if row.us is not None), key=lambda row: row.us or 0.0, default=None)
-    for row in rows:
-        yield ForeignTiming(kernel=kernel, key=key, gpu=None, row=row, best=row is best)
-
-
-def _dejavu(path: Path, document: Mapping[str, Any]) -> Iterator[ForeignTiming]:
-    kernel = str(document["signature"]).rstrip(")").rpartition(":")[2].rpartition(".")[2] or str(document["signature"])
-    gpu = match[1] if (match := _DEJAVU_GPU.search(str(path))) else None
-    timings = document.get("timings") or {}
-    for key, config in document["cache"].items():
-        kwargs, options = {}, {}
-        for part in str(config).split(", "):
-            name, _, text = part.partition(": ")
-            value = _value(text)
-            if name in CONFIG_OPTIONS or name == "pre_hook":
-                options[name] = value
-            elif name not in ("enable_persistent", "enable_warp_specialization"):
-                kwargs[name] = value
-        timing = timings.get(key)
-        values = timing.get("values", []) if isinstance(timing, Mapping) else timing if isinstance(timing, list) else [timing]
-        microseconds: list[float | None] = [1e3 * float(v) for v in values if isinstance(v, (int, float))]
-        us, low, high = [*microseconds, None, None, None][:3]
-        state = "not-measured" if us is None else "measured"
-        row = Row(_identity(kwargs, options), state, us, low, high, reason="imported from triton-dejavu's cache")
-        yield ForeignTiming(kernel=kernel, key=str(key), gpu=gpu, row=row, best=True)
-
-
-def add_by_name(cache: Cache, timings: list[ForeignTiming], gpu: str) -> int:
-    """Keeps timings of kernels known by name; how many problems they belong to."""
-    problems: dict[ProblemKey, list[ForeignTiming]] = {}
-    for timing in timings:
-        problems.setdefault(by_name(timing.kernel, gpu, timing.key), []).append(timing)
-    for key, members in problems.items():
-        cache.add_problem(key)
-        cache.record_all(key.id, [member.row for member in members])
-        for best in (member for member in members if member.best):
-            cache.decide(key.id, "", best.row.config, "imported")
-    return len(problems)
-
-
-def _identity(kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    values = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
-    values |= {name: options[name] for name in CONFIG_OPTIONS if name in options}
-    return identity(SimpleNamespace(kwargs=dict(kwargs), pre_hook=None, **values))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(element) for element in value) if isinstance(value, list) else value
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
 FORMAT = "triton-advisor tuning cache"
 VERSION = 1
 SIMULATED = "simulated"
 
-_FOREIGN_NAMES = ("cache.json",)
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -153,7 +45,6 @@ class Imported:
 
     problems: int
     timings: int
-    origin: str  # "export", "triton", "triton-dejavu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,38 +87,23 @@ def to_json(listed: Iterable[Entry]) -> str:
     return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"
 
 
-def import_path(cache: Cache, path: Path, gpu: str | None) -> Imported:
-    """Brings in one file; what is measured already stays as it is.
-
-    Args:
-        cache: Where to.
-        path: An export, Triton's `*.autotune.json`, or triton-dejavu's `cache.json`.
-        gpu: Where Triton's file was measured (it does not say).
+def import_path(cache: Cache, path: Path) -> Imported:
+    """Brings in one export; what is measured already stays as it is.
 
     Raises:
-        InputError: It cannot be read.
-        NotOursError: It is none of these.
-        UsageError: It does not say for which GPU, and neither does the caller.
+        InputError: It cannot be read, or is something else.
     """
     document = read_json(path)
-    if isinstance(document, Mapping) and document.get("format") == FORMAT:
-        if _simulated(document):
-            raise InputError(
-                f"{path}: its latencies are simulated, and would be taken for this machine's kernels'",
-                None,
-                None,
-                "`advisor advise` reads it as it is",
-            )
-        return _import_export(cache, path, document)
-    timings = read_foreign(path, document)
-    where = gpu or next((timing.gpu for timing in timings if timing.gpu), None)
-    if not timings:
-        return Imported(problems=0, timings=0, origin="empty")
-    if where is None:
-        raise UsageError(f"{path}: does not say on which GPU it was measured", None, None, "say which with --gpu NAME")
-    origin = "triton" if "configs_timings" in document else "triton-dejavu"
-    count = add_by_name(cache, timings, gpu_model(where))
-    return Imported(problems=count, timings=len(timings), origin=origin)
+    if not isinstance(document, Mapping) or document.get("format") != FORMAT:
+        raise InputError(f"{path}: not a tuning cache", None, "an export of `advisor cache export`")
+    if _simulated(document):
+        raise InputError(
+            f"{path}: its latencies are simulated, and would be taken for this machine's kernels'",
+            None,
+            None,
+            "`advisor advise` reads it as it is",
+        )
+    return _import_export(cache, path, document)
 
 
 def _simulated(document: Any) -> bool:
@@ -259,7 +135,7 @@ def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imp
             count, timings = count + 1, timings + len(rows)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:  # the last: an integer beyond what a float holds
         raise InputError(f"{path}: a damaged export", f"{type(error).__name__}: {error}") from None
-    return Imported(problems=count, timings=timings, origin="export")
+    return Imported(problems=count, timings=timings)
 
 
 def cache_file(text: str) -> tuple[Path, str | None] | None:
@@ -346,26 +222,11 @@ def _checked(row: Row) -> Row:
     return row
 
 
-def files_below(path: Path) -> list[Path]:
-    """The files of a folder that may be imported; a file is itself.
-
-    Raises:
-        InputError: There is no such file or folder, or it holds far too many files.
-    """
-    if not path.exists():
-        raise InputError(f"{path}: no such file or folder", None, None, "check the path")
-    if path.is_file():
-        return [path]
-    return [file for file in reading.files_below(path, ".json") if file.name in _FOREIGN_NAMES or file.name.endswith(".autotune.json")]
-
-
 __all__ = [
     "Entry",
     "Imported",
-    "NotOursError",
     "cache_file",
     "entries",
-    "files_below",
     "import_path",
     "read_cache_file",
     "to_json",

@@ -92,7 +92,7 @@ class Attempt:
         return {**values, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
 
     @property
-    def assumed(self) -> dict[str, Any]:
+    def invented(self) -> dict[str, Any]:
         """What it was compiled with, or was to be, and is guessed: constants, and types of tensors."""
         if self.launch is None or self.described:
             return {}
@@ -105,10 +105,9 @@ class Attempt:
 
     @property
     def guessed(self) -> dict[str, str]:
-        """The same, as shown to people."""
-        return {
-            name: f": {value}" if str(value).startswith(POINTERS) else f" = {shown_value(value)}" for name, value in self.assumed.items()
-        }
+        """The same as shown to people."""
+        tensors = {name for name, value in self.invented.items() if isinstance(value, str) and value.startswith(POINTERS)}
+        return {name: f": {value}" if name in tensors else f" = {shown_value(value)}" for name, value in self.invented.items()}
 
     @property
     def certain(self) -> bool:

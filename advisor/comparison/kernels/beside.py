@@ -46,11 +46,11 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
             around = LaunchSite(source, source.kernel(new.function.name), site[0], site[1], gpu.num_sms, None)
             tests = list(_conditions(new, call))
             answers = [_answer(around, test, wanted, known) for test, wanted in tests]
-            if tests and False not in answers:
+            if tests and {False} not in answers:
                 names = sorted(names_in(*(test for test, _ in tests)) & set(around.own))
                 texts = [ast.unparse(test)[:60] if wanted else f"not ({ast.unparse(test)[:60]})" for test, wanted in tests]
-                unless = f" where {' and '.join(texts)}" if None in answers else ""
-                request = f" (give {', '.join(names)})" if unless and names else ""
+                unless = f" where {' and '.join(texts)}" if any(answer != {True} for answer in answers) else ""
+                request = f" (give {', '.join(names)})" if unless and names and all(answers) else ""
                 return f"{function} launches {kernel} in its place{unless}{request}"
     return ""
 
@@ -80,14 +80,16 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
 
 
 def _excludes(version: KernelVersion, launch: ast.Call, other: ast.Call) -> bool:
-    """Whether a run of the function around two launches makes one of them alone: they stand in two arms of a condition, or the one in an
+    """Whether a run of the function around two calls makes one of them alone: they stand in two arms of a condition, or the one in an
     arm that leaves the function."""
     graph = next(launching.source for launching in _own(version)).module_names
     chains = [[*graph.above(item), item] for item in (launch, other)]
-    depth = next(number for number, pair in enumerate(zip(*chains, strict=False)) if pair[0] is not pair[1])
+    depth = next((number for number, pair in enumerate(zip(*chains, strict=False)) if pair[0] is not pair[1]), 0)
+    if not depth:  # one is an argument of the other
+        return False
     around, children = chains[0][depth - 1], [chain[depth] for chain in chains]
     if isinstance(around, ast.If):
-        return (children[0] in around.body) != (children[1] in around.body)
+        return around.test not in children and (children[0] in around.body) != (children[1] in around.body)
     return any(
         isinstance(child, ast.If) and isinstance(_arm(child, chain[depth + 1])[-1], ast.Return | ast.Raise)
         for child, chain in zip(children, chains, strict=True)
@@ -132,9 +134,10 @@ def _functions(version: KernelVersion) -> Iterator[tuple[str, tuple[Sequence[Sco
 
 def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Sequence[Scope], Counter[str]]]:
     for launching in _own(version):
-        for scopes, _ in launching.calls:
+        for scopes, launch in launching.calls:
             if scopes and isinstance(scopes[-1], ast.FunctionDef):
-                calls = (node.func for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call))
+                nodes = (node for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call) and node is not launch)
+                calls = (node.func for node in nodes if not _excludes(version, launch, node))
                 names = [(dotted(call), call.attr if isinstance(call, ast.Attribute) else "") for call in calls]
                 called = (
                     name if name.startswith("torch.") else f".{method}"
@@ -154,13 +157,13 @@ def _conditions(version: KernelVersion, call: ast.Call) -> Iterator[tuple[ast.ex
             yield node.test, inner in node.body
 
 
-def _answer(site: LaunchSite, test: ast.expr, wanted: bool, known: Mapping[str, Any]) -> bool | None:
-    """Whether a condition is as wanted, for small and for large values of what is not known in it; None: that is not known."""
+def _answer(site: LaunchSite, test: ast.expr, wanted: bool, known: Mapping[str, Any]) -> set[bool]:
+    """Whether a condition is as wanted, for small and for large values of what is not known in it; empty: no value tells."""
     names = names_in(test) & set(site.own)
     answers = set()
     for probe in PROBES:
         try:
             answers.add(bool(site.evaluate(test, {**dict.fromkeys(names, probe), **known})) is wanted)
         except NotLiteralError:
-            return None
-    return answers.pop() if len(answers) == 1 else None
+            return set()
+    return answers

@@ -74,10 +74,13 @@ def behind(
         if name in seen:
             continue
         seen.add(name)
-        bound = source.module_names.statements(name)
+        bound, definitions = source.module_names.deciding(name), source.definitions.get(name, [])
+        if name in source.functions:  # which of several definitions counts is known
+            definitions = [source.functions[name].node]
+            bound = [node for node in bound if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef)]
         setting = [node for function in source.module_names.declaring.get(name, ()) for node in _assigning(function, name)]
-        nodes: list[ast.AST] = [*source.definitions.get(name, ()), *bound, *setting]
-        for definition in source.definitions.get(name, ()):
+        nodes: list[ast.AST] = [*definitions, *bound, *setting]
+        for definition in definitions:
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
         for node in {id(entry): entry for entry in nodes}.values():
             if isinstance(node, (ast.Import, ast.ImportFrom)) and (len(bound) == 1 or name in source.module_names.triton_roots):

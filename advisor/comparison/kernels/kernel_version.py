@@ -61,7 +61,7 @@ def _version(source: SourceFile, function: JitFunction, entry: Any, launching: t
         elif isinstance(entry.get("space"), dict):
             configurations, named = _space(entry["space"])
         elif not launching:
-            problem = "the file lists no configurations (@triton.autotune, or a KERNELS literal)"
+            problem = "No launch of it was found, and neither @triton.autotune nor a KERNELS literal beside it."
     except (InputError, *ODD) as error:
         configurations, named, problem, unread = (), (), f"the configurations cannot be read: {error}", True
     return KernelVersion(

@@ -129,10 +129,14 @@ def kernel_subjects(
         former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
         if renamed_only is not None and former_place != f"{path}::{name}":
             renamed_only.append(f"{former_place} → {path}::{name}")
-    helpers = sorted(_changed_helpers(base, head)) if base is not None and head is not None and not out else []
-    if helpers:
-        note = f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."
-        out.append(Subject(kind="file", title=path, path=path, change=change, notes=(note,)))
+    rewritten = sorted(_rewritten(base, head)) if base is not None and head is not None else []
+    helpers = [name for name in rewritten if name not in sides[1] and not out]
+    apart = [name for name in rewritten if name in names[:LARGEST_KERNELS] and f"{path}::{name}" not in {item.title for item in out}]
+    unread = [f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."] if helpers else []
+    if apart:
+        unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
+    if unread:
+        out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
     if len(names) > LARGEST_KERNELS:
         out.append(
             Subject(
@@ -146,10 +150,10 @@ def kernel_subjects(
     return out
 
 
-def _changed_helpers(base: SourceFile, head: SourceFile) -> Iterator[str]:
-    """The functions of Triton that both versions of a file define, each in its own way."""
+def _rewritten(base: SourceFile, head: SourceFile) -> Iterator[str]:
+    """The functions of Triton that both versions of a file define, each in its own way, in whatever branch."""
     for name in base.definitions.keys() & head.definitions.keys():
-        if own_tree(base.definitions[name][-1]) != own_tree(head.definitions[name][-1]):
+        if [own_tree(node) for node in base.definitions[name]] != [own_tree(node) for node in head.definitions[name]]:
             yield name
 
 

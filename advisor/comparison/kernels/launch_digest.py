@@ -396,8 +396,9 @@ def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
 def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, ...]]:
     """What the launches of two sides pass for a name: what its names are given, but as it is written where that is not known of both."""
     values = [side.assigned.get(name, ()) for side in (old, new)]
-    unknown = any(text.isidentifier() for texts in values for text in texts)
-    return [side.passed.get(name, ()) for side in (old, new)] if unknown else values
+    written = [side.passed.get(name, ()) for side in (old, new)]
+    unknown = any(text.isidentifier() and text in texts for side, texts in zip(values, written, strict=True) for text in side)
+    return written if unknown and written[0] == written[1] else values
 
 
 def _text(name: str, passed: Sequence[str]) -> str:

@@ -29,6 +29,7 @@ from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
+    PROBE,
     grid_as_written,
     handed_on,
     launch_sites,
@@ -190,17 +191,42 @@ def both_launches(
         sizes, given = {**sizes, **around}, {**given, **around}
         whence |= dict.fromkeys(around, "typical")
         both = made()
-    differs = None not in versions and bool(changed_launches(*((item.function, item.launching) for item in versions if item is not None)))
+    pair = [(item.function, item.launching) for item in versions if item is not None]
+    relaunched = changed_launches(*pair) if len(pair) == 2 else []
+    anew = {name for item in relaunched for name in item.names}
+    if behind := _blocks_behind(anew, both):
+        given, whence = {**given, **behind}, {**whence, **dict.fromkeys(behind, "guessed")}
+        former, both = both, made()
+        for side, launch in enumerate(both):  # what follows from a guess is one
+            follows = (anew & _unknown_blocks(former[side]).keys()) - _unknown_blocks(launch).keys()
+            both[side] = launch and replace(launch, origins={**launch.origins, **dict.fromkeys(follows, "guessed")})
     for side, version in enumerate(versions):
         launch, other = both[side], both[1 - side]
         if version is not None and launch is not None:
-            both[side] = _with_siblings(version, _shared(version, launch, other, differs), given, gpu)
+            both[side] = _with_siblings(version, _shared(version, launch, other, bool(relaunched)), given, gpu)
     whole = ",".join(map(str, recorded.grid)) if recorded is not None and recorded.grid else ""
     grid: tuple[str, Origin] = (settings.grid, "said") if settings.grid else (whole, "recorded")
     return [
         _sized(version, launch, sizes, grid, given, gpu) if version and launch else None
         for version, launch in zip(versions, both, strict=True)
     ]
+
+
+def _unknown_blocks(launch: KernelLaunch | None) -> dict[str, int]:
+    """The numbers among a launch's constants that are not known, each with what is guessed."""
+    if launch is None:
+        return {}
+    guess = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
+    return {name: guess.constexprs[name] for name in guess.invented if type(guess.constexprs.get(name)) is int}
+
+
+def _blocks_behind(anew: Collection[str], both: Sequence[KernelLaunch | None]) -> dict[str, int]:
+    """What is guessed of other blocks, where one that both sides pass otherwise (`BLOCK_N=BLOCK_M // 2`) may follow from these: guessed
+    itself, it would be the same on both."""
+    unknown = [_unknown_blocks(launch) for launch in both]
+    if len(unknown) < 2 or not (anew & unknown[0].keys() & unknown[1].keys()):
+        return {}
+    return {name: value for name, value in unknown[1].items() if name in unknown[0] and name not in anew}
 
 
 def _size_around(name: str, kernel: str, gpu: GpuSpec) -> int | None:
@@ -418,8 +444,11 @@ def _sized(
             wanted = names_in - known.keys() - constants.keys()
             others = {name: _size_around(name, version.function.name, gpu) for name in wanted}
             typical = {name: size for name, size in others.items() if size is not None}
-            lacking = {name for name in wanted - typical.keys() if name in names_around_launches(launch.source, launch.kernel)}
-            launch = replace(launch, grid=grid_of(text, {**constants, **known, **typical}, launch.source))
+            values = {**constants, **known, **typical}
+            around_grid = (wanted - typical.keys()) & names_around_launches(launch.source, launch.kernel)
+            grid_of(text, {**values, **dict.fromkeys(around_grid, PROBE)}, launch.source)  # `x.numel()` follows from no number
+            lacking = around_grid
+            launch = replace(launch, grid=grid_of(text, values, launch.source))
             sizes_used |= typical
             launch = replace(launch, origins={**launch.origins, GRID: "typical"})
     elif sizes_used:

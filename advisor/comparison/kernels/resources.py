@@ -17,7 +17,7 @@ from typing import Any
 from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.launch_digest import changed_launches
+from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
 from advisor.comparison.kernels.one_launch import UNKNOWN_SIZE, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
@@ -43,10 +43,10 @@ LARGEST_COMPILATIONS = 40
 SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
 LONGEST_S = 60.0
 """Of one compilation: most end within two, and one that is cut off on one machine and not on another gives two comments of one change."""
+GUESSES_MATTER = frozenset({"failed", "unsure"})
+"""Kinds of `CompileError` that other arguments may mend."""
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
-UNFINISHED = frozenset({"timeout", "crash"})
-"""Kinds of `CompileError` that say nothing of the kernel."""
 ALIKE_BY_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
@@ -159,7 +159,12 @@ def judged(
             base, head, remarks = future.result()
             devices = ", ".join(gpu.name for gpu in group)
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
-            reason = unseen or _refusals(base, head)
+            reason = unseen or _reason(base, head)
+            refused = [side for side in (base, head) if side.refused is not None]
+            if all(side.kind in GUESSES_MATTER for side in refused):
+                sizes |= {**base.sizes, **head.sizes}
+                for side in refused:
+                    sizes |= side.invented
             if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
@@ -177,7 +182,7 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            if others := _other_sizes(old, new, base, head):
+            if others := _other_sizes(old, new, base, head) or (_passed_anew(base, head, relaunched) if same else ""):
                 empty, reason = ["base", "head"], others
             elif one_sided := _guessed_of_one(old, new, base, head):
                 empty, reason = ["base", "head"], one_sided
@@ -210,16 +215,11 @@ def judged(
                     unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
                     work=next((item.work for item in filter(None, verdicts)), 1.0),
-                    guessed=() if same else guessed_code(base, head),
+                    guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
                 )
             )
-            refused = [side for side in (base, head) if side.refused is not None]
-            for side in refused:  # what is guessed may be why
-                sizes |= side.assumed if side.kind == "failed" and not side.certain else {}
-            to_give = {} if refused else {**base.sizes, **head.sizes}
             for entry in filter(None, verdicts):  # of what a changed launch passes no one value is both sides'
-                to_give = {name: value for name, value in {**to_give, **entry.lacking}.items() if name not in entry.passed}
-            sizes |= to_give
+                sizes = {name: value for name, value in {**sizes, **entry.lacking}.items() if name not in entry.passed}
     if sizes and old is not None and new is not None:
         sizes = _to_say(sizes, (old, new), wanted[0][0], gpus[0], settings or KernelSettings())
     failures = (
@@ -273,14 +273,25 @@ def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: 
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return ""
     names = [name for name in guessed_code(base, head) if not (old.function.parameter(name) and new.function.parameter(name))]
-    values = {**base.assumed, **head.assumed}
+    values = {**base.invented, **head.invented}
     numbers = [name for name in names if type(values.get(name)) is int]
     return f"not compared, for it hangs on a guess of {named(numbers)}, which one side alone takes" if numbers else ""
 
 
-def _refusals(base: Attempt, head: Attempt) -> str:
-    """Why either version was not compiled."""
+def _reason(base: Attempt, head: Attempt) -> str:
+    """Why versions were not compiled, once where both are refused alike; "": they were."""
+    refused = [str(getattr(side.refused, "got", None) or side.refused) for side in (base, head) if side.refused]
+    texts = [re.sub(rf"{_REFUSED.pattern}|\d+", "", text) for text in refused]
+    if len(texts) == 2 and texts[0] == texts[1]:
+        return f"base and head: {_why_refused(head)}"
     return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
+
+
+def _passed_anew(base: Attempt, head: Attempt, relaunched: Sequence[ChangedLaunch]) -> str:
+    """That the launches of one code pass something else for constants of which one guess was taken for both, in words; "": they do not."""
+    both = [name for name, value in head.guessed.items() if base.guessed.get(name) == value]
+    names = [name for name in both if any(name in item.names for item in relaunched)]
+    return f"without what either side passes for {named(names)}" if names else ""
 
 
 def _why_refused(attempt: Attempt) -> str:
@@ -289,7 +300,7 @@ def _why_refused(attempt: Attempt) -> str:
     got = getattr(attempt.refused, "got", None)
     if not attempt.kind and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
-    if attempt.certain or attempt.kind in UNFINISHED or not guessed:
+    if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:
         return str(attempt.refused)
     more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
     return f"could not be compiled with guessed {', '.join(guessed[:MOST_NAMED])}{more}{f': {got}' if got else ''}"
@@ -367,13 +378,14 @@ def _compile(
     change, notes = touched(old, new), []
     alike = base.resources == head.resources or not _seen(head, change)
     empty = not stores(base) or not stores(head)
-    flags = {**(change.flags if alike or empty else {}), **(of_stores(old, new) if empty else {})}
-    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in TOLD}
     assert head.launch is not None
     usage = usage_of(head.launch.source, head.launch.source.kernel(head.launch.kernel))
     blocks = {name for name, use in usage.items() if use.extent}  # are no flags: of 1, as `if BLOCK > 0` would have it, nothing compiles
-    flags = {name: value for name, value in flags.items() if name not in origins | blocks}
     known = {**base.launched, **head.launched}
+    flags = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
+    sure = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
+    origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in sure}
+    flags = {name: value for name, value in flags.items() if name not in origins | blocks}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
@@ -382,7 +394,7 @@ def _compile(
             base, head = pair
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
         else:
-            notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_refusals(*pair)}")
+            notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
     if machine_code(base) == machine_code(head) and change.lines and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): it is not compared.")

@@ -184,7 +184,9 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
             else:
                 values = {**attempt.guess.options, **attempt.guess.constexprs}
                 lacking.setdefault(name, values.get(name, CONTENTS if kind.startswith("*") else None))
-    return {**lacking, **_lacking_types(base, head)}
+    constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
+    one = {name for name in constants[0].keys() & constants[1].keys() if constants[0][name] != constants[1][name]}
+    return {**{name: value for name, value in lacking.items() if name not in one}, **_lacking_types(base, head)}  # one value is none of two
 
 
 def _lacking_types(*attempts: Attempt) -> dict[str, str]:

@@ -24,10 +24,17 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What a change touches of a kernel: the flags that let the compiler see most of it, and the lines of the head."""
+    """What a change touches of a kernel: the lines of the head, and the flags that each line of either side stands under."""
 
-    flags: Mapping[str, Any]
     lines: frozenset[int]
+    under: tuple[Mapping[str, Any], ...]
+
+    def flags(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The flags that let the compiler see most of what it does not with those that are known."""
+        unseen = [flags for flags in self.under if any(known.get(name) != value for name, value in flags.items())] or list(self.under)
+        often = Counter(flag for flags in unseen for flag in flags.items())
+        most: Mapping[str, Any] = {name: value for (name, value), count in often.items() if 2 * count > len(unseen)}
+        return most or min(unseen, key=len, default={})
 
 
 def touched(old: KernelVersion, new: KernelVersion) -> Touched:
@@ -46,12 +53,7 @@ def touched(old: KernelVersion, new: KernelVersion) -> Touched:
     both = _constants(old) & _constants(new)
     sets = [flags for line in fresh[1] if (flags := _flags([line], _constants(new)))]
     sets += [flags for line in fresh[0] if (flags := _flags([line], both))]
-    often = Counter(flag for item in sets for flag in item.items())
-    most = {name: value for (name, value), count in often.items() if 2 * count > len(sets)}
-    return Touched(
-        flags=most or min(sets, key=len, default={}),
-        lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]),
-    )
+    return Touched(lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]), under=tuple(sets))
 
 
 def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:

@@ -218,6 +218,15 @@ class KernelDemand:
         return _in_both(self.likely_footprint_bytes, self.likely_read_footprints, self.likely_written_footprints)
 
     @property
+    def stored_first(self) -> Mapping[str, float]:
+        """Bytes of each argument of which a program reads only what it stored before: its first access is a store, and the stores cover
+        the loads. What is read comes from the L2, as long as that holds it."""
+        first = {access.name: access.kind for access in reversed(self.accesses)}
+        read, written, both = self.likely_read_footprints, self.likely_written_footprints, self.likely_footprint_bytes
+        names = [n for n, kind in first.items() if kind == "store" and n in read and n not in self.unlocated]
+        return {name: read[name] for name in names if both[name] <= written[name] * 1.001}
+
+    @property
     def addressed_by(self) -> tuple[str, ...]:
         """Arguments whose contents would tell where accesses go of which that is not known."""
         return tuple(not_given(frozenset[str]().union(*(access.unlocated_for for access in self.accesses))))

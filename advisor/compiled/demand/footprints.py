@@ -179,7 +179,7 @@ def not_told_apart(demand: KernelDemand) -> dict[str, str]:
                 what = f"what the kernel {verb} behind loaded addresses" if name == LOADED else f"what {name} {verb}"
                 alike[f"whether {what} is one of the other tensors"] = "the bound takes it for one, the prediction for another"
     for name, before in demand.rewritten.items():
-        if before > CONSIDERABLE * sum(demand.read_footprints.values()):
+        if name not in demand.stored_first and before > CONSIDERABLE * sum(demand.read_footprints.values()):
             alike[f"how much of what is read of {name} the launch has written before"] = (
                 f"the bound takes {before / 1e6:.4g} MB for written, the prediction nothing"
             )

@@ -43,6 +43,19 @@ class Assumption:
         return f"{self.name} = {shown_value(self.value)}{self.note}" if self.kind == "constant" else self.note
 
 
+OTHER_TYPES = "--element or --signature changes types"
+
+
+def shown_together(assumptions: Sequence[Assumption]) -> list[str]:
+    """The assumptions as shown to people: arguments of one type together, first, with the options that say otherwise."""
+    names_by_type: dict[str, list[str]] = {}
+    for item in assumptions:
+        if item.kind == "type":
+            names_by_type.setdefault(f"{item.value}{item.note}", []).append(item.name)
+    types = "; ".join(f"{', '.join(names)}: {kind}" for kind, names in names_by_type.items())
+    return [*([f"{types} ({OTHER_TYPES})"] if types else ()), *(item.text for item in assumptions if item.kind != "type")]
+
+
 def narrower_note(kind: str) -> str:
     """What is said of a guessed type that may be a narrower one; empty: it may not."""
     return f", of which the bound counts the bytes of {NARROWER[kind]}" if kind in NARROWER else ""

@@ -92,6 +92,7 @@ def _to_hold(failure: _Failure, test: ast.expr) -> dict[str, Any]:
     names = [n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n.id in failure.constants]
     compared = [n.value for n in ast.walk(test) if isinstance(n, ast.Constant) and n.value is not None]
     values = list(dict.fromkeys((type(constant), constant) for constant in (*compared, *_VALUES)))
+    values.sort(key=lambda pair: pair[1] == 0)  # a size of 0 fits any assertion, and no launch
     for count in range(MOST_TRIED + 1):
         for chosen in itertools.combinations(dict.fromkeys(names), count):
             for tried in itertools.product([value for _, value in values], repeat=count):
@@ -130,10 +131,26 @@ def _width_wanted(failure: _Failure, matched: re.Match[str]) -> dict[str, Any]:
     return {}
 
 
+def _operand_wanted(failure: _Failure, matched: re.Match[str]) -> dict[str, Any]:
+    """Operands of `tl.dot` of two types: one that is loaded as it is has the type of the other."""
+    origins = Origins(failure.function)
+    types = [_TYPES.get(kind, kind) for kind in matched.groups()]
+    for call in failure.calls():
+        if last_name(call) == "dot" and len(call.args) > 1:
+            for operand, wanted in zip(call.args[:2], reversed(types), strict=False):
+                if names := failure.pointers(operand, origins.of_one_type, origins):
+                    return {names[-1]: f"*{wanted}"}
+    return {}
+
+
+_TYPES = {"int8": "i8", "uint8": "u8", "int16": "i16", "int32": "i32"}
+"""Of the names of types in the compiler's errors those that signatures write otherwise."""
 _CORRECTIONS: tuple[tuple[str, Callable[[_Failure, re.Match[str]], dict[str, Any]]], ...] = (
     (r"NameError\(['\"](\w+) is not defined", _unbound),
     (r"CompileTimeAssertionFailure", _asserted),
     (r"Expected dtype \[['\"]fp32", _float_wanted),
+    (r"Both operands must be same dtype. Got (\w+) and (\w+)", _operand_wanted),
+    (r"Unsupported rhs dtype (\w+)", _operand_wanted),
     (r"Cannot bitcast data-type of size (\d+) to data-type of size (\d+)", _width_wanted),
 )
 """What the compiler says, by a pattern of it, and what follows."""

@@ -271,7 +271,8 @@ class _Draft:
 
     def settled(self) -> Iterator[str]:
         """Constants of which a guess is as good as being told: a block that covers all that it is masked against, and a number that turns
-        something on where it is above another, taken for that one (`if cap > 0`: off), if it neither counts nor addresses anything.
+        something on where it is above another, taken for that one (`if cap > 0`: off), if it neither counts nor addresses anything; and one
+        that only takes part in arithmetic of floats (`tl.clamp(x, fp8_min, fp8_max)`), which takes as long with any number.
 
         Which mode is meant of several (`if reduction == 1`) is another question, and no guess.
         """
@@ -279,8 +280,11 @@ class _Draft:
             value, use = self.constants.get(name), self.usage[name]
             works = use.extent or use.range_bound or use.integer or use.offset or use.whole
             covers = bool(self.rows.get(name)) and not _left_out(value, self._row(name), self.rows[name])
-            if covers or (
-                use.switch and not works and any(type(constant) is type(value) and constant == value for constant in use.compared)
+            computed = (use.number or use.beside_floats) and not (works or use.boolean or use.compared or use.element_type)
+            if (
+                covers
+                or computed
+                or (use.switch and not works and any(type(constant) is type(value) and constant == value for constant in use.compared))
             ):
                 yield name
 

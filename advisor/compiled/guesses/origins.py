@@ -37,11 +37,11 @@ FLOAT_CALLS = frozenset(
         "fma",
         "isnan",
         "isinf",
-        "rand",
-        "randn",
     }
 )
 """Of `triton.language`, its `math` and `libdevice`: what they take and give is of floats."""
+RANDOM_CALLS = frozenset({"rand", "randn", "randint", "rand4x", "randn4x", "randint4x"})
+"""What they take, a seed and offsets, are integers."""
 _FLOAT_TYPES = ("float", "bfloat")
 _PAIRS = frozenset({"interleave", "join", "cat"})
 _SHAPES = frozenset({"reshape", "view", "ravel", "trans", "permute", "broadcast_to", "expand_dims", "flip"})
@@ -151,7 +151,7 @@ def parts(node: ast.expr) -> list[ast.expr]:
 
 def _parts_of_call(node: ast.Call) -> list[ast.expr]:
     name = last_name(node)
-    if is_load(node) or name in FLOAT_CALLS or name in _POSITIONS or (converted(node) is not None and to_float(node)):
+    if is_load(node) or name in FLOAT_CALLS | RANDOM_CALLS | _POSITIONS or (converted(node) is not None and to_float(node)):
         return []
     values = [*node.args, *(k.value for k in node.keywords)]
     if name == "where":

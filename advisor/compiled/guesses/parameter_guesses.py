@@ -47,7 +47,7 @@ _FLAG_NAMES = re.compile(
     r"^(HAS|IS|USE|DO|ENABLE|WITH|EVEN|COMPUTE|RETURN|STORE|APPLY|SAVE|NEED|CAUSAL|is|has|use)(_|$)|FLAG|_ENABLED$|"
     r"(?i:(^|_)(warp_specialize|flatten)$)"
 )
-BLOCK_NAMES = re.compile(r"BLOCK|TILE|CHUNK|^B[A-Z]?$|^X?BLOCK$|^RBLOCK", re.IGNORECASE)
+BLOCK_NAMES = re.compile(r"(?<!NUM_)(?<!NUM)(?<!^N_)(BLOCK|TILE|CHUNK)|^B[A-Z]?$", re.IGNORECASE)  # `NUM_TILES` is a count
 _TYPE_NAMES = re.compile(r"dtype(?!\w*_(min|max|eps|bits|bytes|size|width))", re.IGNORECASE)
 _INDEX_NAMES = re.compile(
     r"(^|_)(ids?|idx|index|indices|indice|labels?|targets?|offsets?|lens?|lengths?|seqlens?|starts?|counts?|lut|map)(_|$)", re.IGNORECASE

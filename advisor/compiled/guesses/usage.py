@@ -11,6 +11,7 @@ from typing import Any
 
 from advisor.compiled.guesses.origins import (
     FLOAT_CALLS,
+    RANDOM_CALLS,
     Origins,
     converted,
     float_operands,
@@ -115,7 +116,7 @@ class _KernelReader:
             return to_float(node)
         if last_name(node) == "dot":
             return not type_given(node).startswith("int")
-        return last_name(node) in FLOAT_CALLS or made_of_floats(node)
+        return last_name(node) in FLOAT_CALLS | {"rand", "randn"} or made_of_floats(node)
 
     def _floats(self, node: ast.AST) -> None:
         for operand in float_operands(node):
@@ -124,6 +125,9 @@ class _KernelReader:
 
     def _call(self, node: ast.Call) -> None:
         self.calls.note(node)
+        if last_name(node) in RANDOM_CALLS:
+            for argument in node.args:
+                self.marks.indices(argument)
         if dotted(node.func) == "len":
             for use in self.marks.named_in(node.args):
                 use.items = max(use.items, SHORTEST_TUPLE)
@@ -237,7 +241,7 @@ def _sides(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Compare) and all(isinstance(op, _ORDER) for op in node.ops):
         return [node.left, *node.comparators]
     if isinstance(node, ast.Call) and last_name(node) in _ALIKE:
-        return node.args[1:3] if last_name(node) == "where" else node.args
+        return node.args[1:3] if last_name(node) == "where" else [*node.args, *(k.value for k in node.keywords)]
     return []
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.compiled.guesses.origins import Origins, argument, float_operands, is_float, is_integer, made_pointer
+from advisor.compiled.guesses.origins import Origins, argument, converted, float_operands, is_float, is_integer, made_pointer
 from advisor.python_source.language import dotted, last_name
 
 _BYTE_SHIFTS = (3, 4, 7)
@@ -109,6 +109,7 @@ OF_ARGUMENTS = (
     "boolean",
     "optional",
     "element_type",
+    "stored",
     "descriptor",
     "number",
     "beside_floats",
@@ -138,6 +139,7 @@ class Usage:
     extent: bool = False  # size of a tl.arange or of a tensor
     items: int = 0  # of the tuple that it is, as far as its items are counted or named by number
     element_type: bool = False
+    stored: bool = False  # it is the type that a value is converted to just before it is stored
     number: bool = False  # in arithmetic with floats
     beside_floats: bool = False  # added to floats, multiplied by or compared with them
     whole: bool = False  # it is compared with an index, or divided as integers are
@@ -260,6 +262,11 @@ class CallReader:
                 use.real |= last_name(node) == "load" and is_float(argument(node, 2, "other"))
             self.marks.indices(pointer)
             self.marks.offsets([pointer, *(node.args if last_name(node).startswith("make_") else ())])
+        value = argument(node, 1, "value") if last_name(node) == "store" else None
+        for made in self.marks.origins.values(value) if isinstance(value, ast.Name) else [value]:
+            for kind in made.args if isinstance(made, ast.Call) and converted(made) is not None else ():
+                if (type_use := self.marks.parameter(kind)) is not None:
+                    type_use.stored = True
         mask = argument(node, _MASKS.get(last_name(node)), "mask")
         if mask is not None:
             for use in self.marks.loaded(mask):

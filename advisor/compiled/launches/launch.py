@@ -30,6 +30,7 @@ from advisor.compiled.demand.demand import Counted
 from advisor.compiled.demand.likely_places import likely_inputs, with_likely_places
 from advisor.compiled.demand.machine_work import SPILLED
 from advisor.compiled.demand.products import Names
+from advisor.compiled.guesses.assumptions import shown_together
 from advisor.compiled.guesses.corrections import corrections
 from advisor.compiled.guesses.guess_errors import certain_of_guesses, with_guess, with_stored_types
 from advisor.compiled.guesses.inference import Given, Guess, guesses
@@ -189,7 +190,10 @@ class Inspection:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What was guessed or assumed, each a sentence."""
-        sentences = [f"Assumed {text}." for text in (*self.launch.assumed, *self.guess.assumed)]
+        sentences = [f"Assumed {text}." for text in (*self.launch.assumed, *shown_together(self.guess.assumptions))]
+        if self.guess.not_specialized and self.launch.divisible is None:
+            numbers = ", ".join(self.guess.not_specialized)
+            sentences.append(f"Assumed {numbers}: no multiples of 16 (registers may differ where they are).")
         sentences += self.launch.notes
         if self.launch.source.unset:
             sentences.append(f"What the file asks of the environment counts as not set: {', '.join(sorted(self.launch.source.unset))}.")

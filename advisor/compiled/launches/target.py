@@ -173,7 +173,8 @@ def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
     """A launch with what the file's launch of its kernel passes, where nothing else is given."""
     given, function = launch.given, launch.source.kernel(launch.kernel)
     options = {n: v for n, v in in_file.options.items() if n not in function.heuristics}  # they have the last word
-    numbers = {n: v for n, v in in_file.numbers.items() if n not in given.types}
+    usage = usage_of(launch.source, function)  # a number that is given for a tensor is how many elements it has: `offsets.numel()`
+    numbers = {n: v for n, v in in_file.numbers.items() if n not in given.types and (v is None or not usage[n].pointer)}
     constants = {p.name for p in function.parameters if p.is_constexpr}
     not_specialized = constants | function.unaligned  # of which the compiler is not told that they are multiples
     strides = {n: v for n, v in in_file.strides.items() if n not in given.types and not (v is None and n in not_specialized)}

@@ -89,12 +89,16 @@ def known_type(text: str) -> str | None:
         items = [known_type(part) for part in text[1:-1].split(",") if part.strip()]
         return f"({','.join(map(str, items))})" if items and None not in items else None
     name = text.lstrip("*").removeprefix("torch.").removeprefix("tl.")
-    name = ("*" if text.startswith("*") else "") + TYPE_NAMES.get(name, name)
+    name = ("*" if text.startswith("*") else "") + TYPE_NAMES.get(name, re.sub(r"^float8e", "fp8e", name))  # Triton's own: float8e4nv
     return name if _TYPE.fullmatch(name) else None
 
 
 def element_type(text: str) -> Symbol | None:
-    """A type of triton's language from what people write of it, `bf16` or `torch.bfloat16`; None: it is none."""
+    """A type of triton's language from what people write of it, `bf16` or `torch.bfloat16`; None: it is none.
+
+    >>> element_type("torch.bfloat16").text, element_type("tl.float8e4nv").text
+    ('tl.bfloat16', 'tl.float8e4nv')
+    """
     name = known_type(text)
     matched = re.fullmatch(r"(bf16|fp|i|u)(\w*)", name or "")
     return Symbol(f"tl.{_LANGUAGE_NAMES[matched.group(1)]}{matched.group(2)}") if matched else None

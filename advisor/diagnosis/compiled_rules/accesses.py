@@ -184,7 +184,8 @@ LEAST_SHARE_OF_REREADING = 0.05
 def repeated_loads(context: CompiledContext) -> Finding | None:
     """More bytes loaded than there are."""
     demand, analysis = context.demand, context.analysis
-    located = [access for access in demand.accesses if access.kind == "load" and access.name not in demand.unlocated]
+    unlocated = demand.unlocated | (context.inspection.least or demand).unlocated  # or guessed
+    located = [access for access in demand.accesses if access.kind == "load" and access.name not in unlocated]
     bytes_of = _by_name(located)
     # What programs pass over twice is another cause.
     bytes_of = {n: amount for n, amount in bytes_of.items() if n not in {access.name for access in _of_second_passes(context)}}
@@ -245,15 +246,14 @@ def second_pass(context: CompiledContext) -> Finding | None:
     if not again or analysis is None or analysis.predicted is None:
         return None
     requested = sum(load.requested_bytes for load in again)
-    back = sum(demand.likely_read_footprints[load.name] for load in again if load.name in demand.rewritten)
     per_program = max(load.requested_bytes for load in again) / max(demand.programs, 1)
 
     def without(work: Demand) -> Demand:
-        """What is read back counts as read from DRAM once; what is loaded again comes from wherever it was found."""
+        """What is read back comes from wherever it was found."""
         return replace(
             work,
             l2_bytes=np.maximum(work.l2_bytes - requested, 0.0),
-            dram_bytes=np.maximum(work.dram_bytes - requested, work.compulsory_bytes - back),
+            dram_bytes=np.minimum(work.dram_bytes, np.maximum(work.dram_bytes - requested, work.compulsory_bytes)),
             cta_load_bytes=np.maximum(work.cta_load_bytes - requested / work.ctas, 0.0),
         )
 
@@ -261,7 +261,7 @@ def second_pass(context: CompiledContext) -> Finding | None:
     if per_program > MOST_BYTES_OF_A_ROW or saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     most = max(again, key=lambda load: load.requested_bytes)
-    did = "stored" if most.name in demand.rewritten else "loaded"
+    did = "stored" if most.name in demand.stored_first else "loaded"
     return make_finding(
         context,
         "advice",
@@ -284,11 +284,10 @@ def _of_second_passes(context: CompiledContext) -> list[AccessDemand]:
         certain = access.certain_bytes > 0.99 * access.requested_bytes  # not either of two branches
         if access.kind != "atomic" and certain and distinct > 0 and abs(access.requested_bytes / distinct - 1) < 0.01:
             passes[access.name].append(access)
-    written_first = {name for name, count in demand.rewritten.items() if count > 0.99 * demand.likely_read_footprints.get(name, np.inf)}
     again = []
     for name, all_of_it in passes.items():
         loads = [access for access in all_of_it if access.kind == "load"]
-        stored = len(loads) < len(all_of_it) and name in written_first
+        stored = len(loads) < len(all_of_it) and name in demand.stored_first
         again += loads if stored else loads[1:]
     return again
 

@@ -18,7 +18,7 @@ from advisor.learned import bushy_forest, network
 from advisor.learned.analytical import NOTICED
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.configured import other_kernels
-from advisor.learned.configured.features import features
+from advisor.learned.configured.features import NAMES, features
 from advisor.learned.configured.other_kernels import OtherKernels
 from advisor.learned.network import Network
 from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch
@@ -42,12 +42,12 @@ OLDEST, NEWER, HOPPER = 7.0, 10.0, "9.0"
 """Compute capabilities: of the oldest GPU of which rows were learned, of those whose matrix instructions (tcgen05) none of them has, and of
 the one of which launches of all families were."""
 
-LIKELY_FIRST, LOOKED_AT = 1024, 64
-"""Configurations of a space at which one network looks, those whose longest pipelines are shortest; and those at which all of the model
-looks, which that network has first."""
-
 ALL = "all kinds"
 UNSEEN, SEEN = "another GPU", "measured GPU"
+
+LIKELY_FIRST, LOOKED_AT = 1024, {SEEN: 32, UNSEEN: 64}
+"""Configurations of a space at which one network looks, those whose longest pipelines are shortest; and those at which all of the model
+looks, which that network has first: half of them are enough where it knows the GPU (`ceilings/ATTEMPTS.md`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class ConfiguredModel:
         """Logarithm of the predicted latency in microseconds, and how `unsure` it is, [n] each."""
         base, matrix = features(problem, configuration, gpu, demand)
         forest, networks = self.opinions(matrix)
-        return base + together(forest, networks, self._known(problem, gpu)), unsure(forest, networks)
+        return log_latency(base, matrix, forest, networks, self._known(problem, gpu)), unsure(forest, networks)
 
     def _known(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
         """`SEEN` where such launches were measured on this GPU or a relative of it, else `UNSEEN`."""
@@ -119,12 +119,13 @@ class ConfiguredModel:
         """As `log_us` for those of a space that launch and may be the first, [n]; behind them those that are not by the network alone, then
         those that are not by their pipelines, and last, infinite, those that cannot launch."""
         base, matrix = features(problem, configuration, gpu, demand)
+        known = self._known(problem, gpu)
         out = np.where(launches, base, np.inf)
         likely = _first(out, min(LIKELY_FIRST, int(launches.sum())))
         rough = base[likely] + self.networks[0](matrix[likely])
-        few = _first(rough, LOOKED_AT)
+        few = _first(rough, LOOKED_AT[known])
         best = likely[few]
-        fine = base[best] + together(*self.opinions(matrix[best]), self._known(problem, gpu))
+        fine = log_latency(base[best], matrix[best], *self.opinions(matrix[best]), known)
         out += max(float(rough.max() - base[likely].max()), 0.0) + BEHIND
         shift = max(float(fine.max() - rough[few].max()), 0.0) + BEHIND
         out[likely], out = rough + shift, out + shift
@@ -204,9 +205,19 @@ FOREST_SHARE = {SEEN: 0.2, UNSEEN: 0.6}
 """Of what is predicted, beside two networks. Networks know a measured GPU better, trees one that is none (`ceilings/ATTEMPTS.md`)."""
 
 
-def together(forest: Array, networks: Array, known: str) -> Array:
-    """What the parts of the model say as one, [n], on a GPU that is `SEEN` or `UNSEEN`."""
-    return FOREST_SHARE[known] * forest + (1 - FOREST_SHARE[known]) * networks
+TRUSTED = 0.9
+"""Of what a GPU that was never measured is said to take beyond its longest pipeline. Errors are shares of what was measured: where they are
+wide, a lower guess is nearer in the mean (`ceilings/ATTEMPTS.md`)."""
+
+
+def log_latency(base: Array, matrix: Array, forest: Array, networks: Array, known: str) -> Array:
+    """What the parts of the model say as one of launches with these `features`, log of microseconds [n], on a GPU that is `SEEN` or
+    `UNSEEN`: on that with what the board's power sustains, which held down none of the launches that were learned."""
+    correction = FOREST_SHARE[known] * forest + (1 - FOREST_SHARE[known]) * networks
+    if known == SEEN:
+        return base + correction
+    sustained = (matrix[:, NAMES.index("sustained")] + matrix[:, NAMES.index("scale")]) * np.log(2)
+    return np.asarray(np.logaddexp(4 * (base + TRUSTED * correction), 4 * sustained) / 4)  # as `features` add pipelines up
 
 
 SURE = 0.05

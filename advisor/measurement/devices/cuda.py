@@ -12,18 +12,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import platform
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.measurement.devices.ceilings import measure_on_cuda
-from advisor.measurement.devices.nvml import Monitor, Reading
+from advisor.measurement.devices.nvml import Monitor
 from advisor.measurement.devices.probe import no_gpu
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
-from advisor.measurement.launch import Sustained, Timing, WrongOutputError, classify, compare, is_fatal, poison
+from advisor.measurement.launch import Timing, WrongOutputError, classify, compare, is_fatal, poison
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import MeasurementError
@@ -34,8 +32,6 @@ two launches beside the limit the one timed by events is not taken for slower.""
 GRAPH_SAMPLE_US = 200.0  # length of the shorter graph
 GRAPH_LAUNCHES = (2, 64)
 EMPTY_PAIRS = 25  # events around nothing, whose median is taken off
-SUSTAINED_CHUNK_US = 20_000.0  # of launches that are enqueued together, so that the GPU never waits
-SUSTAINED_READINGS_S = 0.1
 SAMPLE_BUDGET_US = 1_000.0  # of one side in one round, on the GPU
 SAMPLES = (2, 5)
 FLUSH_FACTOR = 2.1  # of the L2
@@ -306,38 +302,6 @@ class CudaBench:
             throttle=reading.throttle,
             temperature_c=reading.temperature_c,
             power_w=reading.power_w,
-        )
-
-    def sustain(self, launched: Launched, seconds: float) -> Sustained | None:
-        """Launches back to back for so long; what the second half of it took, and the clock and the power meanwhile.
-
-        None where each begins with a cold cache: what makes it cold would be what is kept up.
-        """
-        if self.problem.cache == "cold":
-            return None
-        event, readings, chunks = self.torch.cuda.Event, list[Reading](), list[tuple[Any, Any]]()
-        run, launches = (launched.graphs[1].replay, 2 * launched.graph_launches) if launched.graphs else (launched.run, 1)
-        count = max(1, int(SUSTAINED_CHUNK_US / (launched.estimate_us * launches)))
-        begin = time.monotonic()
-        while (now := time.monotonic() - begin) < seconds or not chunks:
-            start, end = event(enable_timing=True), event(enable_timing=True)
-            start.record()
-            for _ in range(count):
-                run()
-            end.record()
-            if now >= seconds / 2:
-                chunks.append((start, end))
-                if len(readings) <= (now - seconds / 2) / SUSTAINED_READINGS_S:
-                    readings.append(self.device.monitor.read())
-            end.synchronize()
-        times = [us / (count * launches) for us in self.device.elapsed_us(chunks)]
-        clocks = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
-        powers = [reading.power_w for reading in readings if reading.power_w is not None]
-        return Sustained(
-            latency_us=statistics.median(times),
-            seconds=time.monotonic() - begin,
-            sm_clock_mhz=statistics.median(clocks) if clocks else None,
-            power_w=statistics.median(powers) if powers else None,
         )
 
     def close(self) -> None:

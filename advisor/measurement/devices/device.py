@@ -1,9 +1,8 @@
-"""The devices behind one protocol: a CUDA GPU, a fake one, or a file of recorded latencies."""
+"""The devices behind one protocol: a CUDA GPU, or a fake one."""
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,11 +10,11 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.measurement.devices import probe
 from advisor.measurement.devices.probe import no_gpu
 from advisor.measurement.kernel_file import KernelRef
-from advisor.measurement.launch import Sustained, Timing
+from advisor.measurement.launch import Timing
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import UsageError
 
-KINDS = ("auto", "cuda", "fake", "recorded")
+KINDS = ("auto", "cuda", "fake")
 
 
 class Bench(Protocol):
@@ -32,13 +31,10 @@ class Bench(Protocol):
         """
 
     def timer(self, launched: Any) -> str:
-        """The way its times are taken: events, graph, simulated or recorded."""
+        """The way its times are taken: events, graph or simulated."""
 
     def time(self, launched: Any, round_number: int, replica: int) -> Timing:
         """One round of one side. `replica` counts equal launches of one batch (the two sides of an A/A)."""
-
-    def sustain(self, launched: Any, seconds: float) -> Sustained | None:
-        """The launch over and over for so many seconds; None where that cannot be known."""
 
     def close(self) -> None:
         """Frees what it holds."""
@@ -74,53 +70,42 @@ class DeviceSpec:
     """Which device, as plain values that a worker process can be told.
 
     Attributes:
-        kind: cuda, fake or recorded.
-        path: The file of a recorded device.
-        options: Settings of a fake or recorded device (`gpu=H200`, `noise=0.01`).
+        kind: cuda or fake.
+        options: Settings of a fake device (`gpu=H200`, `noise=0.01`).
         gpu: What the driver calls the GPU, where it was looked for: it is not looked for again.
     """
 
     kind: str
-    path: str | None = None
     options: dict[str, float | str] = field(default_factory=dict)
     gpu: str | None = None
 
-    @property
-    def in_process(self) -> bool:
-        """Whether nothing can hang or crash, so that no worker process is needed."""
-        return self.kind == "recorded"
 
-
-_OPTION = re.compile(r"[a-z_]+=[^,=]*")
 _MAY_BE_NEGATIVE = ("drift", "seed")
 
 
 def parse_device(text: str) -> DeviceSpec:
-    """`auto`, `cuda`, `fake`, `recorded:FILE`; the latter two may be followed by options: `fake,gpu=A100,noise=0.02`.
+    """`auto`, `cuda` or `fake`, which may be followed by options: `fake,gpu=A100,noise=0.02`.
 
     Raises:
         UsageError: Neither; an option that the device does not have, or a value that it cannot have; no such GPU is described.
     """
-    parts = text.split(",")
+    kind, *settings = text.split(",")
+    if kind not in KINDS:
+        raise UsageError("no such device", text, "auto, cuda or fake[,OPTION=VALUE…]", "check the spelling")
     options: dict[str, float | str] = {}
-    while len(parts) > 1 and _OPTION.fullmatch(parts[-1]):  # from the right: a file name may hold commas
-        name, _, value = parts.pop().partition("=")
+    for name, _, value in (setting.partition("=") for setting in settings):
         options[name] = value if name == "gpu" else _number_or_text(value)
-    kind, _, path = ",".join(parts).partition(":")
-    if kind not in KINDS or bool(path) != (kind == "recorded"):
-        raise UsageError("no such device", text, "auto, cuda, fake[,OPTION=VALUE…] or recorded:FILE[,gpu=NAME]", "check the spelling")
     known = known_options(kind)
     for name, setting in options.items():
         if name not in known:
             raise UsageError(f"the {kind} device has no option {name}", text, f"one of {', '.join(known) or 'none'}")
         if name == "gpu":
-            if kind == "fake":
-                load_gpu(str(setting))  # a misspelt one is told here, and not by a worker
+            load_gpu(str(setting))  # a misspelt one is told here, and not by a worker
         elif isinstance(setting, str) and name != "faults":
             raise UsageError(f"device option {name}", setting, "a number")
         elif not isinstance(setting, str) and not (math.isfinite(setting) and (setting >= 0 or name in _MAY_BE_NEGATIVE)):
             raise UsageError(f"device option {name}", setting, "a finite number" + ("" if name in _MAY_BE_NEGATIVE else ", 0 or more"))
-    return DeviceSpec(kind=kind, path=path or None, options=options)
+    return DeviceSpec(kind=kind, options=options)
 
 
 def _number_or_text(value: str) -> float | str:
@@ -136,7 +121,7 @@ def known_options(kind: str) -> tuple[str, ...]:
         from advisor.measurement.devices.fake import OPTIONS
 
         return tuple(OPTIONS)
-    return ("gpu",) if kind == "recorded" else ()
+    return ()
 
 
 def find_device(device: str | DeviceSpec = "auto", *, look: bool = True) -> DeviceSpec:
@@ -168,16 +153,11 @@ def open_device(spec: DeviceSpec) -> Device:
     Raises:
         NoGpuError: It cannot be used.
         MeasurementError: It cannot launch so much as an empty kernel.
-        InputError: A recorded file cannot be read.
     """
     if spec.kind == "fake":
         from advisor.measurement.devices.fake import FakeDevice
 
         return FakeDevice(spec.options)
-    if spec.kind == "recorded":
-        from advisor.measurement.recorded import RecordedDevice
-
-        return RecordedDevice.from_file(spec.path or "", gpu=spec.options.get("gpu"))
     from advisor.measurement.devices.cuda import CudaDevice
 
     device = CudaDevice()

@@ -26,7 +26,7 @@ from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.measurement.devices.ceilings import specified_figures
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
-from advisor.measurement.launch import Launch, Sustained, Timing, WrongOutputError, problem_key
+from advisor.measurement.launch import Launch, Timing, WrongOutputError, problem_key
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import AdvisorError, UsageError
@@ -82,7 +82,6 @@ OPTIONS: dict[str, float | str] = {
     "execute": 0.0,  # 1: run the kernel file's functions on the CPU, and check what they write
     "faults": "",  # share of launches that go wrong by themselves, e.g. 0.02; or kinds:share, e.g. hang+crash:0.1
     "samples": 3.0,  # per round
-    "capped": 0.15,  # by how much the power limit lowers the clock of a launch that is kept up
     "power_limit": 0.0,  # watts, above which the clock falls with the energy that is drawn, and recovers with rest; 0: none
     "round_ms": 30.0,  # for how long a round draws power, where there is a power limit
     "sleep_ms": 0.0,  # real time a round takes, so that a run can be interrupted
@@ -270,12 +269,6 @@ class FakeBench:
             temperature_c=55.0,
             power_w=400.0,
         )
-
-    def sustain(self, launched: FakeLaunched, seconds: float) -> Sustained:
-        """Lowers the clock as if the power limit had; nothing is waited for."""
-        share = 1 - self.device.number("capped")
-        clock = round(share * self.device.default_clock_mhz, 1)
-        return Sustained(latency_us=launched.level_us / share, seconds=seconds, sm_clock_mhz=clock, power_w=self.device.gpu.board_power_w)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -64,5 +64,5 @@ def no_gpu(reason: str) -> NoGpuError:
         "no usable GPU on this machine",
         reason,
         "an NVIDIA GPU with its driver, and torch with CUDA (pip install 'triton-advisor[torch]')",
-        "run where there is one, or replay measurements with --device recorded:ROWS.csv",
+        "run where there is one",
     )
