@@ -13,6 +13,7 @@ from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, changed_by
+from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted, last_name
@@ -100,15 +101,20 @@ def _passed(
 
 def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> ast.AST:
     """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once on the way to the
-    call; the file's own names as they are written, but for constants."""
-    if not isinstance(node, ast.Name):
-        return node
+    call, also by way of others; the file's own names as they are written, but for constants."""
     way = _Way.to(call, scopes[0] if scopes else None)
-    every, of_scopes = (
-        [value for value in graph.given(within, node.id) if way.leads(value, node.id)] for within in ([graph.tree, *scopes], scopes)
-    )
-    plain = len(every) == 1 and (isinstance(every[0], ast.Constant) or of_scopes == every)
-    return every[0] if plain else node
+    before = way.end
+    for _ in range(MOST_HANDS):
+        if not isinstance(node, ast.Name):
+            break
+        every, of_scopes = (
+            [value for value in graph.given(within, node.id) if way.leads(value, node.id, before)]
+            for within in ([graph.tree, *scopes], scopes)
+        )
+        if len(every) != 1 or not (isinstance(every[0], ast.Constant) or of_scopes == every):
+            break
+        node, before = every[0], way.sees(every[0])
+    return node
 
 
 Position = tuple[float, float]
@@ -444,6 +450,9 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
         less = ", ".join(name for name in keys[0] if name not in keys[1])
         consequence = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
         notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{consequence}")
+    heuristics = [side.function.heuristics.keys() for side in (old, new)]
+    for word, names in (("gives", heuristics[1] - heuristics[0]), ("no longer gives", heuristics[0] - heuristics[1])):
+        notes += [f"@triton.heuristics {word} {', '.join(sorted(names))}."] if names else []
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
