@@ -406,6 +406,7 @@ def _compile(
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
         else:
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
+            flags = {}
     wide = {name: "*i32" for name, kind in head.invented.items() if kind == "*i64"}
     if wide and change.lines and machine_code(base) == machine_code(head) and not compiling.spent(2):  # a cast to int64 is none of one
         compiling.left -= 2
