@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from advisor.measurement.launch import FAILURE_KINDS, Batch, Launch, NotRecordedError, Outcome
     from advisor.measurement.measured_rows import read_measured
     from advisor.measurement.measuring import Progress, Summary, compare_launches, measure, run_plan
-    from advisor.measurement.plan import as_launched, launches_of, read_plan, skewed_routing
+    from advisor.measurement.plan import as_launched, launches_of, read_plan
     from advisor.measurement.recorded import Recording, read_recording
     from advisor.measurement.scheduler import Limits, Scheduler
     from advisor.measurement.statistics import Side, verdict
@@ -47,7 +47,6 @@ _HOMES = {
     "read_plan": "plan",
     "read_recording": "recorded",
     "run_plan": "measuring",
-    "skewed_routing": "plan",
     "verdict": "statistics",
 }
 
@@ -79,7 +78,6 @@ __all__ = [
     "read_plan",
     "read_recording",
     "run_plan",
-    "skewed_routing",
     "verdict",
 ]
 

@@ -2,7 +2,7 @@
 
 Problems come in a low-discrepancy order over all axes at once (Roberts' R sequence), so that the first n cover every axis evenly.
 A problem's configurations come densest near the predicted best, yet reach through the whole space: pick i is the one at quantile
-u_i ** 2 of the predicted order, with u a van der Corput sequence. Before them come the default and what the shipped predictor ranks
+u_i ** 2 of the predicted order, with u the same sequence. Before them come the default and what the shipped predictor ranks
 first: what a recommendation wins is then known of every problem that was visited. Deterministic: the order is the same on every machine.
 
 ```toml
@@ -48,6 +48,10 @@ RECOMMENDED = 4
 """Of the configurations that the predictor ranks first, how many come right after the default."""
 
 
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""The step of Roberts' sequence in one dimension."""
+
+
 def low_discrepancy(lengths: Sequence[int]) -> list[tuple[int, ...]]:
     """Every cell of a grid with these axis lengths, once, in low-discrepancy order.
 
@@ -75,24 +79,13 @@ def low_discrepancy(lengths: Sequence[int]) -> list[tuple[int, ...]]:
     return list(cells)
 
 
-def van_der_corput(count: int) -> np.ndarray:
-    """The first `count` numbers of the base-2 sequence in (0, 1)."""
-    numbers = np.arange(1, count + 1)
-    result, scale = np.zeros(count), 0.5
-    while numbers.any():
-        result += scale * (numbers & 1)
-        numbers >>= 1
-        scale /= 2
-    return result
-
-
 @lru_cache(maxsize=4096)
 def informative_order(count: int) -> tuple[int, ...]:
     """Ranks 0..count-1 in the order in which to visit them: dense near rank 0, which comes first."""
     if not count:
         return ()
     # Most ranks' quantiles are drawn within a few times their number; the rest follows in its own order.
-    u = van_der_corput(8 * count)
+    u = (0.5 + GOLDEN * np.arange(8 * count)) % 1.0
     order = dict.fromkeys([0, *np.minimum((u * u * count).astype(int), count - 1).tolist()])
     for rank in range(count):
         order.setdefault(rank)
@@ -175,12 +168,6 @@ class Plan:
     rounds: int = 10
     configurations_per_visit: int = 8
     recommended: int = RECOMMENDED
-
-
-@lru_cache(maxsize=4096)
-def skewed_routing(tokens: int, experts: int, topk: int, exponent: float = SKEW) -> tuple[int, ...]:
-    """Token slots per expert, the fullest first: a draw of `power_law:exponent`, none above `tokens` (a token picks an expert once)."""
-    return token_draws.one_draw(tokens, experts, topk, exponent)
 
 
 def as_launched(problem: Problem) -> Problem:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from advisor.rendering import figures
 from advisor.rendering.views import Group
@@ -322,24 +322,3 @@ def slices(search: SearchReport, number: int) -> list[Chart]:
 
 def _in_order(value: object) -> tuple[float, str]:
     return (float(value), "") if isinstance(value, (int, float)) else (math.inf, str(value))
-
-
-def bars(plot: dict[str, Any]) -> list[tuple[str, str, float]]:
-    """Name, value, and width in per cent of the longest, of each bar of a plotly figure of horizontal bars, the longest first."""
-    shares = [
-        (figures.clean(name), float(value))
-        for trace in map(_dict, _list(plot.get("data")))
-        if trace.get("type") == "bar"
-        for name, value in zip(_list(trace.get("y")), _list(trace.get("x")), strict=False)
-        if isinstance(value, (int, float))
-    ]
-    longest = max((value for _, value in shares), default=0.0) or 1.0
-    return [(name, f"{value:.2f}", 100 * value / longest) for name, value in sorted(shares, key=lambda pair: -pair[1])]
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, (list, tuple)) else []

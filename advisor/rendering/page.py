@@ -207,13 +207,12 @@ def _thinned(rows: int) -> tuple[slice, str]:
 
 
 def _search_view(search: SearchReport, number: int) -> dict[str, Any]:
-    """A search and its charts; `bars` (name, value, width in per cent) by the title of the plot."""
+    """A search and its charts."""
     best = charts.best_so_far(search, number)
     return {
         "search": search,
         "best": _drawing(best) if best is not None else None,
         "slices": tuple(_drawing(chart, svg.PANEL) for chart in charts.slices(search, number)),
-        "bars": {title: rows for title, plot in search.plots.items() if (rows := charts.bars(plot))},
     }
 
 

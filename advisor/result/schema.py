@@ -316,7 +316,6 @@ class SearchReport:
     trials: tuple[SearchTrial, ...]
     failures: dict[str, int] = field(default_factory=dict)
     study_name: str | None = None
-    plots: dict[str, dict] = field(default_factory=dict)  # plotly figures as dicts, by title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

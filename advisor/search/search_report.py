@@ -1,4 +1,4 @@
-"""A search as the result carries it: trials, failures, plots as plain values, the table reviewers ask for, and the winner.
+"""A search as the result carries it: trials, failures, the table reviewers ask for, and the winner.
 
 The winner is chosen the same way every time, measured against what runs today, and kept only if it wins.
 """
@@ -6,14 +6,12 @@ The winner is chosen the same way every time, measured against what runs today, 
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from advisor.pipelines.batch import repeats
@@ -206,10 +204,6 @@ def _decided(
 
 
 SAMPLER = "advisor (prior: {prior}; posterior: Gaussian process on its error{precedents})"
-# PED-ANOVA looks at the best tenth of the trials, and needs at least five there, says Optuna's documentation of it. Of random
-# samples of tests/data/sweep.csv (w13, M=16), 4 and 20 trials name the most important parameter of all 118 rows in 20 % and
-# 23 %, hardly more than chance, and 50 in 47 %.
-LEAST_FOR_IMPORTANCE = 50
 
 
 def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[SearchReport, ...]:
@@ -232,10 +226,10 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     reason += f" and {hopeless} cannot be faster than the best found, by their bound"
     deadly = len(sampler.deadly(trials))
     reason += f"; {deadly} of them not tried again: the worker that tried it died {MAX_LOST} times" if deadly else ""
-    figures, precedents = plots(study), max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
+    precedents = max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
     how = SAMPLER.format(prior=predictor, precedents=f"; precedents: {precedents}" if precedents else "")
     reports = []
-    for number, launch in enumerate(decision.task.launches):
+    for launch in decision.task.launches:
         rows = []
         for trial in trials:
             index = sampler.index_of(trial)
@@ -261,7 +255,6 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
                 trials=tuple(rows),
                 failures=dict(failures),
                 study_name=study.study_name,
-                plots=figures if number == 0 else {},
             )
         )
     return tuple(reports)
@@ -292,17 +285,3 @@ def state_of(trial: FrozenTrial) -> str:
     if trial.state == TrialState.FAIL:
         return "failed: unknown"
     return "complete" if trial.state == TrialState.COMPLETE else "pruned"
-
-
-def plots(study: Study) -> dict[str, dict]:
-    """Plotly figures of a study as plain dicts, by title: how much of the variance each parameter has; none from too few trials."""
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if len(done) < LEAST_FOR_IMPORTANCE or len({trial.value for trial in done}) < 2:
-        return {}
-    varied = [name for name in done[0].params if len({str(trial.params.get(name)) for trial in done}) > 1]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        shares = optuna.importance.get_param_importances(study, evaluator=evaluator, params=varied)
-    bars = {"type": "bar", "orientation": "h", "x": list(shares.values()), "y": list(shares)}
-    return {"Parameter importance": {"data": [bars], "layout": {}}}

@@ -272,6 +272,10 @@ def test_nothing_is_said_of_lines_that_no_launch_here_compiles(repository, predi
     told = {"k.py": base.replace("x = -x", "x = x + 1"), "advisor.toml": 'kernels."k.py::scale".args = {DOUBLE = false}\n'}
     found = compared_files(repository, predictor, {"k.py": base, "advisor.toml": told["advisor.toml"]}, told, compiling=True)
     assert found.subjects[0].static[0].verdict == "within-doubt"
+    given = {"DOUBLE": False, "DUOBLE": 1}  # as `compare --arg DOUBLE=False` does
+    again = compared_files(repository, predictor, {"k.py": base, "advisor.toml": None}, {"k.py": told["k.py"]}, compiling=True, args=given)
+    assert again.subjects[0].static == found.subjects[0].static
+    assert again.warnings == ("--arg DUOBLE: no changed Python file has this name",)
 
 
 def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predictor):

@@ -232,7 +232,7 @@ def rounds(us: float) -> MeasuredRounds:
 
 
 def search(of: LaunchReport) -> SearchReport:
-    """A search with every kind of outcome, and one of Optuna's plots."""
+    """A search with every kind of outcome."""
     states = ("complete", "complete", "failed: out of shared memory", "pruned", "complete")
     trials = []
     for number in range(40):
@@ -248,7 +248,6 @@ def search(of: LaunchReport) -> SearchReport:
                 predicted_us=None if latency is None else 1.05 * latency,
             )
         )
-    bars = {"type": "bar", "orientation": "h", "x": [0.1, 0.25, 0.65], "y": ["num_warps", "num_stages", "BLOCK_SIZE_M"]}
     return SearchReport(
         launch=of.id,
         sampler="TPE, seeded with the model's ranking",
@@ -256,7 +255,6 @@ def search(of: LaunchReport) -> SearchReport:
         trials=tuple(trials),
         failures={"out of shared memory": 8, "pruned: predicted 2x the best": 8},
         study_name="fused_moe w13",
-        plots={"Parameter importance": {"data": [bars], "layout": {"title": {"text": "Parameter importance"}}}},
     )
 
 

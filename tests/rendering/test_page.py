@@ -333,7 +333,6 @@ def test_every_chart_has_a_table_and_a_drawing_for_each_width() -> None:
         drawings = re.findall(r'<svg class="static ?(wide|narrow|)".*? data-at="(.*?)"', chart)
         assert [style for style, _ in drawings] in (["wide", "narrow"], [""])  # a slice is small on any screen
         assert all(len(places.split(";")) == rows for _, places in drawings), "a tooltip says what its row says"
-    assert re.search(r'class="waterfall bars".*BLOCK_SIZE_M</th><td class="number">0.65', text, re.DOTALL)
 
 
 def test_findings_have_the_promised_anchors() -> None:
@@ -438,16 +437,6 @@ def test_slices_of_a_search_are_charts_of_the_page() -> None:
     assert len(blocks.rows) == len(stages.rows) == len(done)
     assert blocks.rows[0] == (str(done[0].configuration.parameters["BLOCK_SIZE_M"]), f"{done[0].latency_us:.4g}", str(done[0].number))
     assert charts.slices(replace(search, trials=()), 1) == []
-
-
-def test_the_importance_of_parameters_is_drawn_the_largest_first() -> None:
-    bars = {"type": "bar", "orientation": "h", "x": [0.25, 0.75], "y": ["a", "b"]}
-    assert charts.bars({"data": [bars]}) == [("b", "0.75", 100.0), ("a", "0.25", pytest.approx(100 / 3))]
-
-
-@pytest.mark.parametrize("plot", [{}, {"data": None}, {"data": [3, {"x": 5}, {"type": "bar", "x": ["<b>"], "y": [1]}]}, {"layout": []}])
-def test_a_plot_that_is_none_is_no_reason_to_fail(plot: dict) -> None:
-    assert charts.bars(plot) == []
 
 
 def test_an_axis_of_any_span_has_marks_enough_to_read_it() -> None:
