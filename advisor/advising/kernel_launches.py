@@ -46,6 +46,7 @@ class KernelReports:
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
     besides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guessed: dict[str, str] = field(default_factory=dict)  # in words, as `in_words` has them
+    one_trip: dict[str, str] = field(default_factory=dict)  # the same of what decides the trips of loops that are counted once
     deciding: dict[str, frozenset[str]] = field(default_factory=dict)
     takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
@@ -74,7 +75,9 @@ class KernelReports:
         self.unknowns[target.id] = _assumptions(target, analysis)
         if analysis.demand.phases is None or not shipped().measured(gpu):
             self.unknowns[target.id] += unmeasured_vendor([gpu])
-        trips = f" ({phrase('note.one_trip')})" if guessed_trips(analysis.inspection.demand) else ""
+        trips = ""
+        if reasons := guessed_trips(analysis.inspection.demand):
+            self.one_trip[target.id], trips = in_words(reasons), f" ({phrase('note.one_trip')})"
         self.guessed[target.id] = f"{in_words(analysis.guessed)}{trips}" if analysis.guessed else ""
         self.deciding[target.id] = analysis.guessed
         if any(part.cause == UNCERTAIN for part in analysis.gap_parts):  # then a distance is told, but to work that hangs on data

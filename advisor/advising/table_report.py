@@ -32,9 +32,9 @@ from advisor.diagnosis.neighbours import Changed, changed
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline
 from advisor.learned.analytical import LIKELY, NOTICED
-from advisor.learned.base import Prediction, Predictor, tunable_ceiling
+from advisor.learned.base import Prediction, Predictor, predict_each, tunable_ceiling
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
-from advisor.pipelines import problem_batch
+from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.system.phrases import phrase
@@ -180,6 +180,8 @@ def _group(
     gain = sum(latency.us for latency in choice.latencies.values()) / sum(draft.predicted_us for draft in drafts)
     if offered and not needed and unmeasured and slower_as_a_layer(group, choice.configuration, gain, target, predictor):
         offered = None
+    if offered and not needed and unmeasured and _only_warm(drafts, choice, target, predictor):
+        offered, reason = None, phrase("choice.warm_only", best=choice.configuration.label())
     if (tried := fastest_measured(drafts, choice, held, target, predictor)) is not None:
         choice = offered = tried
     least = {draft.launch.id: _least(draft, choice, offered) for draft in drafts}
@@ -213,6 +215,17 @@ def _kept(drafts: list[Draft], choice: Choice, predictor: Predictor, target: Tar
         return None
     gain, chance = f"{100 * (NOTICED - 1):.0f} %", f"{100 * p:.0f} %"
     return phrase("choice.retained", gain=gain, chance=chance, needed=f"{100 * LIKELY:.0f} %", best=choice.configuration.label())
+
+
+def _only_warm(drafts: list[Draft], choice: Choice, target: Target, predictor: Predictor) -> bool:
+    """Whether what a layer's launches gain by the choice is lost where their operands come from DRAM, as within a model."""
+    if target.model is None or any(draft.launch.configuration is None or draft.launch.problem.cache != "warm" for draft in drafts):
+        return False
+    problems = [replace(draft.launch.problem, cache="cold") for draft in drafts]
+    rows = [configuration_batch([item]) for item in (drafts[0].current, choice.configuration)]
+    cold = predict_each(predictor, [(problem, row) for row in rows for problem in problems], target.gpu)
+    now, then = (sum(float(item.us[0]) for item in side) for side in (cold[: len(drafts)], cold[len(drafts) :]))
+    return bool(np.isfinite(now) and then >= now)
 
 
 def _worth_changing(drafts: list[Draft], choice: Choice) -> bool:

@@ -15,6 +15,8 @@ GAIN, LIKELY = 1.02, 0.5
 """A launch counts as gaining where its recommendation is that much faster (the noise floor of a good measurement), and surely so where
 that is at least as likely as not (`p_speedup_10pct`, asked of gains of a tenth)."""
 SURE_FROM = 1.1
+ENOUGH = 0.8
+"""Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
 NAMED = 4
@@ -34,6 +36,7 @@ def verdict(
     unsized: Collection[str] = (),
     guessed: Mapping[str, str] | None = None,
     layers: Sequence[LayerReport] = (),
+    one_trip: Mapping[str, str] | None = None,
 ) -> Verdict:
     """The headline and sums over all launches that can launch; what was measured below its bound is no latency to sum.
 
@@ -43,6 +46,7 @@ def verdict(
         unsized: Ids of those whose grid is unknown: the time of one program says nothing of theirs, nor of a sum with it.
         guessed: By id of a launch the assumed values that its distance to the bound depends on, in words.
         layers: The whole layers that the launches are of: what is saved is then told of those that change.
+        one_trip: By id of a launch of which a loop is counted once, what its trips depend on, in words: its time is none to judge.
     """
     if missing := [report for report in launches if report.id in unsized and report.measured is None]:
         few = len(missing) < len(launches)
@@ -78,8 +82,11 @@ def verdict(
     reports = [report for report, _ in able]
     which = {report.id: (guessed or {})[report.id] for report in reports if report.id in (guessed or {})}
     unit, of_peak = nearest_to_peak(_together(reports), current)
+    undecided = [(one_trip or {}).get(report.id, "") for report in reports if report.measured is None]
     return Verdict(
-        sentence=_headline(launches, reports, [report for report, _ in rated], percent, current, bound, unit, of_peak, bool(which), layers),
+        sentence=phrase("verdict.one_trip", what=undecided[0])
+        if undecided and all(undecided)
+        else _headline(launches, reports, [report for report, _ in rated], percent, current, bound, unit, of_peak, bool(which), layers),
         notes=_notes(launches, reports, [report for report, _ in rated], which),
         current_us=current,
         ceiling_us=ceiling,
@@ -137,7 +144,7 @@ def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:
     if occupancy is None or occupancy.in_flight_bytes is None or occupancy.needed_bytes is None:
         return None
     waits = max(report.gap, key=lambda part: part.us, default=None)
-    if waits is None or waits.cause != "latency" or occupancy.in_flight_bytes > occupancy.needed_bytes / 2:
+    if waits is None or waits.cause != "latency" or occupancy.in_flight_bytes > ENOUGH * occupancy.needed_bytes:
         return None
     return occupancy.in_flight_bytes, occupancy.needed_bytes
 

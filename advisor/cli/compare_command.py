@@ -68,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--settings", metavar="FILE", help="an advisor.toml of your own, which counts in place of the base's: sizes to judge kernels at"
     )
+    parser.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument or constant of changed kernels, before advisor.toml's"
+    )
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print (github: annotations for a workflow)")
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
@@ -126,7 +129,19 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
 
     if arguments.sides or arguments.baseline or arguments.merge_base:
         raise UsageError("--render compares nothing: give it no sides", " ".join(arguments.sides) or None)
-    unused = ("gpu", "fail_on", "launches", "settings", "update", "no_compile", "require_sandbox", "trust_source", "weights", *OF_MODEL)
+    unused = (
+        "gpu",
+        "fail_on",
+        "launches",
+        "settings",
+        "arg",
+        "update",
+        "no_compile",
+        "require_sandbox",
+        "trust_source",
+        "weights",
+        *OF_MODEL,
+    )
     given = [f"--{name.replace('_', '-')}" for name in unused if getattr(arguments, name)]
     if given:
         raise UsageError(
@@ -148,6 +163,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.advising.targets import Request
     from advisor.comparison import Options
     from advisor.comparison.sides import compare_sides, in_a_room
+    from advisor.compiled.launches import written_values
     from advisor.learned import load_predictor
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -158,6 +174,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         compiling=not arguments.no_compile,
         launches=tuple(options.existing_file(name) for name in arguments.launches),
         settings=options.existing_file(arguments.settings) if arguments.settings else None,
+        args=written_values.numbers(arguments.arg, "--arg"),
         command=_command(sys.argv[1:]),
         request=Request(
             model=arguments.model,

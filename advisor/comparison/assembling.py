@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from advisor import __version__
 from advisor.advising.targets import Request
@@ -243,6 +243,7 @@ class Options:
     compiling: bool = True
     launches: tuple[Path, ...] = ()  # records of `advisor record`, besides those that advisor.toml names
     settings: Path | None = None  # an advisor.toml that counts in place of the sides' own
+    args: Mapping[str, Any] = field(default_factory=dict)  # values of arguments and constants of kernels, before advisor.toml's
     request: Request = field(default_factory=Request)
     command: str = ""
     room: str = ""  # what is said of the room that kernels are compiled in

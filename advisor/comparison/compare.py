@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -12,7 +13,7 @@ from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
 from advisor.comparison.trees.links import changes_behind_links
-from advisor.comparison.trees.trees import Tree, changes, holds
+from advisor.comparison.trees.trees import FileChange, Tree, changes, holds
 from advisor.comparison.unseen import changed_by_imports, taken_instead, written_otherwise
 from advisor.compiled.compiler.compile import cache_folder
 from advisor.learned.base import Predictor
@@ -46,7 +47,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     # What has two sides first: compilations are limited.
     relevant.sort(key=lambda change: change.word != "modified" and change.path not in moved.came)
     settings, warnings = (settings_file(options.settings), []) if options.settings is not None else _settings(base, head)
-    warnings += _unmatched(settings, base, head)
+    settings = replace(settings, args=options.args)
+    warnings += _unmatched(settings, base, head) + _unnamed(options.args, relevant, base, head)
     gpus = chosen_gpus(options, settings)
     launched = launched_elsewhere(base, head, relevant)
     warnings += launched.left_out
@@ -125,6 +127,14 @@ def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:
         if (path := key.partition("::")[0]) not in paths:
             lost.append(f'kernels."{key}": neither side has a file {path}')
     return [f"{FILE_NAME}: {item}" for item in lost]
+
+
+def _unnamed(args: Iterable[str], relevant: Iterable[FileChange], base: Tree, head: Tree) -> list[str]:
+    """Arguments of `--arg` that no changed Python file names: most likely misspelled."""
+    args = list(args)
+    files = [change for change in relevant if args and change.path.endswith(".py")]
+    texts = [tree.read(entry) for c in files for tree, entry in ((base, c.base), (head, c.head)) if entry is not None]
+    return [f"--arg {name}: no changed Python file has this name" for name in args if not any(name.encode() in text for text in texts)]
 
 
 def _settings(base: Tree, head: Tree) -> tuple[Settings, list[str]]:

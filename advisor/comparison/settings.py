@@ -28,7 +28,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -87,6 +87,7 @@ class Settings:
     launches: tuple[str, ...] = ()  # paths inside the tree
     kernels: Mapping[str, KernelSettings] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    args: Mapping[str, Any] = field(default_factory=dict)  # `--arg`: of every kernel, before what the file says
 
     def kernel(self, paths: Sequence[str], names: Sequence[str]) -> KernelSettings:
         """What is said of a kernel that lies in the first of `paths`; where it moved, it lay in the last. So with its names.
@@ -95,7 +96,8 @@ class Settings:
         of the file it came to was said of the kernels that were there.
         """
         keys = [*(f"{path}::{name}" for path in paths for name in names), *reversed(paths)]
-        return next((self.kernels[key] for key in keys if key in self.kernels), KernelSettings())
+        known = next((self.kernels[key] for key in keys if key in self.kernels), KernelSettings())
+        return replace(known, args={**known.args, **self.args}) if self.args else known
 
     def table(self, path: str) -> Mapping[str, Any]:
         """What is said of a table."""

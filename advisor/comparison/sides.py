@@ -42,6 +42,7 @@ def compare_files(base: Path, head: Path, options: Options, predictor: Predictor
         InputError: They are not two of a kind.
     """
     settings = settings or (settings_file(options.settings) if options.settings is not None else Settings())
+    settings = replace(settings, args=options.args)
     fingerprints: tuple[Fingerprint | None, Fingerprint | None] = (None, None)
     warnings: tuple[str, ...] = ()
     kinds = [_kind(path) for path in (base, head)]
@@ -120,6 +121,10 @@ def refuse_unused(options: Options, kind: str) -> None:
             ", ".join(map(str, options.launches)),
             "files of kernels, folders or revisions",
             "leave it out",
+        )
+    if options.args and kind != "kernels":
+        raise UsageError(
+            "--arg is for kernels that changed", ", ".join(options.args), "files of kernels, folders or revisions", "leave it out"
         )
     known = [f"--{name.replace('_', '-')}" for name in OF_MODEL if getattr(options.request, name) is not None]
     if known and kind != "table":

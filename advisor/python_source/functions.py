@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,6 +68,10 @@ class Evaluation:
     importing: frozenset[tuple[str, str]] = frozenset()
     num_sms: int | None = None
     element_bytes: int | None = None
+
+
+SM_COUNTS = ("multiprocessor_count", "multi_processor_count")
+"""What Triton's driver and torch call the number of SMs."""
 
 
 class FunctionReader(Evaluator):
@@ -310,6 +314,12 @@ class FunctionReader(Evaluator):
             return "cuda"  # torch calls AMD's GPUs so too
         if node.attr == "multi_processor_count" and self.evaluation.num_sms is not None:  # torch.cuda.get_device_properties(...)
             return self.evaluation.num_sms
+        if node.attr == "value" and isinstance(node.value, ast.Attribute):  # of an Enum of the file: `Kind.GENERAL.value`
+            with suppress(NotLiteralError):
+                owner = self.visit(node.value.value)
+                for item in owner.body if isinstance(owner, ast.ClassDef) else ():
+                    if isinstance(item, ast.Assign) and [dotted(target) for target in item.targets] == [node.value.attr]:
+                        return self.evaluate(item.value)
         if isinstance(node.value, ast.Call) and dotted(node.value.func).endswith("get_current_target"):
             return self._member(self.visit(node.value), node)
         return super()._attribute(node)
@@ -321,7 +331,7 @@ class FunctionReader(Evaluator):
 
     def _subscript(self, node: ast.Subscript) -> Any:
         # driver.active.utils.get_device_properties(...)["multiprocessor_count"]
-        if isinstance(node.slice, ast.Constant) and node.slice.value == "multiprocessor_count" and self.evaluation.num_sms is not None:
+        if isinstance(node.slice, ast.Constant) and node.slice.value in SM_COUNTS and self.evaluation.num_sms is not None:
             return self.evaluation.num_sms
         return super()._subscript(node)
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +112,7 @@ class _Builder:
                 "name a kernel that calls fewer",
             )
         module.functions.add(name)
-        node = source.callees[name].node
+        node = _folded(source, source.callees[name].node)
         check_names(node, source.path.name)
         if name not in source.functions:
             try:
@@ -340,6 +342,35 @@ def _starred(source: SourceFile) -> str | None:
     return f"a name that may come with {' or '.join(texts)}, of which no file is nearby" if texts else None
 
 
+class _Folder(ast.NodeTransformer):
+    """Puts numbers in the place of what a kernel asks torch: `torch.finfo(torch.float32).max`, `torch.version.hip`."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.reader, self.modules = source.evaluator(), source.module_names.modules
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """The number, or the expression as it is."""
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute | ast.Call):
+            root = root.value if isinstance(root, ast.Attribute) else root.func
+        if isinstance(root, ast.Name) and self.modules.get(root.id) == "torch":
+            with suppress(NotLiteralError):
+                value = self.reader.evaluate(node)
+                if value is None or isinstance(value, int | float):
+                    number = ast.Constant(value if value is None else abs(value))
+                    return ast.copy_location(number if value is None or value >= 0 else ast.UnaryOp(ast.USub(), number), node)
+        return self.generic_visit(node)
+
+
+def _folded(source: SourceFile, node: ast.FunctionDef) -> ast.FunctionDef:
+    """The function with what it asks torch answered."""
+    if not any(isinstance(n, ast.Name) and source.module_names.modules.get(n.id) == "torch" for n in ast.walk(node)):
+        return node
+    folded = ast.fix_missing_locations(_Folder(source).visit(copy.deepcopy(node)))
+    assert isinstance(folded, ast.FunctionDef)
+    return folded
+
+
 def _plain(node: ast.FunctionDef, module: _Module) -> ast.FunctionDef:
     """The function with our decorator, and a header whose defaults are literals and whose annotations are constexpr or a name of a type:
     everything that decorators, defaults and annotations could run is evaluated here instead."""
@@ -377,10 +408,10 @@ def _plain(node: ast.FunctionDef, module: _Module) -> ast.FunctionDef:
     )
     jit = "triton.jit(noinline=True)" if _noinline(node) else "triton.jit"
     ours = jit if node.name in module.source.functions else decorator_of(node)
-    copy = _parsed([f"@{ours}", f"def {node.name}(): pass"]).body[0]
-    assert isinstance(copy, ast.FunctionDef)
-    copy.decorator_list, copy.args, copy.body = [expression(ours)], arguments, node.body
-    return ast.copy_location(copy, node)
+    written_as = _parsed([f"@{ours}", f"def {node.name}(): pass"]).body[0]
+    assert isinstance(written_as, ast.FunctionDef)
+    written_as.decorator_list, written_as.args, written_as.body = [expression(ours)], arguments, _folded(module.source, node).body
+    return ast.copy_location(written_as, node)
 
 
 _TYPE_ANNOTATIONS = frozenset({"i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64", "fp16", "bf16", "fp32", "fp64"})

@@ -261,7 +261,7 @@ def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
         return []
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
-    for kind in sorted({*mixes[0], *mixes[1]}):
+    for kind in sorted({*mixes[0], *mixes[1]}) if all(mixes) or None in (row.base, row.head) else ():
         counts = [mixes[0].get(kind, 0), mixes[1].get(kind, 0) / row.work]
         before, after = (
             (f"{count:.2g}" if count < 10 else f"{count:,.0f}") if mix else "-" for count, mix in zip(counts, mixes, strict=True)
@@ -283,6 +283,12 @@ _RESOURCES = (
 def _figure(side: Resources | None, key: str) -> str:
     value = getattr(side, key) if side is not None else None
     return f"{value:,}" if value is not None else "-"
+
+
+def the_same(row: ResourceRow) -> str:
+    """What two versions of which no cell differs have in common; instructions only where they were counted."""
+    counted = row.base is not None and row.base.instruction_mix and row.head is not None and row.head.instruction_mix
+    return "the same resources, and as many instructions" if counted else "the same resources; instructions were not counted"
 
 
 def resources_matter(row: ResourceRow) -> bool:
@@ -449,7 +455,7 @@ def _subject(subject: Subject) -> list[str]:
         lines += [f"    {fault}" for fault in row.faults]
     for compiled in subject.resources:
         cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in unlike(resource_cells(compiled)))
-        cells = cells or ("the same resources and instructions" if compiled.base is not None and compiled.head is not None else "")
+        cells = cells or (the_same(compiled) if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
         lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
     for word, items in (("added", subject.configurations_added), ("removed", subject.configurations_removed)):

@@ -141,12 +141,16 @@ def test_assumed_values_are_named_beside_the_share_of_peak() -> None:
     tuned, other = factory.result((64, 256), ("w13",)).launches
     guess = "the contents of table"
     found = verdict((tuned,), (), guessed={tuned.id: guess})
-    assert " about " in found.sentence and found.notes == ("Assumed: the contents of table. The share of peak depends on that.",)
+    assert " about " in found.sentence and found.notes == (
+        "Assumed: the contents of table. The share of peak depends on that: say it with --arg or --content.",
+    )
     assert verdict((tuned,), (), guessed={"another": guess}).notes == ()
     some = verdict((tuned, other), (), guessed={tuned.id: guess})
-    assert some.notes == ("Assumed in 1 of 2 launches: the contents of table. The share of peak depends on that.",)
+    assert some.notes == (
+        "Assumed in 1 of 2 launches: the contents of table. The share of peak depends on that: say it with --arg or --content.",
+    )
     several = verdict((tuned, other), (), guessed={tuned.id: guess, other.id: "the contents of lengths"})
-    assert several.notes == ("Assumed: data that were not specified. The share of peak depends on that.",)
+    assert several.notes == ("Assumed: data that were not specified. The share of peak depends on that: say it with --arg or --content.",)
 
 
 def test_a_measurement_that_contradicts_its_prediction_is_the_headline() -> None:

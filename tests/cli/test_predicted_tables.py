@@ -117,7 +117,7 @@ def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
     assert first["title"] == "Write a table with entries M=4096, 8192" and first["snippet"].startswith('"4096": {')
     assert len(first["launches"]) == 4 and "Changing 2 of 2 table entries " in result["verdict"]["sentence"]
     share = share_text(first["saving_us"] / first["layers_us"])
-    assert result["verdict"]["sentence"].endswith(f" should save {share} of their MoE layer time."), "the action's own figure"
+    assert result["verdict"]["sentence"].endswith(f" should save {share} of MoE layer time at those sizes."), "the action's own figure"
     launches = {launch["id"]: launch for launch in result["launches"]}
     for layer in result["layers"]:
         now, then = (

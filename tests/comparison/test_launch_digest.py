@@ -9,7 +9,7 @@ import pytest
 from advisor.comparison.kernels import kernel_digest
 from advisor.comparison.kernels.beside import torch_calls
 from advisor.comparison.kernels.kernel_version import own_launches, versions
-from advisor.comparison.kernels.launch_digest import changed_launches, launch_digest
+from advisor.comparison.kernels.launch_digest import changed_by_hand, changed_launches, launch_digest
 from advisor.python_source.source import parse_source
 
 from .repository import compared_files
@@ -68,6 +68,7 @@ def compared(repository, predictor, changed, base=BASE, **options):
         ("x, n, block,", "x, n, 256,", "BLOCK=block → BLOCK=256"),
         ("    if n < 64:\n        warps = 1\n", "    warps = 2\n", "the code of run"),
         ("block, num_warps=warps", "SIZE, num_warps=warps", "BLOCK=block → BLOCK=256"),
+        ("    if n < 64:\n        warps = 1\n", "    most = 2\n    warps_now = most\n", "the code of run"),
         ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("warps = 1", "warps = 2", "the code of run"),
         ("if n < 64", "if n < 128", "the code of run"),
@@ -320,6 +321,13 @@ def test_what_prunes_its_configurations_is_named(repository, predictor):
     (subject,) = compared(repository, predictor, {"ops/scale.py": pruned}, {"ops/scale.py": tuned}).subjects
     assert "What prunes its configurations changed: nothing → {'early_config_prune': prune}." in subject.notes
     assert compared(repository, predictor, {"ops/scale.py": pruned.replace("== 1", "<= 2")}, {"ops/scale.py": pruned}).subjects
+
+
+def test_what_a_heuristic_gives_now_is_named():
+    given = KERNEL.replace("@triton.jit", '@triton.heuristics({"BLOCK": lambda args: 64})\n@triton.jit')
+    old, new = (versions(parse_source(text, "k.py"), {})["scale"] for text in (KERNEL, given))
+    assert changed_by_hand(old, new) == ["@triton.heuristics gives BLOCK."]
+    assert changed_by_hand(new, old) == ["@triton.heuristics no longer gives BLOCK."]
 
 
 def test_of_a_kernel_that_went_nothing_is_asked(repository, predictor):

@@ -143,6 +143,28 @@ def test_a_number_for_a_tensor_of_the_launcher_is_not_passed_as_one():
     assert "x_ptr" not in sized.launch.given.scalars and (sized.launch.grid, sized.grid_names) == (None, ())
 
 
+def test_what_one_side_alone_tunes_is_not_compared():
+    sides = tuned(1).configurations[0], Configuration(parameters={"GROUPS": 2}, num_warps=1)
+    run = resources.Run(configuration=sides[1], former=sides[0], problem=None, element="bf16")
+    assert resources._tuned_alone(run).startswith("where B and GROUPS are tuned on one side alone")
+    assert resources._tuned_alone(resources.Run(configuration=sides[1], problem=None, element="bf16")) == ""
+
+
+def test_a_cast_of_what_is_guessed_to_be_wide_is_compiled_of_what_is_not(repository, predictor):
+    pytest.importorskip("triton")
+    base = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def clear(x_ptr, rows_ptr, n):
+    tl.store(x_ptr + tl.load(rows_ptr + tl.program_id(0)) * n, 0.0)
+"""
+    head = base.replace("(0))", "(0)).to(tl.int64)")
+    found = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True)
+    assert "Compiled with rows_ptr: *i32; with *i64 both versions are the same code." in found.subjects[0].notes
+
+
 def test_a_flag_that_is_gone_is_not_set():
     without = (
         KERNEL.replace("    if DOUBLE:\n        x = x * 2.0\n", "").replace(", DOUBLE: tl.constexpr", "").replace("block, double", "block")
@@ -250,6 +272,10 @@ def test_nothing_is_said_of_lines_that_no_launch_here_compiles(repository, predi
     told = {"k.py": base.replace("x = -x", "x = x + 1"), "advisor.toml": 'kernels."k.py::scale".args = {DOUBLE = false}\n'}
     found = compared_files(repository, predictor, {"k.py": base, "advisor.toml": told["advisor.toml"]}, told, compiling=True)
     assert found.subjects[0].static[0].verdict == "within-doubt"
+    given = {"DOUBLE": False, "DUOBLE": 1}  # as `compare --arg DOUBLE=False` does
+    again = compared_files(repository, predictor, {"k.py": base, "advisor.toml": None}, {"k.py": told["k.py"]}, compiling=True, args=given)
+    assert again.subjects[0].static == found.subjects[0].static
+    assert again.warnings == ("--arg DUOBLE: no changed Python file has this name",)
 
 
 def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predictor):

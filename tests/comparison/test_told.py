@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from advisor.comparison.assembling import counts, headline
 from advisor.comparison.settings import Settings
 from advisor.comparison.static import judge
 from advisor.rendering.comparison_files import to_annotations, to_comment, to_sarif
+from advisor.rendering.comparison_words import resource_cells, the_same
 from advisor.result.comparison_schema import Compared, Failure, ResourceRow, Resources, StaticSide, Subject
 from advisor.result.schema import Latency
 
@@ -47,6 +49,18 @@ def test_a_headline_leads_with_what_is_certain_and_large():
     ]
     assert parts[1].endswith("new on H100 0 → 6,232 B per thread, more on H100 8 → 16 B per thread") and "2,560 → 0 B" in parts[2]
     assert parts[3].endswith("tuned (18 → 90)")
+
+
+@pytest.mark.parametrize(
+    ("mixes", "told"), [(({}, {}), "; instructions were not counted"), (({"alu": 3},) * 2, ", and as many instructions")]
+)
+def test_instructions_that_were_not_counted_are_not_the_same(mixes, told):
+    """As of code for AMD's; nor are those of one side shown alone."""
+    row = ResourceRow(
+        kernel="k", gpu="MI300X", label="", base=replace(held(0), instruction_mix=mixes[0]), head=replace(held(0), instruction_mix=mixes[1])
+    )
+    assert the_same(row) == f"the same resources{told}"
+    assert resource_cells(replace(row, head=held(0))) == resource_cells(replace(row, base=held(0)))
 
 
 def test_what_did_not_end_no_longer_compiles_is_not_said():

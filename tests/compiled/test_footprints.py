@@ -385,3 +385,16 @@ def test_a_second_pass_over_a_row_is_one_cause_with_its_own_remedy(again: str, t
     assert "repeated-loads" not in rules
     once = inspected(TWO_PASSES.format(kept="sum_ptr", again="out_ptr"), tmp_path, grid=4 * ROWS)
     assert "second-pass" not in found(once)  # what was there before the launch, and nobody had
+
+
+def test_a_second_pass_over_two_halves_of_a_row_is_one(tmp_path: Path) -> None:
+    """Gate and values of a gated unit lie side by side in one tensor: each load asks for half of it."""
+    load = "tl.load(x_ptr + 2 * base + {}start + tl.arange(0, BLOCK)).to(tl.float32)"
+    kernel = TWO_PASSES.replace(
+        "tl.load(x_ptr + base + start + tl.arange(0, BLOCK)).to(tl.float32)", f"{load.format('')} * {load.format('cols + ')}"
+    )
+    kernel = "\n".join(line for line in kernel.splitlines() if "{kept}" not in line)
+    again = "tl.load({again} + base + start + tl.arange(0, BLOCK))"
+    rules = found(inspected(kernel.replace(again, f"{load.format('')} * {load.format('cols + ')}"), tmp_path, grid=4 * ROWS))
+    assert "x_ptr" in rules["second-pass"].title and "repeated-loads" not in rules
+    assert "second-pass" not in found(inspected(kernel.replace(again, "1.0"), tmp_path, grid=4 * ROWS))

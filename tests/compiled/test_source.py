@@ -424,6 +424,22 @@ def test_triton_imported_by_an_enclosing_function_is_triton() -> None:
     assert "tl.store" in rebuild(parse_source(text, "k.py"), "k").modules["rebuilt_0.py"]
 
 
+def test_what_a_kernel_asks_torch_or_an_enum_is_answered_by_numbers() -> None:
+    text = (
+        "import torch as th\nimport triton\nimport triton.language as tl\nfrom enum import Enum\n"
+        "class Kind(Enum):\n    GENERAL = 0\n    NF4 = 1\nNF4 = tl.constexpr(Kind.NF4.value)\n\n@triton.jit\ndef k(x, y):\n"
+        "    LOW: tl.constexpr = th.finfo(th.float8_e4m3fn).min\n    KIND: tl.constexpr = NF4\n"
+        "    if tl.constexpr(th.version.hip is not None):\n"
+        "        tl.store(y, 1)\n    tl.store(x, tl.maximum(tl.load(x), LOW) + {more})\n"
+    )
+    modules = rebuild(parse_source(text.format(more=0), "k.py").on("cuda", 90), "k").modules
+    module = modules["rebuilt_0.py"]
+    assert "NF4 = tl.constexpr(1)" in modules["rebuilt_0_prelude.py"]
+    assert "LOW: tl.constexpr = -448.0" in module and "tl.constexpr(None is not None)" in module
+    with pytest.raises(RebuildError, match="th is neither a literal"):
+        rebuild(parse_source(text.format(more="th.rand(1)"), "k.py").on("cuda", 90), "k")
+
+
 def test_a_constant_under_the_condition_of_its_kernel_is_known() -> None:
     """Set once, in the branch in which the kernel is defined: whether it runs is not the question."""
     text = (

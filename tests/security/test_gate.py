@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from pathlib import Path
 
@@ -59,12 +60,15 @@ ANSWERS = {
 Capture = pytest.CaptureFixture[str]
 
 
-def compared(head: str | bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, form: str = "md", **others: str) -> int:
+def compared(
+    head: str | bytes, folder: Path, monkeypatch: pytest.MonkeyPatch, form: str = "md", cache: str = "../compared", **others: str
+) -> int:
+    """The exit code of a comparison with the plain kernel, which is compiled once for all tests of a run but those with a `cache`."""
     repository = Repository(folder / "repository")
     repository.commit({"k.py": PLAIN + KERNEL})
     repository.commit({"k.py": head, **others})
     monkeypatch.chdir(repository.folder)
-    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(folder / "cache"))
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", os.path.normpath(folder / cache))
     return main(["compare", "HEAD^", "HEAD", "--gpu", "H100", "--require-sandbox", "--format", form])
 
 
@@ -175,7 +179,8 @@ def test_a_forged_answer_does_not_pass(
     unguard(tmp_path / "free", monkeypatch)
     for name in ("check_constexpr_function", "check_module", "check_names"):
         monkeypatch.setattr(f"advisor.python_source.rebuild.{name}", lambda *anything: None)
-    assert compared(PLAIN.replace("    return n\n", FORGE.format(answer=ANSWERS[how])) + KERNEL, tmp_path, monkeypatch) == 1
+    head = PLAIN.replace("    return n\n", FORGE.format(answer=ANSWERS[how])) + KERNEL
+    assert compared(head, tmp_path, monkeypatch, cache="cache") == 1
     said = capsys.readouterr()
     assert INTERFERED in said.out and "Not passed" in said.out, said.out
     assert "CANARY" not in said.out + said.err and "internal" not in said.err

@@ -17,7 +17,7 @@ def test_files_below_are_sorted_and_links_to_folders_not_entered(tmp_path):
     assert [path.relative_to(tmp_path).as_posix() for path in reading.files_below(tmp_path, ".json")] == ["3.json", "a/1.json", "b/2.json"]
 
 
-@pytest.mark.parametrize("command", [["advise"], ["audit"], ["cache", "import"]])
+@pytest.mark.parametrize("command", [["advise"], ["audit"]])
 def test_a_folder_of_far_too_many_files_is_named(tmp_path, monkeypatch, capsys, command):
     (tmp_path / "deep").mkdir()
     for i in range(4):

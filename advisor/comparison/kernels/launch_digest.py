@@ -12,6 +12,7 @@ from typing import TypeGuard
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, changed_by
+from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted, last_name
@@ -88,13 +89,16 @@ def _passed(function: JitFunction, graph: Graph, scopes: Sequence[ast.AST], call
 
 
 def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST]) -> ast.AST:
-    """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once; the file's own
-    names as they are written, but for constants."""
-    if not isinstance(node, ast.Name):
-        return node
-    named = graph.given([graph.tree, *scopes], node.id)
-    plain = len(named) == 1 and (isinstance(named[0], ast.Constant) or graph.given(scopes, node.id) == named)
-    return named[0] if plain else node
+    """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once, also by way of
+    others; the file's own names as they are written, but for constants."""
+    for _ in range(MOST_HANDS):
+        if not isinstance(node, ast.Name):
+            break
+        named = graph.given([graph.tree, *scopes], node.id)
+        if len(named) != 1 or not (isinstance(named[0], ast.Constant) or graph.given(scopes, node.id) == named):
+            break
+        node = named[0]
+    return node
 
 
 def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
@@ -343,6 +347,9 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
         less = ", ".join(name for name in keys[0] if name not in keys[1])
         consequence = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
         notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{consequence}")
+    heuristics = [side.function.heuristics.keys() for side in (old, new)]
+    for word, names in (("gives", heuristics[1] - heuristics[0]), ("no longer gives", heuristics[0] - heuristics[1])):
+        notes += [f"@triton.heuristics {word} {', '.join(sorted(names))}."] if names else []
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")

@@ -191,13 +191,17 @@ def both_launches(
         both = made()
     pair = [(item.function, item.launching) for item in versions if item is not None]
     relaunched = changed_launches(*pair) if len(pair) == 2 else []
-    anew = {name for item in relaunched for name in item.names}
-    if behind := _blocks_behind(anew, both):
+    unknown = [_unknown_blocks(launch) for launch in both] if relaunched else [{}]
+    blocks_of_both = {name: value for name, value in unknown[-1].items() if name in unknown[0]}
+    # A block that both sides pass otherwise (`BLOCK_N=BLOCK_M // 2`) follows from guesses of others: guessed itself, it would be one.
+    for name in sorted(name for name in blocks_of_both if any(name in item.names for item in relaunched)):
+        former = given, whence, both
+        behind = {other: value for other, value in blocks_of_both.items() if other != name}
         given, whence = {**given, **behind}, {**whence, **dict.fromkeys(behind, "guessed")}
-        former, both = both, made()
-        for side, launch in enumerate(both):  # what follows from a guess is one
-            follows = (anew & _unknown_blocks(former[side]).keys()) - _unknown_blocks(launch).keys()
-            both[side] = launch and replace(launch, origins={**launch.origins, **dict.fromkeys(follows, "guessed")})
+        both = [launch and replace(launch, origins={**launch.origins, name: "guessed"}) for launch in made()]
+        if all(name not in _unknown_blocks(launch) for launch in both):
+            break
+        given, whence, both = former
     for side, version in enumerate(versions):
         launch, other = both[side], both[1 - side]
         if version is not None and launch is not None:
@@ -216,15 +220,6 @@ def _unknown_blocks(launch: KernelLaunch | None) -> dict[str, int]:
         return {}
     guess = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
     return {name: guess.constexprs[name] for name in guess.invented if type(guess.constexprs.get(name)) is int}
-
-
-def _blocks_behind(anew: Collection[str], both: Sequence[KernelLaunch | None]) -> dict[str, int]:
-    """What is guessed of other blocks, where one that both sides pass otherwise (`BLOCK_N=BLOCK_M // 2`) may follow from these: guessed
-    itself, it would be the same on both."""
-    unknown = [_unknown_blocks(launch) for launch in both]
-    if len(unknown) < 2 or not (anew & unknown[0].keys() & unknown[1].keys()):
-        return {}
-    return {name: value for name, value in unknown[1].items() if name in unknown[0] and name not in anew}
 
 
 def _size_around(name: str, kernel: str, gpu: GpuSpec) -> int | None:

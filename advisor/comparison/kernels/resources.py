@@ -34,7 +34,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
-from advisor.system.errors import AdvisorError
+from advisor.system.errors import AdvisorError, agree
 from advisor.system.settings import read_settings
 
 LARGEST_COMPILATIONS = 40
@@ -159,7 +159,7 @@ def judged(
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
             reason = unseen or _reason(base, head)
             refused = [side for side in (base, head) if side.refused is not None]
-            if all(side.kind in GUESSES_MATTER for side in refused):
+            if all(side.kind in GUESSES_MATTER for side in refused) and not _tuned_alone(run):
                 sizes |= {**base.sizes, **head.sizes}
                 for side in refused:
                     sizes |= side.invented
@@ -180,7 +180,8 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            if others := _other_sizes(old, new, base, head) or (_passed_anew(base, head, relaunched) if same else ""):
+            others = _other_sizes(old, new, base, head) or _tuned_alone(run) or (_passed_anew(base, head, relaunched) if same else "")
+            if others:
                 empty, reason = ["base", "head"], others
             verdicts = [
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
@@ -213,7 +214,7 @@ def judged(
                 )
             )
             for entry in filter(None, verdicts):
-                sizes |= entry.lacking
+                sizes |= entry.lacking if not _tuned_alone(run) else {}
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
         for why, names in refusals.items()
@@ -246,6 +247,15 @@ def _reason(base: Attempt, head: Attempt) -> str:
     if len(texts) == 2 and texts[0] == texts[1]:
         return f"base and head: {_why_refused(head)}"
     return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
+
+
+def _tuned_alone(run: Run) -> str:
+    """That a version tunes constants which the other does not, in words: no configuration of the one is like one of the other; ""."""
+    sides = [item.parameters.keys() for item in (run.former, run.configuration) if item is not None]
+    names = sorted(sides[0] ^ sides[1]) if len(sides) == 2 else []
+    return (
+        f"where {named(names)} {agree(len(names), 'is', 'are')} tuned on one side alone: nothing says which values compare" if names else ""
+    )
 
 
 def _passed_anew(base: Attempt, head: Attempt, relaunched: Sequence[ChangedLaunch]) -> str:
@@ -351,6 +361,14 @@ def _compile(
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
         else:
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {pair[1].refused or pair[0].refused}")
+    wide = {name: "*i32" for name, kind in head.invented.items() if kind == "*i64"}
+    if wide and change.lines and machine_code(base) == machine_code(head) and not compiling.spent(2):  # a cast to int64 is none of one
+        compiling.left -= 2
+        pair = compiled_pair(old, new, run, gpu, replace(settings, types={**wide, **settings.types}), workers, flags)
+        if all(side.compiled is not None for side in pair) and machine_code(pair[0]) != machine_code(pair[1]):
+            base, head = pair
+            types = ", ".join(f"{name}: {kind}" for name, kind in wide.items())
+            notes.append(f"Compiled with {types}; with *i64 both versions are the same code.")
     if machine_code(base) == machine_code(head) and change.lines and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): it is not compared.")

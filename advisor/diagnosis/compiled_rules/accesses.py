@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from advisor.compiled.demand.accesses import scattered
 from advisor.compiled.demand.costs import cost, element_bytes
 from advisor.compiled.demand.counts import AccessDemand
 from advisor.compiled.demand.machine_work import executions_at
+from advisor.compiled.ir.lattices import likely_distinct_bytes
 from advisor.compiled.ir.slicing import address_operands, needed_values
 from advisor.compiled.launches.launch import author_file
 from advisor.compiled.source_lines import exposed_us
@@ -193,12 +194,11 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
     whole = {n for n, amount in bytes_of.items() if demand.likely_read_footprints[n] * demand.programs <= amount * 1.01}
     requested = {n: amount for n, amount in bytes_of.items() if n not in whole} or bytes_of
     loads = [access for access in located if access.name in requested]
-    elsewhere = demand.requested_load_bytes - sum(access.requested_bytes for access in loads)
     footprints = {name: demand.likely_read_footprints[name] for name in requested}
     loaded, distinct = sum(requested.values()), sum(footprints.values())
     if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:
         return None
-    costs = context.saving(lambda demand: _once(demand, elsewhere))
+    costs = context.saving(lambda demand: _once(demand, loaded - distinct))
     if costs is None or costs < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     name = max(requested, key=lambda name: requested[name] - footprints[name])
@@ -223,14 +223,13 @@ def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
     return by_name
 
 
-def _once(demand: Demand, elsewhere: float) -> Demand:
-    """The demand with every distinct byte read once, besides what is loaded `elsewhere`: from nobody knows where."""
-    least = demand.compulsory_bytes + elsewhere
+def _once(demand: Demand, spared: float) -> Demand:
+    """The demand without `spared` bytes of loads, which find them in the registers."""
     return replace(
         demand,
-        l2_bytes=np.minimum(demand.l2_bytes, least),
-        dram_bytes=np.minimum(demand.dram_bytes, least),
-        cta_load_bytes=np.minimum(demand.cta_load_bytes, least / demand.ctas),
+        l2_bytes=np.maximum(demand.l2_bytes - spared, 0.0),
+        dram_bytes=np.minimum(demand.dram_bytes, np.maximum(demand.dram_bytes - spared, demand.compulsory_bytes)),
+        cta_load_bytes=np.maximum(demand.cta_load_bytes - spared / demand.ctas, 0.0),
     )
 
 
@@ -246,18 +245,8 @@ def second_pass(context: CompiledContext) -> Finding | None:
     if not again or analysis is None or analysis.predicted is None:
         return None
     requested = sum(load.requested_bytes for load in again)
-    per_program = max(load.requested_bytes for load in again) / max(demand.programs, 1)
-
-    def without(work: Demand) -> Demand:
-        """What is read back comes from wherever it was found."""
-        return replace(
-            work,
-            l2_bytes=np.maximum(work.l2_bytes - requested, 0.0),
-            dram_bytes=np.minimum(work.dram_bytes, np.maximum(work.dram_bytes - requested, work.compulsory_bytes)),
-            cta_load_bytes=np.maximum(work.cta_load_bytes - requested / work.ctas, 0.0),
-        )
-
-    saving = context.saving(without)
+    per_program = requested / max(demand.programs, 1)
+    saving = context.saving(lambda work: _once(work, requested))
     if per_program > MOST_BYTES_OF_A_ROW or saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     most = max(again, key=lambda load: load.requested_bytes)
@@ -275,21 +264,29 @@ def second_pass(context: CompiledContext) -> Finding | None:
 
 
 def _of_second_passes(context: CompiledContext) -> list[AccessDemand]:
-    """Loads of bytes that their programs had before: loads that ask for each byte of their tensor once, after others or stores that do."""
-    demand = context.demand
-    passes: dict[str, list[AccessDemand]] = defaultdict(list)
-    for access in demand.accesses:
-        footprints = demand.likely_read_footprints if access.kind == "load" else demand.likely_written_footprints
-        distinct = 0.0 if access.name in demand.unlocated else footprints.get(access.name, 0.0)
-        certain = access.certain_bytes > 0.99 * access.requested_bytes  # not either of two branches
-        if access.kind != "atomic" and certain and distinct > 0 and abs(access.requested_bytes / distinct - 1) < 0.01:
-            passes[access.name].append(access)
-    again = []
-    for name, all_of_it in passes.items():
-        loads = [access for access in all_of_it if access.kind == "load"]
-        stored = len(loads) < len(all_of_it) and name in demand.stored_first
-        again += loads if stored else loads[1:]
-    return again
+    """Loads of bytes that their programs had before: each byte once, of those that an access before them touched once."""
+    passes = [access for access in context.demand.accesses if _is_pass(access, context.demand.unlocated)]
+    return [
+        load
+        for place, load in enumerate(passes)
+        if load.kind == "load"
+        and any(
+            before.name == load.name
+            and abs(before.requested_bytes / load.requested_bytes - 1) < 0.01
+            and likely_distinct_bytes((*before.touched, *load.touched)) < 1.01 * likely_distinct_bytes(load.touched)
+            for before in passes[:place]
+        )
+    ]
+
+
+def _is_pass(access: AccessDemand, unlocated: Collection[str]) -> bool:
+    """Whether an access touches each of its bytes once in the whole launch, as what programs share is not; and that for certain, as what
+    stands in one of two branches does not."""
+    certain = access.certain_bytes > 0.99 * access.requested_bytes
+    if access.kind == "atomic" or access.name in unlocated or not certain:
+        return False
+    distinct = likely_distinct_bytes(access.touched) * access.growth
+    return distinct > 0 and abs(access.requested_bytes / distinct - 1) < 0.01
 
 
 LEAST_SHARE_OF_SCALARS = 0.02
