@@ -361,6 +361,14 @@ class _Folder(ast.NodeTransformer):
                     return ast.copy_location(number if value is None or value >= 0 else ast.UnaryOp(ast.USub(), number), node)
         return self.generic_visit(node)
 
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """The answer to `torch.version.hip is not None`, of which only that it is there is known."""
+        root = (dotted(node.left) or "").partition(".")[0]
+        if self.modules.get(root) == "torch" and isinstance(node.ops[0], ast.Is | ast.IsNot):
+            with suppress(NotLiteralError):
+                return ast.copy_location(ast.Constant(bool(self.reader.evaluate(node))), node)
+        return self.generic_visit(node)
+
 
 def _folded(source: SourceFile, node: ast.FunctionDef) -> ast.FunctionDef:
     """The function with what it asks torch answered."""

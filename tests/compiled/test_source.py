@@ -435,7 +435,9 @@ def test_what_a_kernel_asks_torch_or_an_enum_is_answered_by_numbers() -> None:
     modules = rebuild(parse_source(text.format(more=0), "k.py").on("cuda", 90), "k").modules
     module = modules["rebuilt_0.py"]
     assert "NF4 = tl.constexpr(1)" in modules["rebuilt_0_prelude.py"]
-    assert "LOW: tl.constexpr = -448.0" in module and "tl.constexpr(None is not None)" in module
+    assert "LOW: tl.constexpr = -448.0" in module and "tl.constexpr(False)" in module
+    on_amd = rebuild(parse_source(text.format(more=0), "k.py").on("hip", "gfx942"), "k").modules["rebuilt_0.py"]
+    assert "tl.constexpr(True)" in on_amd
     with pytest.raises(RebuildError, match="th is neither a literal"):
         rebuild(parse_source(text.format(more="th.rand(1)"), "k.py").on("cuda", 90), "k")
 
