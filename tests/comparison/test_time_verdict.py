@@ -198,7 +198,7 @@ def test_what_fails_under_guessed_types_is_tried_with_the_next_ones(repository):
 
 def test_what_cannot_be_read_is_not_called_a_guess(repository):
     """Of a kernel that asks torch something no argument is asked for."""
-    head = PLAIN.replace("    offsets = tl.program", "    if tl.constexpr(torch.is_grad_enabled()):\n        n = n - 1\n    offsets = tl.program")
+    head = PLAIN.replace("    offsets = tl.program", "    if tl.constexpr(torch.are_there()):\n        n = n - 1\n    offsets = tl.program")
     found, subject = one(repository, PLAIN, head)
     (compiled,) = subject.resources
     assert compiled.head is None and "torch is neither a literal of the file" in compiled.reason and "guessed" not in compiled.reason

@@ -18,7 +18,7 @@ from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
-from advisor.comparison.kernels.one_launch import UNKNOWN_SIZE, both_launches
+from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
@@ -36,6 +36,7 @@ from advisor.result.comparison_schema import Failure, ResourceRow, Resources, St
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError, agree
+from advisor.system.phrases import phrase
 from advisor.system.settings import read_settings
 
 LARGEST_COMPILATIONS = 40
@@ -192,6 +193,8 @@ def judged(
                 for gpu in (group if predicting else ())
             ]
             predicted += [item.row for item in filter(None, verdicts)]
+            if any(item is not None and item.row.verdict in ("predicted-improved", "predicted-regressed") for item in verdicts):
+                notes += _assumed_types(base, head)
             if same and any(item.alike_by_guess for item in filter(None, verdicts)):
                 empty, reason = ["base", "head"], reason or ALIKE_BY_GUESS
             if (
@@ -296,6 +299,15 @@ def _tuned_alone(run: Run) -> str:
     return (
         f"where {named(names)} {agree(len(names), 'is', 'are')} tuned on one side alone: nothing says which values compare" if names else ""
     )
+
+
+def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
+    """The tensors whose types a time rests on and nothing says, in a sentence; none where all are said."""
+    kinds: dict[str, list[str]] = {}
+    for name, kind in {**base.invented, **head.invented}.items():
+        if str(kind).startswith(POINTERS):
+            kinds.setdefault(str(kind).lstrip("*"), []).append(name)
+    return [phrase("answer.types", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
 
 
 def _passed_anew(base: Attempt, head: Attempt, relaunched: Sequence[ChangedLaunch]) -> str:
