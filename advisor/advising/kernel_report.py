@@ -124,7 +124,8 @@ def advise_compiled(
     shown = {report.kernel for report in launches}
     guessed = {report.id: gathered.guessed[report.id] for report in launches if gathered.guessed[report.id]}
     missing = (*gathered.missing_first(unsized, launches, text, command), *gathered.contents_first(unsized, launches, text))
-    undecided = unsized or any(report.id in gathered.one_trip for report in launches)
+    judged = tuple(report for report in launches if report.id not in gathered.one_trip)
+    undecided = unsized or len(judged) < len(launches)
     before, after = (missing, ()) if undecided else ((), missing)  # without a size there is nothing else to do
     return Result(
         tool_version=__version__,
@@ -135,7 +136,7 @@ def advise_compiled(
         gpu_figures=gpu_figures(gpu),
         model=None,
         verdict=verdict(launches, tuple(unknowns), unsized, guessed, one_trip=gathered.one_trip),
-        actions=(*before, *actions(launches), *after)[:MOST],
+        actions=(*before, *actions(judged), *after)[:MOST],
         launches=launches,
         table_findings=(),
         exports=(),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from advisor.advising.targets import Request
 from advisor.comparison.assembling import Options, assemble, chosen_gpus
@@ -238,6 +239,7 @@ def compare(
     trust_source: bool = False,
     launches: Iterable[str | os.PathLike[str]] = (),
     settings: str | os.PathLike[str] | None = None,
+    args: Mapping[str, Any] | None = None,
     repository: str | os.PathLike[str] = ".",
     weights: str | os.PathLike[str] | None = None,
 ) -> ComparisonResult:
@@ -253,6 +255,7 @@ def compare(
         trust_source: Whether to compile kernels of revisions, which may be a stranger's, also where the machine has no sandbox for them.
         launches: Records of `advisor record`: changed kernels are compared on them too.
         settings: An `advisor.toml` that counts in place of the sides' own; None: that of the base, of two files the one that lies here.
+        args: Values of arguments and constants of changed kernels by name, before those of `advisor.toml`.
         repository: Where the git repository lies, for revisions.
         weights: A file that `advisor train` wrote; None: the weights shipped.
 
@@ -273,6 +276,7 @@ def compare(
         compiling=compiling,
         launches=tuple(map(Path, launches)),
         settings=None if settings is None else Path(settings),
+        args=dict(args or {}),
         request=Request(
             model=model,
             hidden_size=hidden_size,

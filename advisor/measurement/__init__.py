@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from advisor.measurement.devices.device import DeviceSpec, find_device, open_device, parse_device
     from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels, read_kernels
-    from advisor.measurement.launch import FAILURE_KINDS, Batch, Launch, NotRecordedError, Outcome
+    from advisor.measurement.launch import FAILURE_KINDS, Batch, Launch, Outcome
     from advisor.measurement.measured_rows import read_measured
     from advisor.measurement.measuring import Progress, Summary, compare_launches, measure, run_plan
     from advisor.measurement.plan import as_launched, launches_of, read_plan
@@ -26,7 +26,6 @@ _HOMES = {
     "KernelRef": "kernel_file",
     "Launch": "launch",
     "Limits": "scheduler",
-    "NotRecordedError": "launch",
     "Outcome": "launch",
     "Progress": "measuring",
     "Recording": "recorded",
@@ -57,7 +56,6 @@ __all__ = [
     "KernelRef",
     "Launch",
     "Limits",
-    "NotRecordedError",
     "Outcome",
     "Progress",
     "Recording",

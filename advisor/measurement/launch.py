@@ -21,10 +21,9 @@ FAILURE_KINDS = (
     "compile-error",
     "wrong-output",
     "crash",  # the worker died, or raised something else
-    "not-recorded",  # a replayed file has no such launch
 )
 MESSAGE_LIMIT = 300
-LASTING_KINDS = ("illegal-access", "hang", "out-of-resources", "compile-error", "wrong-output", "not-recorded")
+LASTING_KINDS = ("illegal-access", "hang", "out-of-resources", "compile-error", "wrong-output")
 """Failures that are the configuration's own. The others (a crash, memory that was full) may be the machine's, and may go well
 another time."""
 
@@ -54,10 +53,6 @@ class Failure:
 
 class WrongOutputError(MeasurementError):
     """A launch wrote something other than its reference."""
-
-
-class NotRecordedError(MeasurementError):
-    """A replayed file has no such launch."""
 
 
 # Texts of CUDA and of Triton's driver, in lower case (CUDA 13 `cudaGetErrorString`; Triton 3.6 and 3.9 `driver.c`).
@@ -101,7 +96,6 @@ _TYPES: dict[str, str] = {
     "PTXASError": "compile-error",
     "UnsupportedLanguageConstruct": "compile-error",
     "WrongOutputError": "wrong-output",
-    "NotRecordedError": "not-recorded",
 }
 _FATAL_TEXTS = ("cuda error", "triton error [cuda]", "device-side assert")
 
@@ -120,7 +114,7 @@ def classify(error: BaseException, stage: str) -> Failure:
 
 def is_fatal(error: BaseException, failure: Failure) -> bool:
     """Whether nothing can run in this process any more: the CUDA context is lost with an illegal access or an assertion."""
-    if failure.kind in ("out-of-memory", "out-of-resources", "compile-error", "wrong-output", "not-recorded"):
+    if failure.kind in ("out-of-memory", "out-of-resources", "compile-error", "wrong-output"):
         return False
     return failure.kind == "illegal-access" or any(part in str(error).lower() for part in _FATAL_TEXTS)
 

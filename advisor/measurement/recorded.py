@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from advisor.gpus.hardware import gpu_model
-from advisor.measurement.launch import NotRecordedError
 from advisor.result.schema import Configuration, Problem, result_dtype
 from advisor.system.errors import InputError, UsageError
 
@@ -45,35 +44,14 @@ class Recording:
     latencies: Mapping[ProblemKey, Mapping[ConfigurationKey, tuple[float, Configuration]]]
     problems: Mapping[ProblemKey, Problem]
 
-    def latency_us(self, problem: Problem, configuration: Configuration) -> float:
-        """The recorded latency.
-
-        Raises:
-            NotRecordedError: The file has no such launch.
-        """
-        known = self.rows(problem)
-        if not known:
-            raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
-        row = known.get(_configuration_key(configuration))
-        if row is None:
-            raise NotRecordedError(f"{self.source}: the problem was not recorded with this configuration", configuration.label())
-        return row[0]
+    def latency_us(self, problem: Problem, configuration: Configuration) -> float | None:
+        """The recorded latency; None where the file has no such launch."""
+        row = self.rows(problem).get(_configuration_key(configuration))
+        return None if row is None else row[0]
 
     def configurations(self, problem: Problem) -> tuple[Configuration, ...]:
         """The recorded configurations of a problem, fastest first."""
         return tuple(configuration for _, configuration in sorted(self.rows(problem).values(), key=lambda entry: entry[0]))
-
-    def best(self, problem: Problem) -> tuple[Configuration, float]:
-        """The fastest recorded configuration and its latency in microseconds.
-
-        Raises:
-            NotRecordedError: The file has no such problem.
-        """
-        known = self.rows(problem)
-        if not known:
-            raise NotRecordedError(f"{self.source}: no such problem", f"{problem.family} {problem.op} {problem.sizes}")
-        latency, configuration = min(known.values(), key=lambda entry: entry[0])
-        return configuration, latency
 
     def rows(self, problem: Problem) -> Mapping[ConfigurationKey, tuple[float, Configuration]]:
         """Latency and configuration of a problem's rows; none where it was not recorded."""

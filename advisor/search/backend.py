@@ -62,18 +62,16 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versus:
-    """Two configurations measured against each other: `better` only where the head surely wins.
+    """Two configurations measured against each other; `verdict` is "improved" only where the head surely wins.
 
-    `base_us` and `head_us` are latencies of all launches of the task; None: not known. `measured` False: nothing new was run.
-    `base_rounds`: of the launches of the base, where there are rounds.
+    `base_us` and `head_us` are latencies of all launches of the task; None: not known. `base_rounds`: of the launches of the base, where
+    there are rounds.
     """
 
-    better: bool
     base_us: float | None
     head_us: float | None
     reason: str
     verdict: str
-    measured: bool = True
     base_parts_us: Mapping[str, float] = field(default_factory=dict)
     head_parts_us: Mapping[str, float] = field(default_factory=dict)
     base_rounds: Mapping[str, MeasuredRounds] = field(default_factory=dict)
@@ -120,10 +118,10 @@ def recorded_versus(before: float | None, after: float | None, least_gain: float
     Against what is not recorded nothing wins: the best of a sweep lack what it did not try as well as what is slower.
     """
     if after is None:
-        return Versus(better=False, base_us=before, head_us=None, verdict="failed", reason="not recorded", measured=False)
+        return Versus(base_us=before, head_us=None, verdict="failed", reason="not recorded")
     if before is None:
         reason = "no row says whether the search's best is faster than what runs today"
-        return Versus(better=False, base_us=None, head_us=after, verdict=NOT_RECORDED, reason=reason, measured=False)
+        return Versus(base_us=None, head_us=after, verdict=NOT_RECORDED, reason=reason)
     gain = before / after - 1
     verdict = "improved" if gain > least_gain else "regressed" if gain < -least_gain else "unchanged"
-    return Versus(better=gain > least_gain, base_us=before, head_us=after, verdict=verdict, reason=BY_RECORD, measured=False)
+    return Versus(base_us=before, head_us=after, verdict=verdict, reason=BY_RECORD)

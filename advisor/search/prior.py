@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, tunable_ceiling
-from advisor.learned.configured.model import TIE
+from advisor.learned.configured.model import LOOKED_AT, TIE
 from advisor.pipelines import ProblemBatch, problem_batch
 from advisor.pipelines.batch import launch_numbers, most_row_blocks
 from advisor.result.schema import Problem
@@ -370,7 +370,7 @@ def _scores(predictor: Predictor, problems: ProblemBatch | Sequence[ProblemBatch
     return np.where(np.isfinite(scores), scores, np.max(scores, initial=0.0, where=np.isfinite(scores)))
 
 
-ORDERED = 64
+ORDERED = min(LOOKED_AT.values())
 """Configurations at the head of an order whose predicted latencies say whether it is theirs; of what follows, rankers look at a part."""
 
 

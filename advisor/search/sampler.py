@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.search.prior import Array, Precedent, Prior, Shares, prior_of
+from advisor.search.prior import Array, Precedent, Prior, prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.surrogate import Observation, best_of, posterior, propose
 from advisor.system.errors import UsageError
@@ -59,7 +59,6 @@ class AdvisorSampler(BaseSampler):
         precedents: Called for what won for other problems on the same GPU.
         unit_us: Microseconds in one unit of the objective: 1000 where it returns milliseconds.
         seed: Of what it falls back on for parameters that are not in the space.
-        shares: How the model's error splits, where not as the prior has it.
 
     >>> import advisor
     >>> problem = advisor.Problem(family="gemm", op="gemm", sizes={"M": 64, "N": 4096, "K": 4096})
@@ -76,13 +75,12 @@ class AdvisorSampler(BaseSampler):
         precedents: Callable[[], Sequence[Precedent]] | None = None,
         unit_us: float = 1.0,
         seed: int | None = None,
-        shares: Shares | None = None,
     ) -> None:
         if len(prior.mean) != len(space):
             raise UsageError("the prior belongs to another space", f"{len(prior.mean)} configurations", f"{len(space)}")
         self.space, self.prior = space, prior
         self.precedents = precedents or tuple
-        self.unit_us, self.shares = unit_us, shares or prior.shares
+        self.unit_us = unit_us
         self._fallback = RandomSampler(seed=seed)
 
     @classmethod
@@ -182,7 +180,7 @@ class AdvisorSampler(BaseSampler):
         """Mean and deviation of the log latency of every configuration (`surrogate.posterior`), and the best measured log latency."""
         observed = self.observations(trials, besides)
         expected = self.prior.after(self.precedents(), (o.index for o in observed))
-        mean, deviation = posterior(self.prior, observed, self.shares, expected)
+        mean, deviation = posterior(self.prior, observed, expected)
         return mean, deviation, best_of(observed)
 
     def tried(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> set[int]:
@@ -236,7 +234,7 @@ class AdvisorSampler(BaseSampler):
                 return int(np.flatnonzero(open_to_it)[0])
             raise optuna.TrialPruned("no configuration is left to try")
         observed = self.observations(trials, trial.number)
-        return propose(self.prior, observed, usable, self.shares, self.precedents())
+        return propose(self.prior, observed, usable, self.precedents())
 
 
 def _check_minimises_one(study: Study) -> None:

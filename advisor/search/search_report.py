@@ -179,7 +179,7 @@ def _decided(
         )
     versus = backend.compare(decision.task, today, best, deadline)
     best_us = versus.head_us if versus.head_us is not None else us
-    if versus.better:
+    if versus.verdict == "improved":
         return Winner(
             configuration=best,
             changed=True,

@@ -188,7 +188,6 @@ class Tuner:
         name: Of the study.
         stopping: When to stop.
         budget: When to stop at the latest.
-        incumbent_first: Measure what runs today before anything else: the others are compared with it, and pruned by it.
         watch: Told (task, trials so far, best so far in microseconds) after each trial.
     """
 
@@ -198,7 +197,6 @@ class Tuner:
     name: str
     stopping: StoppingRule = field(default_factory=StoppingRule)
     budget: Budget = field(default_factory=Budget)
-    incumbent_first: bool = True
     watch: Callable[[str, int, float | None], None] | None = None
     clock: Callable[[], float] = time.monotonic
     _samplers: dict[str, AdvisorSampler] = field(default_factory=dict)
@@ -351,7 +349,7 @@ class Tuner:
 
     def _incumbent_index(self, decision: Decision, trials: Sequence[FrozenTrial]) -> int | None:
         """The index of what runs today, where it is in the space and must be tried first; else None."""
-        if not self.incumbent_first or decision.incumbent is None or decision.incumbent_fails is not None:
+        if decision.incumbent is None or decision.incumbent_fails is not None:
             return None
         index = self.space.index_of(decision.incumbent)
         sampler = self._samplers[decision.task.id]

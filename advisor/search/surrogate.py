@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned.analytical import normal_cdf
-from advisor.search.prior import Array, Precedent, Prior, Shares
+from advisor.search.prior import Array, Precedent, Prior
 
 Kind = Literal["measured", "slower", "running"]
 
@@ -41,9 +41,7 @@ SLOWER_BY = 0.01
 """A configuration that is known only to lose is slower than the best by more than this (recorded near-optimal rows: 1 %)."""
 
 
-def posterior(
-    prior: Prior, observations: Sequence[Observation], shares: Shares | None = None, expected: Array | None = None
-) -> tuple[Array, Array]:
+def posterior(prior: Prior, observations: Sequence[Observation], expected: Array | None = None) -> tuple[Array, Array]:
     """Mean and standard deviation of the log latency of every configuration, columns [c]; mean inf where it cannot launch.
 
     Where this decision measured a configuration, the mean is what was measured. Observations of configurations that were predicted
@@ -52,17 +50,16 @@ def posterior(
     Args:
         prior: Of the decision.
         observations: What its trials said.
-        shares: How the predictor's error splits, where not as the prior has it.
         expected: Log latencies that are expected where nothing was measured, [c]; those of the prior unless precedents moved them.
     """
-    shares = shares or prior.shares
+    shares = prior.shares
     mean = (prior.mean if expected is None else expected).copy()
     variance = np.full(prior.mean.shape, prior.sigma**2 * (shares.common + shares.similar + shares.individual))
     with np.errstate(divide="ignore", invalid="ignore"):
         predicted = np.log(prior.predicted_us)  # not finite where a configuration was predicted not to launch
     usable = [o for o in observations if math.isfinite(predicted[o.index]) and (o.kind != "slower" or math.isfinite(prior.mean[o.index]))]
     if usable:
-        shift, reduced = _error(prior, usable, predicted, best_of(observations), shares)
+        shift, reduced = _error(prior, usable, predicted, best_of(observations))
         mean, variance = mean + shift, np.maximum(variance - reduced, 1e-10)
     measured: dict[int, float] = {}
     for seen in observations:
@@ -72,9 +69,7 @@ def posterior(
     return mean, np.sqrt(variance)
 
 
-def _error(
-    prior: Prior, observations: Sequence[Observation], predicted: Array, fastest: float | None, shares: Shares
-) -> tuple[Array, Array]:
+def _error(prior: Prior, observations: Sequence[Observation], predicted: Array, fastest: float | None) -> tuple[Array, Array]:
     """Mean of the predictor's error for every configuration, [c], and by how much its variance is less for what was observed, [c].
 
     `fastest`: the best log latency measured, where any was.
@@ -82,10 +77,10 @@ def _error(
     # Where nothing was measured yet, "slower than the best" compares with a best that has the common part too.
     whole = np.array([o.kind != "slower" or fastest is not None for o in observations], dtype=np.float64)
     indices = np.array([o.index for o in observations])
-    among = _covariance(prior, indices, whole, indices, whole, shares)
+    among = _covariance(prior, indices, whole, indices, whole)
     middle, cov = np.zeros(len(observations)), among.copy()
     order = sorted(range(len(observations)), key=lambda i: observations[i].kind == "slower")  # numbers first: they say what is best
-    noise = shares.noise**2
+    noise = prior.shares.noise**2
     for i in order:
         seen, variance = observations[i], max(cov[i, i], 1e-12)
         if seen.kind == "measured":
@@ -104,7 +99,7 @@ def _error(
             gain = cov[:, i] / (variance + noise)
             cov = cov - np.outer(gain, cov[i])
     count = len(prior.mean)
-    across = _covariance(prior, np.arange(count), np.ones(count), indices, whole, shares)
+    across = _covariance(prior, np.arange(count), np.ones(count), indices, whole)
     inverse = np.linalg.inv(among + np.eye(len(observations)) * (1e-8 + 1e-6 * among.trace() / len(observations)))
     weights = across @ inverse
     return weights @ middle, np.einsum("ij,ij->i", weights @ (among - cov), weights)
@@ -114,7 +109,6 @@ def propose(
     prior: Prior,
     observed: Sequence[Observation],
     usable: NDArray[np.bool_],
-    shares: Shares | None = None,
     precedents: Sequence[Precedent] = (),
 ) -> int:
     """The configuration to try next.
@@ -123,7 +117,6 @@ def propose(
         prior: Of the decision.
         observed: What its trials said.
         usable: Which configurations may be tried, [c]; at least one.
-        shares: How the predictor's error splits, where not as the prior has it.
         precedents: What won for other problems.
     """
     best, expected = best_of(observed), prior.after(precedents, (o.index for o in observed))
@@ -132,7 +125,7 @@ def propose(
     # instead of 23, L40 28.5 instead of 24.5; A40 5 instead of 7.5).
     if best is None:
         return int(np.argmin(np.where(usable, expected, np.inf)))
-    mean, deviation = posterior(prior, observed, shares, expected)
+    mean, deviation = posterior(prior, observed, expected)
     mean = np.where(usable, mean, np.inf)
     gain = expected_gain(mean, deviation, best)
     return int(np.argmax(gain)) if gain.max() > 0 else int(np.argmin(mean))
@@ -147,11 +140,10 @@ def expected_gain(mean: Array, deviation: Array, best_log_us: float) -> Array:
     return np.where(np.isfinite(mean), np.maximum(gain, 0.0), 0.0)
 
 
-def _covariance(
-    prior: Prior, rows: NDArray[np.int64], common_rows: Array, columns: NDArray[np.int64], common_columns: Array, shares: Shares
-) -> Array:
+def _covariance(prior: Prior, rows: NDArray[np.int64], common_rows: Array, columns: NDArray[np.int64], common_columns: Array) -> Array:
     """Covariance of the errors of configurations, [rows, columns]; `common_…`: 1 for those with the part that all share, else 0."""
     left, right = prior.features[rows], prior.features[columns]
+    shares = prior.shares
     square = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2 * left @ right.T
     parts = shares.similar * np.exp(-0.5 * np.maximum(square, 0.0))
     parts += shares.common * np.outer(common_rows, common_columns)

@@ -12,7 +12,6 @@ from advisor.measurement import (
     DeviceSpec,
     KernelRef,
     Launch,
-    NotRecordedError,
     Outcome,
     Recording,
     Scheduler,
@@ -87,10 +86,7 @@ class RecordedBackend:
         return replace(measured, base_parts_us=sides[0] if before else {}, head_parts_us=sides[1] if after else {})
 
     def _latency(self, name: str, configuration: Configuration) -> float | None:
-        try:
-            return self.recording.latency_us(self.subjects[name].problem, configuration)
-        except NotRecordedError:
-            return None
+        return self.recording.latency_us(self.subjects[name].problem, configuration)
 
 
 def holds_only_best(recording: Recording) -> bool:
@@ -133,7 +129,7 @@ class MeasuringBackend:
         self.gpu = self.scheduler.description.gpu
         self.name = f"measured on {self.gpu}" + (" (a fake device)" if spec.kind == "fake" else "")
         self.simulated = self.scheduler.description.fingerprint.simulated
-        self._floor: float | None = None
+        self.noise_floor: float | None = None  # A/A, of the first measurement
         self._slow: Counter[tuple[str, str]] = Counter()  # measurements without a round that counts, by task and configuration
 
     def __enter__(self) -> MeasuringBackend:
@@ -142,25 +138,20 @@ class MeasuringBackend:
     def __exit__(self, *_: object) -> None:
         self.scheduler.close()
 
-    @property
-    def noise_floor(self) -> float | None:
-        """The A/A floor of the first measurement."""
-        return self._floor
-
     def measure(self, task: Task, configuration: Configuration, watch: Watch) -> Measurement:
         """A few rounds of every launch, then, unless that has lost already, as many as count."""
         for rounds in (FIRST_ROUNDS, MIN_ROUNDS):
             parts: dict[str, float] = {}
             clocks: list[float] = []
             for name in task.launches:
-                launch, floor = self._launch(name, configuration), rounds > FIRST_ROUNDS and self._floor is None
+                launch, floor = self._launch(name, configuration), rounds > FIRST_ROUNDS and self.noise_floor is None
                 outcome = self._run(launch, rounds, floor=floor, deadline=self.search_until)
                 if outcome is None:
                     return Measurement(failure="out-of-time", again=True, message="the time limit of the search ended it")
                 if outcome.failure is not None:
                     return Measurement(failure=outcome.failure.kind, message=outcome.failure.message)
                 if outcome.noise_floor is not None:
-                    self._floor = max(self._floor or 0.0, outcome.noise_floor)
+                    self.noise_floor = max(self.noise_floor or 0.0, outcome.noise_floor)
                 interval = median_interval(outcome.rounds)
                 clocks += _clocks(outcome)
                 if interval is not None:
@@ -196,7 +187,7 @@ class MeasuringBackend:
             try:
                 measured = compare_launches(*pair, scheduler=self.scheduler, deadline=deadline)
             except OutOfTimeError as error:
-                return Versus(better=False, base_us=None, head_us=None, verdict=NOT_COMPARED, reason=str(error))
+                return Versus(base_us=None, head_us=None, verdict=NOT_COMPARED, reason=str(error))
             word = measured.comparison.verdict
             verdicts.append(word)
             reasons.append(f"{name} {word}")
@@ -210,15 +201,13 @@ class MeasuringBackend:
                 base_rounds[name] = MeasuredRounds(rounds=measured.base.rounds, noise_floor=measured.base.noise_floor, source=source)
         base_us = sum(before.values()) if len(before) == len(task.launches) else None
         head_us = sum(after.values()) if len(after) == len(task.launches) else None
-        if head_us is not None and base_us is None:  # what runs today does not run
-            better, word = True, "improved"
-        elif head_us is None or base_us is None:
-            better, word = False, "failed"
+        if head_us is None:
+            word = "failed"
+        elif base_us is None or ("improved" in verdicts and "regressed" not in verdicts and head_us < base_us):
+            word = "improved"  # or what runs today does not run at all
         else:
-            better = "improved" in verdicts and "regressed" not in verdicts and head_us < base_us
-            word = "improved" if better else next((v for v in ("regressed", "inconclusive") if v in verdicts), "unchanged")
+            word = next((verdict for verdict in ("regressed", "inconclusive") if verdict in verdicts), "unchanged")
         return Versus(
-            better=better,
             base_us=base_us,
             head_us=head_us,
             verdict=word,

@@ -203,6 +203,8 @@ def test_a_list_that_gave_way_to_one_launch_is_compared_at_the_nearest_of_its_co
         ("n_cols", "cross_entropy_kernel", (), 128_256),
         ("K", "chunk_fwd", (), 128),
         ("K", "matmul", ("M", "N", "K"), 4096),
+        ("K", "fused_moe_kernel", ("N", "K", "EM"), 4096),
+        ("K", "recurrent", ("N", "K", "V"), 128),
         ("k", "attention", (), None),  # a tensor, most likely
         ("BT", "chunk_fwd", (), None),  # a block
         ("seqlen_q", "attention", (), 4096),
@@ -211,6 +213,13 @@ def test_a_list_that_gave_way_to_one_launch_is_compared_at_the_nearest_of_its_co
 )
 def test_sizes_that_nothing_says_are_typical_large_ones(name, kernel, others, size):
     assert typical_size(name, kernel, others) == size
+
+
+def test_a_size_is_typical_by_the_name_that_the_launch_passes_for_it():
+    text = KERNEL.replace("n_rows, n_cols = x.shape", "n_rows, head_size = x.shape").replace("settings(n_cols)", "settings(head_size)")
+    text = text.replace("n_rows, n_cols, block", "n_rows, head_size, block").replace("n_cols", "extent")
+    (launch, _) = launched(text, text)
+    assert (launch.given.scalars["extent"], launch.given.constexprs["BLOCK"]) == (128, 128)
 
 
 FILL = """import triton

@@ -66,6 +66,34 @@ RATIO = """def k(x, y, HEADS: tl.constexpr, GROUPS_OF: tl.constexpr, D: tl.const
 """
 
 
+SCALED = """def k(x, amax, out, B: tl.constexpr):
+    o = tl.arange(0, B)
+    tl.store(out + o, scaled(tl.load(x + o), tl.load(amax), B))
+
+@triton.jit
+def scaled(x, amax, B: tl.constexpr):
+    return x * tl.div_rn(tl.full((1,), 6.0, amax.dtype), amax)
+"""
+PRODUCT = """def k(a, b, out, B: tl.constexpr):
+    o = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    tl.store(out + o, tl.dot(tl.load(a + o), tl.load(b + o).to(tl.int8)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "changed"),
+    [
+        (SCALED, "line 3 from `def scaled`: ValueError: Expected dtype ['fp32'] but got bf16", {"amax": "*fp32"}),
+        (PRODUCT, "line 3 from `def k`: AssertionError: Both operands must be same dtype. Got fp16 and int8", {"a": "*i8"}),
+    ],
+)
+def test_the_tensor_that_an_error_is_about_is_corrected(body: str, text: str, changed: dict[str, Any]) -> None:
+    """And no block that is handed on beside it."""
+    source = _source(body)
+    function, given = source.kernel("k"), Given()
+    assert corrections(text, next(guesses(source, function, given)), source, function, given) == changed
+
+
 def _source(body: str) -> SourceFile:
     return parse_source(HEAD + body, "k.py")
 

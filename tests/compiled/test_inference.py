@@ -66,6 +66,15 @@ def test_a_bound_of_an_unrolled_loop_is_no_tile(bounds: str) -> None:
     assert blocks[0] == 8 and max(blocks) == 16  # the least that tl.dot takes, should it be one of its operands
 
 
+def test_a_block_of_what_a_loop_is_unrolled_by_covers_that_alone() -> None:
+    text = JIT + (
+        "def k(x, RATIO: tl.constexpr, BLOCK: tl.constexpr):\n    reps = tl.arange(0, BLOCK)\n"
+        "    tl.store(x + reps, 1.0, mask=reps < RATIO)\n"
+        "    for i in tl.static_range(0, RATIO):\n        tl.store(x + 64 + i, 1.0)\n"
+    )
+    assert guessed(text)[0].constexprs == {"RATIO": 4, "BLOCK": 4}
+
+
 def test_the_step_of_an_unrolled_loop_is_a_tile() -> None:
     text = JIT + "def k(x, BLOCK: tl.constexpr):\n    for i in tl.static_range(0, 128, BLOCK):\n        tl.store(x + i, 1.0)\n"
     assert guessed(text)[0].constexprs == {"BLOCK": 64}

@@ -77,6 +77,19 @@ def test_the_first_of_a_space_is_the_one_predicted_to_be_fastest() -> None:
     assert us[np.argmin(scores)] == pytest.approx(us.min(), rel=0.01)
 
 
+def test_what_all_of_the_model_looked_at_comes_first(monkeypatch) -> None:
+    """Whatever the pipelines promise of the others: here of a tile that spills."""
+    monkeypatch.setattr("advisor.learned.configured.model.LOOKED_AT", {SEEN: 2, UNSEEN: 2})
+    tiles = [(128, 128, 64), (64, 256, 64), (64, 128, 128), (128, 256, 64), (16, 64, 64)]
+    sides = {f"BLOCK_SIZE_{axis}": column([tile[i] for tile in tiles]) for i, axis in enumerate("MNK")}
+    batch = ConfigurationBatch(parameters={**sides, "GROUP_SIZE_M": column([8] * 5)}, num_warps=column([4] * 5), num_stages=column([3] * 5))
+    problem = gemm(4096, 4096, 4096)
+    order = shipped().order(problem, batch, H100, pipelines.demand(problem, batch, H100), np.ones(5, dtype=bool))
+    exact = shipped().log_us(problem, batch, H100, pipelines.demand(problem, batch, H100))[0]
+    looked_at = np.isclose(order, exact)
+    assert looked_at.sum() == 2 and order[looked_at].max() < order[~looked_at].min()
+
+
 def test_a_larger_promise_is_likelier_to_hold() -> None:
     model, problem = shipped(), gemm(1024, 4096, 4096)
     likely = [model.p_gain(problem, H100, promised, SURE) for promised in (0.9, 1.0, 1.05, 1.3, 2.0, 5.0)]

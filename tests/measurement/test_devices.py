@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.measurement import Batch, Launch, NotRecordedError, find_kernels, measure, open_device, parse_device, read_recording
+from advisor.measurement import Batch, Launch, find_kernels, measure, open_device, parse_device, read_recording
 from advisor.measurement.devices.fake import FakeDevice, normal, unit
 from advisor.measurement.launch import Timing
 from advisor.measurement.rounds import run_batch
@@ -99,12 +99,8 @@ def test_throttled_rounds_do_not_count():
 def test_published_sweeps_are_replayed(data_dir):
     recording = read_recording(data_dir / "fused_moe_near_optimal.csv.gz", gpu="A40")
     problem = next(iter(recording))
-    best, latency = recording.best(problem)
-    assert (
-        recording.latency_us(problem, best)
-        == latency
-        == min(recording.latency_us(problem, each) for each in recording.configurations(problem))
-    )
+    latencies = [recording.latency_us(problem, configuration) for configuration in recording.configurations(problem)]
+    assert len(latencies) > 1 and latencies == sorted(latencies), "the fastest first"
     assert {problem.family for problem in recording} == {"fused_moe"} and len(recording) > 1000
     with pytest.raises(UsageError, match=r"several GPUs.*--gpu NAME"):
         read_recording(data_dir / "fused_moe_near_optimal.csv.gz")
@@ -121,10 +117,8 @@ def test_sweep_summaries_are_replayed(data_dir):
 def test_not_recorded(tmp_path):
     measure(launches(1), tmp_path / "rows.csv", device="fake")
     recording = read_recording(tmp_path / "rows.csv")
-    with pytest.raises(NotRecordedError, match="no such problem"):
-        recording.latency_us(elementwise(999), configuration())
-    with pytest.raises(NotRecordedError, match="not recorded with this configuration"):
-        recording.latency_us(elementwise(), configuration(2048))
+    assert recording.latency_us(elementwise(), launches(1)[0].configuration) > 0
+    assert recording.latency_us(elementwise(999), configuration()) is recording.latency_us(elementwise(), configuration(2048)) is None
     assert recording.configurations(elementwise(999)) == ()
 
 

@@ -436,7 +436,7 @@ def test_winner_is_kept_only_if_it_wins(tmp_path):
 
     class Refuted(TableBackend):
         def compare(self, task, base, head, deadline=None):
-            return replace(super().compare(task, base, head), better=False, verdict="inconclusive", reason="noise")
+            return replace(super().compare(task, base, head), verdict="inconclusive", reason="noise")
 
     lost = decide(tuner, tuner.decisions[0], Refuted(backend.latencies))
     assert not lost.changed and lost.configuration == tuner.space.configurations[0] and lost.versus.verdict == "inconclusive"

@@ -78,7 +78,8 @@ def behind(
         if name in source.functions:  # which of several definitions counts is known
             definitions = [source.functions[name].node]
             bound = [node for node in bound if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef)]
-        nodes: list[ast.AST] = [*definitions, *bound, *source.module_names.declaring.get(name, ())]
+        setting = [node for function in source.module_names.declaring.get(name, ()) for node in _assigning(function, name)]
+        nodes: list[ast.AST] = [*definitions, *bound, *setting]
         for definition in definitions:
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
         for node in {id(entry): entry for entry in nodes}.values():
@@ -97,6 +98,12 @@ def behind(
         inner = source.module_names.inner_imports.get(name, ())
         imported[name] = [import_ for import_ in (*source.module_names.imports.get(name, ()), *inner, *stars) if not import_.is_triton]
     return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
+
+
+def _assigning(function: ast.AST, name: str) -> list[ast.AST]:
+    """The statements of a function that declares a name global which give it something: the rest of it is no part of the name."""
+    kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign)
+    return [node for node in ast.walk(function) if isinstance(node, kinds) and any(name in bound_by(inner) for inner in ast.walk(node))]
 
 
 @lru_cache(maxsize=KEPT_TREES)

@@ -21,7 +21,7 @@ from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
-from advisor.comparison.kernels.one_launch import POINTERS, sizes_to_give
+from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, without_time
 from advisor.comparison.kernels.touched import touched
@@ -305,10 +305,6 @@ def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion
     side, tuned = ("head", new) if new.configurations else ("base", old)
     reason = f"at one launch: the {side} chooses among {len(tuned.configurations)} configurations"
     return replace(row, verdict="within-doubt", reason=reason)
-
-
-UNKNOWN_SIZE = 1_024
-"""Stands for a number of which nothing is known, in a line that is to be filled in."""
 
 
 def _sizes_to_give(sizes: Mapping[str, Any]) -> str:

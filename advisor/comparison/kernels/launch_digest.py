@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
+from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, changed_by
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
@@ -22,8 +23,8 @@ LONGEST = 80
 """Characters that are shown of an expression."""
 MOST_NAMED = 4
 """Functions that are named of the host code that changed."""
-SPREAD = "**"
-"""Among what launches pass: `**options`."""
+SPREAD, GRID = "**", "grid"
+"""Among what launches pass: `**options`, and the grid."""
 _OF_TENSORS = frozenset({"shape", "size", "stride", "numel", "nelement", "dim", "ndim", "dtype", "device", "element_size", "is_contiguous"})
 """Attributes of tensors that a launch is worked out from, whatever the tensors hold and are made of."""
 _OF_VALUES = frozenset({"contiguous", "clone", "detach", "cuda", "requires_grad_"})
@@ -44,26 +45,33 @@ class LaunchDigest:
         host: What that is worked out from, by name ("": at the top of the file): statements of the functions around the launches and of
             those of the file that call these, and the functions and constants that they name.
         launching: Names of the functions around the launches.
+        spread: What launches pass unnamed, as it is written: `*k.stride()`, `**options`.
+        unnamed: Parameters that may be among that.
     """
 
     passed: Mapping[str, tuple[str, ...]]
     assigned: Mapping[str, tuple[str, ...]]
     host: Mapping[str, tuple[str, ...]]
     launching: frozenset[str]
+    spread: frozenset[str]
+    unnamed: frozenset[str]
 
 
-def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
-    """What a file's launches of a kernel come down to."""
+def launch_digest(function: JitFunction, launching: Launching, tunable: Set[str]) -> LaunchDigest:
+    """What a file's launches of a kernel come down to; `tunable`: the options and constants that are looked at."""
     passed: dict[str, dict[str, None]] = {}
     assigned: dict[str, dict[str, None]] = {}
     for scopes, call in launching.calls:
         graph = launching.source.module_names
-        for name, node in _passed(function, graph, scopes, call):
+        for name, node in _passed(function, tunable, graph, scopes, call):
             given = any(isinstance(node, ast.Name) and node.id in arguments(scope) for scope in scopes)  # by whoever calls it, too
             passed.setdefault(name, {}).setdefault(written(node))
-            assigned.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes)))
+            assigned.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes, call)))
+    parts = [item for _, call in launching.calls for item in (*call.args, *call.keywords)]
+    spread = frozenset(written(item) for item in parts if isinstance(item, ast.Starred) or getattr(item, "arg", "") is None)
     host: dict[str, list[str]] = {}
-    for names in _host_code(function, launching, host):
+    around = frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes)
+    for names in _host_code(function, tunable, launching, host):
         whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
         for name, tree in meaning(launching.source, names, kernels=False, imports=False):
             whole.setdefault(name, []).append(tree)
@@ -73,35 +81,107 @@ def launch_digest(function: JitFunction, launching: Launching) -> LaunchDigest:
         passed={name: tuple(texts) for name, texts in passed.items()},
         assigned={name: tuple(texts) for name, texts in assigned.items()},
         host={name: tuple(sorted(set(item))) for name, item in host.items()},
-        launching=frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes),
+        launching=around,
+        spread=spread,
+        unnamed=frozenset(name for name in tunable - passed.keys() if spread and (name in LAUNCH_OPTIONS or function.parameter(name))),
     )
 
 
-def _passed(function: JitFunction, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> Iterator[tuple[str, ast.AST]]:
+def _passed(
+    function: JitFunction, tunable: Set[str], graph: Graph, scopes: Sequence[ast.AST], call: ast.Call
+) -> Iterator[tuple[str, ast.AST]]:
     """The options, constants and grid that a launch passes; a grid that has a name is what the function around gives that, if once."""
     names = [parameter.name for parameter in function.parameters]
-    tunable = {*(parameter.name for parameter in function.parameters if parameter.is_constexpr), *LAUNCH_OPTIONS}
-    positional = () if any(isinstance(argument, ast.Starred) for argument in call.args) else call.args
-    given = [*zip(names, positional, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
+    positional = itertools.takewhile(lambda item: not isinstance(item, ast.Starred), call.args)
+    given = [*zip(names, positional, strict=False), *((k.arg or SPREAD, k.value) for k in call.keywords)]
     yield from ((name, value) for name, value in given if name in tunable)
-    yield from ((SPREAD, k.value) for k in call.keywords if k.arg is None)
-    yield "grid", _as_given(grid_of(call), graph, scopes)
+    if GRID in tunable:
+        yield GRID, _as_given(grid_of(call), graph, scopes, call)
 
 
-def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST]) -> ast.AST:
-    """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once, also by way of
-    others; the file's own names as they are written, but for constants."""
+def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> ast.AST:
+    """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once on the way to the
+    call, also by way of others; the file's own names as they are written, but for constants."""
+    way = _Way.to(call, scopes[0] if scopes else None)
+    before = way.end
     for _ in range(MOST_HANDS):
         if not isinstance(node, ast.Name):
             break
-        named = graph.given([graph.tree, *scopes], node.id)
-        if len(named) != 1 or not (isinstance(named[0], ast.Constant) or graph.given(scopes, node.id) == named):
+        every, of_scopes = (
+            [value for value in graph.given(within, node.id) if way.leads(value, node.id, before)]
+            for within in ([graph.tree, *scopes], scopes)
+        )
+        if len(every) != 1 or not (isinstance(every[0], ast.Constant) or of_scopes == every):
             break
-        node = named[0]
+        node, before = every[0], way.sees(every[0])
     return node
 
 
-def _host_code(function: JitFunction, launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
+Position = tuple[float, float]
+"""Line and column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """What is run on the way to a call.
+
+    Attributes:
+        end: Where it ends: at the call, but within a loop, where an earlier trip has run what follows, nowhere.
+        aside: The nodes of arms that are not on it: in `if decoding: … else: call` those of the `if`, and those that end with a return.
+        assigned: Names and where it surely gives them something, whatever they were before.
+        loops: First and last lines of loops.
+    """
+
+    end: Position
+    aside: Set[int] = frozenset()
+    assigned: Sequence[tuple[str, Position]] = ()
+    loops: Sequence[tuple[int, int]] = ()
+
+    @classmethod
+    def to(cls, call: ast.Call, around: ast.AST | None) -> _Way:
+        inside = list(ast.walk(around)) if around is not None else []
+        blocks = [block for node in inside for block in (getattr(node, "body", ()), getattr(node, "orelse", ())) if isinstance(block, list)]
+        leading = [block for block in blocks if _within(block, call)]
+        loops = [node for node in inside if isinstance(node, ast.For | ast.While)]
+        if any(_within([loop], call) for loop in loops):
+            return cls(end=(math.inf, math.inf))
+        arms = [arm for node in inside if isinstance(node, ast.If) for arm in ((node.body, node.orelse), (node.orelse, node.body))]
+        others = [arm for beside, arm in arms if beside in leading or (arm and isinstance(arm[-1], ast.Return) and arm not in leading)]
+        return cls(
+            end=(call.end_lineno or call.lineno, math.inf),
+            aside=frozenset(id(inner) for arm in others for statement in arm for inner in ast.walk(statement)),
+            assigned=[
+                (target.id, _position(statement))
+                for block in leading
+                for statement in block
+                if isinstance(statement, ast.Assign)
+                for target in statement.targets
+                if isinstance(target, ast.Name)
+            ],
+            loops=[(loop.lineno, loop.end_lineno or loop.lineno) for loop in loops],
+        )
+
+    def leads(self, node: ast.AST, name: str, before: Position | None = None) -> bool:
+        """Whether what a node gives a name is what this is at a place; None: at the end."""
+        before = before or self.end
+        last = max((place for other, place in self.assigned if other == name and place < before), default=(0, 0))
+        return id(node) not in self.aside and last <= _position(node) <= before
+
+    def sees(self, node: ast.AST) -> Position:
+        """Up to where what a node reads may have been given something: in a loop by an earlier trip."""
+        line, column = _position(node)
+        return max(((last, math.inf) for first, last in self.loops if first <= line <= last), default=(line, column))
+
+
+def _position(node: ast.AST) -> Position:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def _within(statements: Sequence[ast.AST], call: ast.Call) -> bool:
+    return any(inner is call for statement in statements for inner in ast.walk(statement))
+
+
+def _host_code(function: JitFunction, tunable: Set[str], launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
     """Note what the functions around the launches do to work out what they pass, and what those of the file do that call these functions,
     also by way of others.
 
@@ -111,7 +191,7 @@ def _host_code(function: JitFunction, launching: Launching, host: dict[str, list
     outermost = _outermost(launching.source.tree)
     graph = launching.source.module_names
     waiting = [
-        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, graph, scopes, call)])
+        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, tunable, graph, scopes, call)])
         for scopes, call in launching.calls
     ]
     done: set[tuple[int, str]] = set()
@@ -163,20 +243,23 @@ def _outermost(tree: ast.Module) -> list[Function]:
 
 
 def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -> tuple[set[str], list[ast.AST]]:
-    """Names that parts of a call are worked out from, and the statements of the function around by which they are, in order: those before
-    the call, and in a loop those after it."""
-    names = {name for node in nodes for name in _values(node)}
-    inside = list(ast.walk(around)) if around is not None else []
-    again = any(isinstance(node, ast.For | ast.While) and any(inner is call for inner in ast.walk(node)) for node in inside)
-    end = math.inf if again else call.end_lineno or call.lineno
-    kept = {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
-    parts = [part for node in inside[1:] if getattr(node, "lineno", 0) <= end for part in _parts(node, kept)]
-    bound = [(part, {name for inner in ast.walk(part) if id(inner) not in kept for name in _stored(inner)}) for part in parts]
-    feeding: dict[int, ast.AST] = {}
-    while fresh := [part for part, stored in bound if stored & names and id(part) not in feeding]:
-        feeding |= {id(part): part for part in fresh}
-        names |= {name for part in fresh for name in _values(part)}
-    return names, [part for part in parts if id(part) in feeding]
+    """Names that parts of a call are worked out from, and the statements of the function around by which they are, in order: those on the
+    way to the call, and in a loop those after it."""
+    way, inside = _Way.to(call, around), list(ast.walk(around)) if around is not None else []
+    kept = way.aside | {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
+    bound = [(node, *part) for node in inside[1:] for part in _parts(node, kept)]
+    feeding: set[int] = set()
+    waiting = [(name, way.end) for node in nodes for name in _values(node)]
+    seen = set(waiting)
+    while waiting:
+        name, before = waiting.pop()
+        fresh = [
+            (node, part) for node, part, stored in bound if name in stored and way.leads(node, name, before) and id(node) not in feeding
+        ]
+        feeding |= {id(node) for node, _ in fresh}
+        waiting += {(value, way.sees(node)) for node, part in fresh for value in _values(part)} - seen
+        seen |= set(waiting)
+    return {name for name, _ in seen}, [part for node, part, _ in bound if id(node) in feeding]
 
 
 def _stored(node: ast.AST) -> Iterator[str]:
@@ -193,16 +276,20 @@ def _keeps_tensor(node: ast.AST) -> TypeGuard[ast.Assign]:
     return owner.attr in _OF_VALUES and [dotted(owner.value)] == names
 
 
-def _parts(node: ast.AST, kept: Set[int]) -> Iterator[ast.AST]:
-    """What one node gives names by itself: a statement, or the head of a block for the names bound within it; `kept` are nodes that
-    bind a tensor to its own values."""
-    if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef):
-        yield node
-    elif isinstance(node, ast.If | ast.While):
-        targets = dict.fromkeys(name for inner in ast.walk(node) if id(inner) not in kept for name in _stored(inner))
-        yield ast.Assign(targets=[ast.Name(id=name, ctx=ast.Store()) for name in targets], value=node.test)
+def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
+    """What one node gives names by itself, and these names: a statement, or for names that are bound within a block what the block asks;
+    `kept` are nodes that bind nothing that counts."""
+    part = within = node
+    if isinstance(node, ast.If | ast.While):
+        part = node.test
     elif isinstance(node, ast.For):
-        yield ast.Assign(targets=[node.target], value=node.iter)
+        part = within = ast.Assign(targets=[node.target], value=node.iter)
+    elif not isinstance(node, _BINDING):
+        return
+    yield part, {name for inner in ast.walk(within) if id(inner) not in kept for name in _stored(inner)}
+
+
+_BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef
 
 
 def _values(tree: ast.AST) -> Iterator[str]:
@@ -239,7 +326,7 @@ class ChangedLaunch:
     Attributes:
         old, new: Its launches.
         words: What changed.
-        names: Options and constants for which other expressions are passed, and "grid".
+        names: Options and constants, and "grid", for which other expressions are passed, or that hang on code that changed.
         code: Whether other code changed too that what is passed is worked out from.
     """
 
@@ -261,14 +348,25 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
         pairs.append((lost[0], gained[0]))
+    if not pairs:
+        return []
+    tunable = {parameter.name for function, _ in (old, new) for parameter in function.parameters if parameter.is_constexpr}
+    tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
     out = []
     for one, other in pairs:
-        digests = launch_digest(old[0], one), launch_digest(new[0], other)
+        digests = launch_digest(old[0], one, tunable), launch_digest(new[0], other, tunable)
         if (differing := _differing(*digests)) is not None:
-            words = _in_words(*digests, *differing)
-            out.append(
-                ChangedLaunch(old=one, new=other, words=words, names=frozenset(differing[0]), code=bool(differing[1]) or not differing[0])
-            )
+            names, code = differing
+            one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
+            both = [{name for name in one_sided if side.source.module_names.statements(name)} for side in (one, other)]
+            code = [name for name in code if name not in both[0] & both[1]] or code
+            parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
+            parts = parts if SPREAD not in parts else set()
+            hanging = [
+                name for name in sorted(parts) if _differing(*(launch_digest(*side, {name}) for side in ((old[0], one), (new[0], other))))
+            ]
+            words = _in_words(*digests, names, code, hanging)
+            out.append(ChangedLaunch(old=one, new=other, words=words, names=frozenset(names or hanging), code=bool(code) and not hanging))
     return out
 
 
@@ -281,18 +379,18 @@ def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[st
     if gone and came and {old.host[name] for name in gone} != {new.host[name] for name in came}:
         differ |= gone | came
     names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if len({*map(frozenset, _texts(old, new, name))}) > 1]
-    if (spread := SPREAD in new.passed) != (SPREAD in old.passed):  # what one side names, the other may have among its `**options`
-        names = [name for name in names if name in (old if spread else new).passed or name == SPREAD]
-        names = [name for name in names if name in (new if spread else old).passed]
+    if old.spread != new.spread:  # what one side names, the other may have there
+        names = [name for name in names if name not in old.unnamed | new.unnamed]
     if not names and not differ:
         return None
-    return names, sorted((differ if not names else differ - old.launching - new.launching) - {""})
+    return names, sorted(((differ | gone | came) if not names else differ - old.launching - new.launching) - {""})
 
 
-def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str]) -> str:
+def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str], hanging: Sequence[str]) -> str:
     parts = [" → ".join(_text(name, texts) for texts in _texts(old, new, name)) for name in names]
     if code:
-        parts.append(f"the code of {', '.join(code[:MOST_NAMED])}{', …' if len(code) > MOST_NAMED else ''}")
+        what = [f"the {name}" if name == GRID else name for name in hanging]
+        parts.append(f"the code of {_listed(code)}" + (f", on which {named(what)} hang" + "s" * (len(what) == 1)) * bool(what))
     return ", and ".join(parts or ["the code around it"])
 
 
@@ -328,10 +426,15 @@ def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     alike: dict[str, list[str]] = {}
     for launch in changed:
         alike.setdefault(launch.words, []).append(launch.new.where or "its file")
-    return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
+    return [f"{how} in {_files(files)} changed: {words}." for words, files in alike.items()]
 
 
-def _listed(files: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
+    """The first of some names."""
+    return f"{', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
+
+
+def _files(files: Sequence[str]) -> str:
     """The first of some files, and how many more there are."""
     more = f" and {len(files) - FILES_NAMED} more files" if len(files) > FILES_NAMED + 1 else ""
     return ", ".join(files[:FILES_NAMED] if more else files) + more

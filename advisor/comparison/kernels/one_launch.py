@@ -58,6 +58,8 @@ BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
 
+UNKNOWN_SIZE = 1_024
+"""Stands for a number of which nothing is known, in a line that is to be filled in."""
 OF_TENSOR = 2**24
 """Elements of a large tensor."""
 
@@ -82,11 +84,11 @@ def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
     Args:
         name: Of a parameter.
         kernel: The kernel's name.
-        others: Its other parameters: M, N and K of one kernel are those of a product.
+        others: Its other parameters: N and K of one kernel, and M, are those of a product, but beside V those of attention.
     """
     if VOCABULARY.search(kernel) and ROW.fullmatch(name):
         return OF_VOCABULARY
-    if name.upper() in ("M", "N", "K") and {"M", "N", "K"} <= {other.upper() for other in others}:
+    if name.upper() in ("M", "N", "K") and "V" not in others and {"N", "K"} <= {other.upper() for other in others}:
         return 4_096
     size_of_name = next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
     return size_of_name if size_of_name is not None else 4_096 if ROW.fullmatch(name) else None
@@ -314,6 +316,7 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     unknown = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unknown |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
     elements = {name for site in _sites(version) for name in passed_elements(site)}
+    handed = {name: getattr(node, "id", "") for site in _sites(version) for name, node in site.passed.items()}  # by which name
     for name in (item for item in names if item in unknown):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
         if blocks and small and BLOCK.fullmatch(name) and sum(item.startswith("BLOCK") for item in names) == 1:
@@ -323,7 +326,7 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
             if blocks or STRIDE_NAME.search(name)
             else OF_TENSOR
             if name in elements
-            else typical_size(name, version.function.name, names)
+            else next((its for item in (name, handed.get(name, "")) if (its := typical_size(item, version.function.name, names))), None)
         )
         if size is not None:
             yield name, size

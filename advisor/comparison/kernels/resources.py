@@ -18,6 +18,7 @@ from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
+from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
@@ -35,6 +36,7 @@ from advisor.result.comparison_schema import Failure, ResourceRow, Resources, St
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError, agree
+from advisor.system.phrases import phrase
 from advisor.system.settings import read_settings
 
 LARGEST_COMPILATIONS = 40
@@ -46,6 +48,7 @@ GUESSES_MATTER = frozenset({"failed", "unsure"})
 """Kinds of `CompileError` that other arguments may mend."""
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
+ALIKE_BY_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -183,11 +186,17 @@ def judged(
             others = _other_sizes(old, new, base, head) or _tuned_alone(run) or (_passed_anew(base, head, relaunched) if same else "")
             if others:
                 empty, reason = ["base", "head"], others
+            elif one_sided := _guessed_of_one(old, new, base, head):
+                empty, reason = ["base", "head"], one_sided
             verdicts = [
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
             ]
             predicted += [item.row for item in filter(None, verdicts)]
+            if any(item is not None and item.row.verdict in ("predicted-improved", "predicted-regressed") for item in verdicts):
+                notes += _assumed_types(base, head)
+            if same and any(item.alike_by_guess for item in filter(None, verdicts)):
+                empty, reason = ["base", "head"], reason or ALIKE_BY_GUESS
             if (
                 old is not None
                 and new is not None
@@ -213,13 +222,37 @@ def judged(
                     guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
                 )
             )
-            for entry in filter(None, verdicts):
-                sizes |= entry.lacking if not _tuned_alone(run) else {}
+            for entry in filter(None, verdicts):  # of what a changed launch passes no one value is both sides'
+                lacking = entry.lacking if not _tuned_alone(run) else {}
+                sizes = {name: value for name, value in {**sizes, **lacking}.items() if name not in entry.passed}
+    if sizes and old is not None and new is not None:
+        sizes = _to_say(sizes, (old, new), wanted[0][0], gpus[0], settings or KernelSettings())
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
         for why, names in refusals.items()
     )
     return Judged(rows=tuple(rows), notes=tuple(dict.fromkeys(notes)), failures=tuple(failures), predicted=tuple(predicted), sizes=sizes)
+
+
+def _to_say(
+    sizes: Mapping[str, Any], versions: tuple[KernelVersion, KernelVersion], run: Run, gpu: GpuSpec, settings: KernelSettings
+) -> dict[str, Any]:
+    """Values that are not known, without the constants that both launches work out once the others are."""
+    to_give, listed = dict(sizes), (run.former or run.configuration, run.configuration)
+    for name in sorted({item.name for version in versions for item in version.function.parameters if item.is_constexpr} & sizes.keys()):
+        others = {other: UNKNOWN_SIZE if value is None else value for other, value in to_give.items() if other != name}
+        numbers = {other: value for other, value in others.items() if isinstance(value, int | float)}
+        given = replace(settings, args={**numbers, **settings.args})
+        try:
+            sides = both_launches(versions, listed, gpu, run.element, run.problem, given, run.recorded)
+        except AdvisorError:
+            continue
+        known = [
+            side.launch for version, side in zip(versions, sides, strict=True) if side is not None and version.function.parameter(name)
+        ]
+        if all(launch.origins.get(name) == "literal" for launch in known):
+            del to_give[name]
+    return to_give
 
 
 def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
@@ -240,6 +273,16 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
     return f"with typical sizes of {texts[0]} in the base and of {texts[1]} in the head, which may be different problems"
 
 
+def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
+    """That a number which one version alone takes is guessed, and decides its code, in words; flags are off where nothing says so."""
+    if old is None or new is None or base.compiled is None or head.compiled is None:
+        return ""
+    names = [name for name in guessed_code(base, head) if not (old.function.parameter(name) and new.function.parameter(name))]
+    values = {**base.invented, **head.invented}
+    numbers = [name for name in names if type(values.get(name)) is int]
+    return f"not compared, for it hangs on a guess of {named(numbers)}, which one side alone takes" if numbers else ""
+
+
 def _reason(base: Attempt, head: Attempt) -> str:
     """Why versions were not compiled, once where both are refused alike; "": they were."""
     refused = [str(getattr(side.refused, "got", None) or side.refused) for side in (base, head) if side.refused]
@@ -258,6 +301,15 @@ def _tuned_alone(run: Run) -> str:
     )
 
 
+def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
+    """The tensors whose types a time rests on and nothing says, in a sentence; none where all are said."""
+    kinds: dict[str, list[str]] = {}
+    for name, kind in {**base.invented, **head.invented}.items():
+        if str(kind).startswith(POINTERS):
+            kinds.setdefault(str(kind).lstrip("*"), []).append(name)
+    return [phrase("answer.types", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
+
+
 def _passed_anew(base: Attempt, head: Attempt, relaunched: Sequence[ChangedLaunch]) -> str:
     """That the launches of one code pass something else for constants of which one guess was taken for both, in words; "": they do not."""
     both = [name for name, value in head.guessed.items() if base.guessed.get(name) == value]
@@ -266,12 +318,14 @@ def _passed_anew(base: Attempt, head: Attempt, relaunched: Sequence[ChangedLaunc
 
 
 def _why_refused(attempt: Attempt) -> str:
-    """Why a version was not compiled: for certain, or with what was guessed."""
+    """Why a version was not compiled: for certain, or with what was guessed. What no compiler has seen was not refused for a guess."""
     guessed = [f"{name}{value}" for name, value in attempt.guessed.items()]
+    got = getattr(attempt.refused, "got", None)
+    if not attempt.kind and attempt.refused is not None:
+        return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
     if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:
         return str(attempt.refused)
     more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
-    got = getattr(attempt.refused, "got", None)
     return f"could not be compiled with guessed {', '.join(guessed[:MOST_NAMED])}{more}{f': {got}' if got else ''}"
 
 
@@ -293,7 +347,7 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     sides = [{name: value for name, value in side.launched.items() if name not in invented} for side in (base, head)]
     if run.configuration is not None and (run.problem is not None or not any(sides)):
         sides = [item.flat() for item in (run.former or run.configuration, run.configuration)]
-    sizes = {**base.sizes, **head.sizes}
+    sizes = {*base.sizes, *head.sizes, *(name for guess in guesses for name in guess.settled)}
     names = dict.fromkeys([*sides[0], *sides[1]])
     texts = [_sided(name, sides) for name in names if name not in sizes]
     typical = [_sided(name, sides) for name in names if name in sizes]
@@ -347,11 +401,14 @@ def _compile(
     change, notes = touched(old, new), []
     alike = base.resources == head.resources or not _seen(head, change)
     empty = not stores(base) or not stores(head)
+    assert head.launch is not None
+    usage = usage_of(head.launch.source, head.launch.source.kernel(head.launch.kernel))
+    blocks = {name for name, use in usage.items() if use.extent}  # are no flags: of 1, as `if BLOCK > 0` would have it, nothing compiles
     known = {**base.launched, **head.launched}
     flags = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
     sure = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
     origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in sure}
-    flags = {name: value for name, value in flags.items() if name not in origins}
+    flags = {name: value for name, value in flags.items() if name not in origins | blocks}
     other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
@@ -360,7 +417,8 @@ def _compile(
             base, head = pair
             notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
         else:
-            notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {pair[1].refused or pair[0].refused}")
+            notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
+            flags = {}
     wide = {name: "*i32" for name, kind in head.invented.items() if kind == "*i64"}
     if wide and change.lines and machine_code(base) == machine_code(head) and not compiling.spent(2):  # a cast to int64 is none of one
         compiling.left -= 2

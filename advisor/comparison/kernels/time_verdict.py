@@ -17,6 +17,7 @@ from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
 from advisor.comparison.static import static_row
 from advisor.compiled.compiler.kernel import IrError
+from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch import Inspection, inspection_of
@@ -31,7 +32,7 @@ WITHOUT_GRID = 16
 """Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
 NOT_THE_SAME = "the two sides compute different things"
 STORED_ALIKE = 0.05
-"""By how much of it the bytes that two launches store may differ, if they are to be the same work: rounding up of masks and tails."""
+"""By how much of it the elements that two launches store may differ, if they are to be the same work: rounding up of masks and tails."""
 MOST_NAMED = 4
 """Values that a reason names."""
 CONTENTS = "contents"
@@ -55,11 +56,14 @@ def machine_code(attempt: Attempt) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """What both versions are predicted to take, how much of it a program of the head does, to one of the base, and the values that have
-    to be known for a verdict and are not, with what was taken for them."""
+    to be known for a verdict and are not, with what was taken for them. `alike_by_guess`: their code is the same because the same was taken
+    for what a changed launch passes, which is `passed`."""
 
     row: StaticRow
     work: float
     lacking: Mapping[str, Any] = field(default_factory=dict)
+    alike_by_guess: bool = False
+    passed: frozenset[str] = frozenset()
 
 
 def time_verdict(
@@ -104,11 +108,23 @@ def time_verdict(
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
     if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
         lacking = {**sizes, **lacking}
-    changed = any(item.code or not item.names.isdisjoint(lacking) for item in relaunched)
-    if alike and not (lacking and changed) and (same or not guessed_code(base, head)):
+    passed = {name for item in relaunched for name in item.names}
+    whence = [(name, origin) for side in pair for name, origin in origins(side.launch, side.guess).items() if name in passed - {GRID}]
+    if alike:  # a typical block is none of either launch, where the code changed that works it out
+        lacking |= {name: lacking.get(name) for name, origin in whence if origin == "typical"}
+    lacking = dict(sorted(lacking.items(), key=lambda item: item[0] not in passed))  # what the change is about comes first
+    overruled = sorted({name for name, origin in whence if origin == "said"})
+    by_guess = bool(lacking) and any(item.code for item in relaunched)
+    by_guess = by_guess or not passed.isdisjoint(lacking) or (GRID in passed and None in grids)
+    changed = by_guess or bool(overruled)
+    if alike and not changed and (same or not guessed_code(base, head)):
         row = without_time(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
     elif lacking or not (stores(base) and stores(head)):
-        row = without_time(row, "cannot-tell", _without(lacking, alike, stores(base) and stores(head)))
+        row = without_time(row, "cannot-tell", _without(lacking, alike and not changed, stores(base) and stores(head)))
+    elif alike and overruled:
+        row = without_time(
+            row, "cannot-tell", f"as its changed launch passes {named(dict.fromkeys(overruled))}, whatever advisor.toml says"
+        )
     elif other := _other_work(*(side.demand for side in pair)):
         row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
@@ -120,7 +136,9 @@ def time_verdict(
             for side, latency in zip(("base", "head"), alone, strict=True)
             if latency is not None
         ]
-    return Prediction(row=row, work=work, lacking=lacking)
+    return Prediction(
+        row=row, work=work, lacking=lacking, alike_by_guess=alike and changed, passed=frozenset(passed) if alike else frozenset()
+    )
 
 
 def _without(lacking: Collection[str], alike: bool, stored: bool) -> str:
@@ -179,7 +197,7 @@ def _lacking_types(*attempts: Attempt) -> dict[str, str]:
         whence = origins(attempt.launch, attempt.guess)
         kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*")}
         sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
-    if len(sides[0]) == len(sides[1]):
+    if sorted(sides[0].values()) == sorted(sides[1].values()):
         return {}
     return {name: kind for one, other in (sides, sides[::-1]) for name, kind in one.items() if name not in other and kind}
 
@@ -191,9 +209,11 @@ much. A rewrite that saves half of them, or three quarters, still has a verdict.
 
 def _other_work(base: KernelDemand, head: KernelDemand) -> str:
     """That two launches do not do the same, in words: they do not store as much, or multiply or read many times as much; "": they do."""
-    stored = [side.requested_store_bytes + side.atomic_bytes for side in (base, head)]
+    stored = [
+        sum(item.requested_bytes / element_bytes(item.element) for item in side.accesses if item.kind != "load") for side in (base, head)
+    ]
     if not (abs(math.log(stored[1] / stored[0])) <= math.log1p(STORED_ALIKE) if all(stored) else stored[0] == stored[1]):
-        return f"{NOT_THE_SAME}: {stored[0]:,.0f} bytes are stored in the base, {stored[1]:,.0f} in the head"
+        return f"{NOT_THE_SAME}: {stored[0]:,.0f} elements are stored in the base, {stored[1]:,.0f} in the head"
     flop = [side.total_tensor_flop for side in (base, head)]
     if all(flop) and max(flop) > OTHER_WORK * min(flop):
         return f"{NOT_THE_SAME}: products of {flop[0]:,.0f} FLOP in the base, of {flop[1]:,.0f} in the head"

@@ -31,7 +31,8 @@ class _Failure:
         self.line = function.line - 1 + int(place.group(1)) if place and place.group(2) == function.name else 0
         self.helper = place.group(2) if place and not self.line else ""
         self.constants = {p.name for p in function.parameters if guess.signature.get(p.name) == "constexpr"} - set(given.constexprs)
-        self.types = {name for name, kind in guess.signature.items() if name not in given.types and name not in given.scalars}
+        typed = {name: kind for name, kind in guess.signature.items() if kind != "constexpr"}
+        self.types = typed.keys() - given.types.keys() - given.scalars.keys()
 
     def calls(self) -> Iterator[ast.Call]:
         """The calls in the line of the kernel where the compiler stopped, or of the helper in which it did."""

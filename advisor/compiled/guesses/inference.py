@@ -289,10 +289,15 @@ class _Draft:
                 yield name
 
     def fill_blocks(self) -> None:
-        """Widen sizes to the blocks that cover them."""
+        """Widen sizes to the blocks that cover them; a block of what a loop is unrolled by covers no more than that."""
         rows = {block: names for block, names in self.rows.items() if block not in self.function.heuristics}
-        names = [n for n in self.invented() if not self.usage[n].range_bound and n not in self.choice["corrected"]]
-        sizes = block_sizes(rows, self.constants, names)
+        invented = [name for name in self.invented() if name not in self.choice["corrected"]]
+        names = [name for name in invented if not self.usage[name].range_bound]
+        trips = {block: [self.constants[name] for name in masked if name in set(invented) - set(names)] for block, masked in rows.items()}
+        sizes = {
+            block: next_power_of_2(max(counts)) for block, counts in trips.items() if block in names and len(counts) == len(rows[block])
+        }
+        sizes |= block_sizes(rows, {**self.constants, **sizes}, names)
         sizes |= whole_quotients(self.function.node, {**self.constants, **sizes}, names)
         self.constants |= sizes
         self.assumptions = [

@@ -276,6 +276,7 @@ def compile_launch(
     function = launch.source.kernel(launch.kernel)
     helper = returns_a_value(function.node)
     first: CompileError | None = None
+    last: CompileError | None = None
     late: CompileError | None = None
     failures: list[str] = []
     corrected: dict[str, Any] = {}
@@ -293,7 +294,8 @@ def compile_launch(
             except CompileError as error:
                 if error.kind in ("refused", "absent", "unsure", "interfered"):
                     raise
-                first = first or with_guess(error, guess, launch.given)
+                last = with_guess(error, guess, launch.given)
+                first = first or last
                 failures.append(f"{guess.label}: {error.got}")
                 if error.kind == "timeout":
                     if late is not None:
@@ -304,7 +306,7 @@ def compile_launch(
                     corrected |= changes
                     first, waiting = None, guesses(launch.source, function, launch.given, corrected)
         check_target(target, workers)
-    first = late or first
+    first = late or first or last  # a correction may be the last that is tried
     assert first is not None
     if helper:
         raise CompileError(f"{launch.kernel} returns a value: a helper of kernels, not a kernel", first.got, kind="helper")

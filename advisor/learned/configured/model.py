@@ -128,7 +128,8 @@ class ConfiguredModel:
         fine = log_latency(base[best], matrix[best], *self.opinions(matrix[best]), known)
         out += max(float(rough.max() - base[likely].max()), 0.0) + BEHIND
         shift = max(float(fine.max() - rough[few].max()), 0.0) + BEHIND
-        out[likely], out = rough + shift, out + shift
+        out += shift
+        out[likely] = rough + shift
         out[best] = fine
         return out
 

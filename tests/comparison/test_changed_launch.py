@@ -1,0 +1,183 @@
+"""What changed in how a kernel is launched is what a launch of it comes to, and what is not known of that is not compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.comparison.kernels.kernel_version import own_launches
+from advisor.comparison.kernels.launch_digest import changed_launches
+from advisor.python_source.source import parse_source
+
+from .test_time_verdict import one, told_in
+
+KERNEL = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def fill(x_ptr, stride, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.program_id(0) * stride + tl.arange(0, BLOCK), 1)
+
+
+@triton.jit
+def other(x_ptr, stride, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.program_id(0) * stride + tl.arange(0, BLOCK), 1)
+
+
+"""
+
+
+def words(base, head, kernel="fill"):
+    """What changed in the launches of a kernel between two versions of a file."""
+    sources = [parse_source(text, "fill.py") for text in (base, head)]
+    changed = changed_launches(*((source.kernel(kernel), own_launches(source, kernel)) for source in sources))
+    return [item.words for item in changed]
+
+
+ARMS = """def run(x, n, decoding):
+    if decoding:
+        warps = 4
+        fill[(n,)](x, x.stride(0), n, BLOCK=64, num_warps=warps)
+    else:
+        warps = max(2, n // 64)
+        other[(n,)](x, x.stride(0), n, BLOCK=64, num_warps=warps)
+"""
+RETURNS = ARMS.replace("    else:\n        ", "        return\n    ").replace("        other", "    other")
+
+
+@pytest.mark.parametrize("text", [ARMS, RETURNS])
+def test_what_is_run_on_no_way_to_a_call_is_no_part_of_its_launch(text):
+    assert words(KERNEL + text, KERNEL + text.replace("warps = 4", "warps = 8"), "other") == []
+    assert words(KERNEL + text, KERNEL + text.replace("warps = 4", "warps = 8")) == ["num_warps=4 → num_warps=8"]
+    trips = text.replace("decoding):\n", "decoding):\n  for n in (1, n):\n").replace("\n    ", "\n      ")
+    assert words(KERNEL + trips, KERNEL + trips.replace("warps = 4", "warps = 8"), "other"), "an earlier trip may have given it that"
+
+
+def test_what_a_name_was_before_it_is_given_anew_is_no_part_of_a_launch():
+    text = """def run(x, n, m):
+    grid = (triton.cdiv(n, 64),)
+    fill[grid](x, x.stride(0), n, BLOCK=64)
+    block = 2 * m
+    grid = (m, block)
+    other[grid](x, x.stride(0), n, BLOCK=64)
+"""
+    head = text.replace("cdiv(n, 64)", "cdiv(n, 128)")
+    assert words(KERNEL + text, KERNEL + head, "other") == []
+    assert words(KERNEL + text, KERNEL + head) == ["grid=(triton.cdiv(n, 64),) → grid=(triton.cdiv(n, 128),)"]
+    assert words(KERNEL + text, KERNEL + text.replace("2 * m", "3 * m"), "other") == ["the code of run, on which the grid hangs"]
+    base = KERNEL + "LIMIT = 9\n\n\n" + text
+    head = base.replace("2 * m", "less(m)") + "\n\ndef less(m):\n    return min(m, LIMIT)\n"
+    assert words(base, head, "other") == ["the code of less, run, on which the grid hangs"], "the limit is what it was"
+
+
+def test_what_is_passed_unnamed_is_not_called_gone():
+    kernel = KERNEL.replace("stride, n", "stride: tl.constexpr, n")
+    text = "def run(x, n, block):\n    fill[(n,)](x, x.stride(0), n, BLOCK=block)\n"
+    (said,) = words(kernel + text, kernel + text.replace("x.stride(0)", "*x.stride()"))
+    assert said == "the code of run"
+    (said,) = words(kernel + text, kernel + text.replace("x.stride(0)", "*x.stride()").replace("=block)", "=64)"))
+    assert said == "BLOCK=block → BLOCK=64"
+    assert words(kernel + text, KERNEL + text) == [], "a stride that is no constant any more"
+
+
+def test_what_a_changed_launch_passes_is_not_known_to_be_the_same(repository):
+    """A file decides the block, which no reading of the source tells: one value for both sides would be no launch of them."""
+    base = """def fill(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, 1, mask=offsets < n)
+
+
+def block_of(text):
+    return int(text)
+
+
+def run(x, n):
+    block = block_of(open("tuned").read())
+    fill[(triton.cdiv(n, block),)](x, n, BLOCK=block)
+"""
+    head = base.replace("return int(text)", "return 2 * int(text)")
+    _, subject = one(repository, base, head)
+    (row,), (compiled,) = subject.static, subject.resources
+    assert row.verdict == "cannot-tell" and row.reason.startswith("without BLOCK") and "the code is the same" not in row.reason
+    assert "its changed launch passes what does not follow" in compiled.reason and compiled.base is None
+    assert "block_of, on which BLOCK and the grid hang" in subject.notes[0] and "BLOCK" not in told_in(subject.hint).args
+    _, subject = one(repository, base, head, 'kernels."k.py::fill" = {args = {BLOCK = 64, n = 4096}}')
+    assert subject.static[0].verdict == "cannot-tell" and "whatever advisor.toml says" in subject.static[0].reason
+
+
+def test_a_store_of_another_type_is_the_same_work(repository):
+    base = """def above(x_ptr, score_ptr, n, limit, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    score = tl.load(x_ptr + offsets, mask=offsets < n) * 2.0
+    tl.store(score_ptr + offsets, score, mask=offsets < n)
+
+
+def run(x, y, n, limit):
+    above[(triton.cdiv(n, 1024),)](x, y, n, limit, BLOCK=1024)
+"""
+    head = base.replace("score_ptr", "mask_ptr").replace("offsets, score,", "offsets, score > limit,")
+    types = 'kernels."k.py::above" = {args = {n = 16777216, limit = 0.5}, types = {score_ptr = "*fp32", mask_ptr = "*i1"}}'
+    _, subject = one(repository, base, head, types)
+    assert subject.static[0].verdict == "predicted-improved", subject.static[0].reason
+
+
+def test_what_cannot_be_read_was_not_refused_for_a_guess(repository):
+    base = """def total(x_ptr, y_ptr, n, LEVEL: tl.constexpr):
+    tl.store(y_ptr, tl.load(x_ptr) * n * FLOOR)
+
+
+def run(x, y, n, level):
+    total[(n,)](x, y, n, LEVEL=level)
+
+
+FLOOR = tl.constexpr(float(open("floor").read()))
+"""
+    _, subject = one(repository, base, base.replace(" * FLOOR", " * LEVEL"))
+    (compiled,) = subject.resources
+    assert "FLOOR" in compiled.reason and "guessed" not in compiled.reason and compiled.head is not None and not subject.hint
+
+
+def test_the_line_to_paste_lacks_what_follows_from_the_rest(repository):
+    base = """def each(x_ptr, n, boxes, PADDED: tl.constexpr, BLOCK: tl.constexpr):
+    for start in range(0, PADDED, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        tl.store(x_ptr + tl.program_id(0) * n + offsets, 1, mask=offsets < boxes)
+
+
+def run(x, boxes):
+    each[(4096,)](x, 4096, boxes, PADDED=triton.next_power_of_2(boxes), BLOCK=256)
+"""
+    _, subject = one(repository, base, base.replace("+ offsets, 1,", "+ offsets, 2 * start,"))
+    assert set(subject.static[0].reason.removeprefix("without ").split(" and ")) == {"boxes", "PADDED"}
+    assert told_in(subject.hint).args.keys() == {"boxes"}
+
+
+def test_a_number_of_one_side_alone_that_is_guessed_compares_nothing(repository):
+    base = """def each(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x_ptr + tl.program_id(0) * n + offsets, 1, mask=offsets < n)
+
+
+def run(x, n, groups):
+    each[(4096,)](x, n, BLOCK=256)
+"""
+    head = base.replace("BLOCK: tl", "GROUPS: tl.constexpr, BLOCK: tl").replace("arange(0, BLOCK)", "arange(0, GROUPS * BLOCK)")
+    _, subject = one(repository, base, head.replace("BLOCK=256", "GROUPS=groups // 7, BLOCK=256"))
+    (compiled,) = subject.resources
+    assert "a guess of GROUPS, which one side alone takes" in compiled.reason and compiled.base is compiled.head is None
+
+
+def test_a_block_is_no_flag(repository):
+    base = """def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr, TAIL: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets))
+    if TAIL > 0:
+        tail = tl.arange(0, TAIL)
+        tl.store(y_ptr + BLOCK + tail, tl.load(x_ptr + BLOCK + tail))
+
+
+def run(x, y, n, tails):
+    copy[(4096,)](x, y, n, BLOCK=256, TAIL=tails[n])
+"""
+    _, subject = one(repository, base, base.replace("tl.load(x_ptr + BLOCK + tail)", "tl.load(x_ptr + tail + BLOCK)"))
+    assert not any("TAIL=1" in note for note in (*subject.notes, *(row.label for row in subject.resources)))
