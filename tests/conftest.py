@@ -80,7 +80,8 @@ LONGEST = (
 def pytest_configure(config: pytest.Config) -> None:
     """Files are begun in the order of collection: pytest-xdist would begin with those of most tests. Pools hand a worker on."""
     config.option.loadscopereorder = False
-    from tests import kept_workers
+    sys.path.append(str(Path(__file__).parent))  # pytest may have begun elsewhere
+    import kept_workers
 
     kept_workers.keep()
 
