@@ -113,7 +113,7 @@ OPTIONS = (
         "seconds",
         (*FILE, "record"),
         "where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
-        "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
+        "launches together (default: ADVISOR_TRY_FOR, or else 24 configurations however long they take; 0: not at all)",
     ),
     Option("weights", "FILE", "text", (*KNOWN, "tuning cache", "trace"), "weights that `advisor train` wrote (default: those shipped)"),
     Option(
