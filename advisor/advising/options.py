@@ -66,7 +66,12 @@ OPTIONS = (
     Option("constexprs", "NAME=VALUE", "by name", FILE, "a tl.constexpr argument", "--constexpr"),
     Option("arguments", "NAME=VALUE", "by name", FILE, "value of a number, or of a tuple: 'strides=(4096,1)'", "--arg"),
     Option(
-        "contents", "NAME=VALUE", "by name", FILE, "what an index tensor holds: a number, a list, range(…), or random(N) for numbers below N", "--content"
+        "contents",
+        "NAME=VALUE",
+        "by name",
+        FILE,
+        "what an index tensor holds: a number, a list, range(…), or random(N) for numbers below N",
+        "--content",
     ),
     Option("signature", "TYPES", "text", FILE, '"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"'),
     Option(

@@ -104,7 +104,9 @@ def time_verdict(
     grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "unknown" for grid in grids))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
     values = {**pair[1].launch.given.scalars, **pair[1].launch.contents}
-    known = [f"{key}={value}" for key, value in values.items() if key not in sizes and "stride" not in key and type(value) is int and value > 1]
+    known = [
+        f"{key}={value}" for key, value in values.items() if key not in sizes and "stride" not in key and type(value) is int and value > 1
+    ]
     label = f"grid {grid}" + (f", {' '.join(known[:MOST_NAMED])}" if known else "") + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)

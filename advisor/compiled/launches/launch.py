@@ -219,7 +219,9 @@ class Inspection:
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
-            sentences.append(f"Work depends on data. Specify them: {options} (a number, a list, range(…), or random(N) for numbers below N).")
+            sentences.append(
+                f"Work depends on data. Specify them: {options} (a number, a list, range(…), or random(N) for numbers below N)."
+            )
         if shapeless := sorted(reason.removeprefix(SHAPE) for reason in self.demand.unknown if reason.startswith(SHAPE)):
             shapes = ", ".join(f"{name} = [rows, columns]" for name in shapeless)
             sentences.append(f"How large the tensors of descriptors are can be said under [shapes] of a TOML file (--toml): {shapes}.")

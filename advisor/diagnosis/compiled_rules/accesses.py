@@ -245,7 +245,7 @@ MOST_BYTES_OF_A_ROW = 65_536
 
 @rule("Programs read again what they had in registers")
 def second_pass(context: CompiledContext) -> Finding | None:
-    """Every program loads bytes again that it has loaded or stored before, few enough to be kept, or to no other end than to sum them up."""
+    """Every program loads bytes again that it has loaded or stored before, few enough to be kept, or only to sum them up."""
     demand, analysis = context.demand, context.analysis
     again = _of_second_passes(context)
     if not again or analysis is None or analysis.predicted is None:
