@@ -462,11 +462,20 @@ def test_two_launches_that_do_not_do_the_same_work_are_not_compared(repository, 
         assert row.verdict in ("predicted-improved", "within-doubt") and row.change is not None and row.change < 0
 
 
-@pytest.mark.parametrize(("configs", "verdict"), [("[triton.Config({'BLOCK': 512})]", "within-doubt"), ("listed()", "cannot-tell")])
-def test_another_list_is_no_prediction_of_no_change(repository, configs, verdict):
+BLOCKS = "[triton.Config({'BLOCK': 512}), triton.Config({'BLOCK': 1024})]"
+
+
+@pytest.mark.parametrize(
+    ("both", "configs", "verdict"),
+    [
+        (BLOCKS, "[triton.Config({'BLOCK': 512})]", "within-doubt"),
+        (BLOCKS, "listed()", "cannot-tell"),
+        ("listed()", "listed(512)", "cannot-tell"),
+    ],
+)
+def test_another_list_is_no_prediction_of_no_change(repository, both, configs, verdict):
     """The same code at one configuration of both says nothing of which one is chosen; a list that cannot be read says less."""
     imports = HEAD.removesuffix("@triton.jit\n") + "from somewhere import listed\n\n\n"
-    both = "[triton.Config({'BLOCK': 512}), triton.Config({'BLOCK': 1024})]"
     base, head = (imports + TUNED.replace("CONFIGS", each) for each in (both, configs))
     found = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": head}, compiling=True)
     (row,) = found.subjects[0].static

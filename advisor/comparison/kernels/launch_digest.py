@@ -254,12 +254,12 @@ def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -
     while waiting:
         name, before = waiting.pop()
         fresh = [
-            (node, part) for node, part, stored in bound if name in stored and way.leads(node, name, before) and id(node) not in feeding
+            (node, part) for node, part, stored in bound if name in stored and way.leads(node, name, before) and id(part) not in feeding
         ]
-        feeding |= {id(node) for node, _ in fresh}
+        feeding |= {id(part) for _, part in fresh}
         waiting += {(value, way.sees(node)) for node, part in fresh for value in _values(part)} - seen
         seen |= set(waiting)
-    return {name for name, _ in seen}, [part for node, part, _ in bound if id(node) in feeding]
+    return {name for name, _ in seen}, [part for _, part, _ in bound if id(part) in feeding]
 
 
 def _stored(node: ast.AST) -> Iterator[str]:
@@ -280,6 +280,9 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
     """What one node gives names by itself, and these names: a statement, or for names that are bound within a block what the block asks;
     `kept` are nodes that bind nothing that counts."""
     part = within = node
+    if isinstance(node, ast.Assign) and (pairs := _pairs(node)):
+        yield from (item for pair in pairs for item in _parts(pair, kept))
+        return
     if isinstance(node, ast.If | ast.While):
         part = node.test
     elif isinstance(node, ast.For):
@@ -287,6 +290,15 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
     elif not isinstance(node, _BINDING):
         return
     yield part, {name for inner in ast.walk(within) if id(inner) not in kept for name in _stored(inner)}
+
+
+def _pairs(node: ast.Assign) -> list[ast.Assign]:
+    """`m, n = x.shape[0], y.shape[0]` as one statement for each name; none: it is no such statement."""
+    target = node.targets[0]
+    if not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple) or len(target.elts) != len(node.value.elts):
+        return []
+    pairs = zip(target.elts, node.value.elts, strict=True)
+    return [ast.copy_location(ast.Assign(targets=[name], value=value), node) for name, value in pairs]
 
 
 _BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef
