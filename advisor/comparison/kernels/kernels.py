@@ -237,6 +237,8 @@ def _subject(
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, settings)
     alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
+    listing = _lists_anew(old, new)
+    notes += [f"What lists its configurations changed ({', '.join(listing)}), and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
     judged = (
         resources.judged(
@@ -254,17 +256,15 @@ def _subject(
             same=alike,
             called_before=former,
         )
-        if gpus
+        if gpus and not (listing and alike)  # of the same kernel, with one guess for both
         else resources.Judged()
     )
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    listing = _lists_anew(old, new)
-    notes += [f"What lists its configurations changed ({', '.join(listing)}), and cannot be read."] if listing else []
     rows += [_at_one_launch(row, old, new, bool(listing)) for row in judged.predicted]
     described = old is not None or shown.entry or settings != KernelSettings()
-    if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
+    if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
         notes.append(unpredicted)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     listed = not any(side.unread for side in (old, new) if side is not None)  # else what came or went is not known
