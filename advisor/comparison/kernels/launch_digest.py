@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
@@ -388,7 +388,7 @@ def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[st
         return None
     differ = {name for name in old.host.keys() & new.host.keys() if not _only_more(old.host[name], new.host[name])}
     gone, came = old.host.keys() - new.host.keys(), new.host.keys() - old.host.keys()
-    if gone and came and {old.host[name] for name in gone} != {new.host[name] for name in came}:
+    if gone and came and not _only_more(*({host[name] for name in names} for host, names in ((old.host, gone), (new.host, came)))):
         differ |= gone | came
     names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if len({*map(frozenset, _texts(old, new, name))}) > 1]
     if old.spread != new.spread:  # what one side names, the other may have there
@@ -406,7 +406,7 @@ def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: 
     return ", and ".join(parts or ["the code around it"])
 
 
-def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
+def _only_more(one: Iterable[Any], other: Iterable[Any]) -> bool:
     """Whether there is nothing but launches more or less: those of a test, say, which pass what others pass."""
     return set(one) <= set(other) or set(other) <= set(one)
 
