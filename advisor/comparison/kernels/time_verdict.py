@@ -56,13 +56,13 @@ def machine_code(attempt: Attempt) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """What both versions are predicted to take, how much of it a program of the head does, to one of the base, and the values that have
-    to be known for a verdict and are not, with what was taken for them. `alike_by_guess`: their code is the same because the same was taken
-    for what a changed launch passes, which is `passed`."""
+    to be known for a verdict and are not, with what was taken for them. `one_guess`: the same was taken for what a changed launch passes,
+    which is `passed`, and they differ in nothing else."""
 
     row: StaticRow
     work: float
     lacking: Mapping[str, Any] = field(default_factory=dict)
-    alike_by_guess: bool = False
+    one_guess: bool = False
     passed: frozenset[str] = frozenset()
 
 
@@ -113,6 +113,8 @@ def time_verdict(
     if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
         lacking = {**sizes, **lacking}
     passed = {name for item in relaunched for name in item.names}
+    guessed = {name: value for name, value in head.invented.items() if name in passed and base.invented.get(name) == value}
+    lacking |= guessed if same else {}
     whence = [(name, origin) for side in pair for name, origin in origins(side.launch, side.guess).items() if name in passed - {GRID}]
     if alike:  # a typical block is none of either launch, where the code changed that works it out
         lacking |= {name: lacking.get(name) for name, origin in whence if origin == "typical"}
@@ -141,7 +143,7 @@ def time_verdict(
             if latency is not None
         ]
     return Prediction(
-        row=row, work=work, lacking=lacking, alike_by_guess=alike and changed, passed=frozenset(passed) if alike else frozenset()
+        row=row, work=work, lacking=lacking, one_guess=bool(guessed) or (alike and changed), passed=frozenset(passed if alike else guessed)
     )
 
 
