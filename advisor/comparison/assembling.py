@@ -77,8 +77,8 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     if not first and not answered and (registers := [text for subject in subjects if (text := _registers(subject))]):
         first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
-    lacking = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
-    last = [f"no time can be predicted for {_several(lacking)}"] if lacking else []
+    lacking = words.untimed({_short_name(subject): words.lacking_for_time(subject) for subject in subjects}, ", ", MOST_NAMED)
+    last = [f"no time can be predicted for {lacking}"] if lacking else []
     verdicts = answered or _verdicts(subjects, measured, static)
     named = "" if answered else named
     text = "; ".join(filter(None, [*first, verdicts[:1].lower() + verdicts[1:] if first else verdicts, *last]))
