@@ -53,7 +53,7 @@ BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL
 def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert torch_calls(old, new) == ["Beside the launch, run calls besides torch.zeros."]
+    assert torch_calls(old, new) == ["Beside the launch, run now calls torch.zeros."]
 
 
 def compared(repository, predictor, changed, base=BASE, **options):
