@@ -24,7 +24,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
-from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, without_time
+from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
@@ -38,6 +38,7 @@ from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
+from advisor.system.phrases import phrase
 
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
@@ -122,6 +123,7 @@ def kernel_subjects(
             notes = (
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
                 *(f"It was called {item}." for item in called[1:]),
+                *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
                 *launch_notes(changed, same),
                 *((*launches_besides(old, new, former), *torch_calls(old, new)) if old is not None and new is not None else ()),
             )
@@ -180,6 +182,16 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     if kernel != called:
         trees = sorted((called if name == kernel else name, tree.replace(repr(kernel), repr(called))) for name, tree in trees)
     return (trees, repr(sorted(entry.items())), version.named, kernel in version.source.undecided)
+
+
+def _uses_changed(old: KernelVersion, new: KernelVersion, called: str) -> Iterator[str]:
+    """What else changed that the kernel comes down to: helpers, constants, what makes its configurations."""
+    sides = [_meaning(side, called)[0] for side in (old, new)]
+    both = {name for name, _ in sides[0]} & {name for name, _ in sides[1]}
+    if names := sorted({name for name, _ in set(sides[0]) ^ set(sides[1])} & both - {called}):
+        yield phrase(
+            "answer.uses", which=", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
+        )
 
 
 def _subject(

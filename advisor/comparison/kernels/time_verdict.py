@@ -188,7 +188,8 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
             elif kind.startswith("tensordesc"):
                 lacking[name] = kind
             else:
-                values = {**attempt.guess.options, **attempt.guess.constexprs}
+                written = {item: "None" if value is None else value for item, value in attempt.guess.constexprs.items()}
+                values = {**attempt.guess.options, **written}
                 lacking.setdefault(name, values.get(name, CONTENTS if kind.startswith("*") else None))
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     one = {name for name in constants[0].keys() & constants[1].keys() if constants[0][name] != constants[1][name]}
