@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -294,7 +294,7 @@ def _of_second_passes(context: CompiledContext) -> list[AccessDemand]:
     ]
 
 
-def _is_pass(access: AccessDemand, in_a_branch: Collection[str]) -> bool:
+def _is_pass(access: AccessDemand, in_a_branch: Set[str]) -> bool:
     """Whether an access touches each of its bytes once in the whole launch, as what programs share is not; and that for certain, or
     wherever the program did not end before, as what stands in one of two branches does not."""
     certain = access.certain_bytes > 0.99 * access.requested_bytes
