@@ -319,6 +319,15 @@ def roofline_beyond(launch: LaunchReport) -> float | None:
     return roofline if roofline is not None and roofline >= 1.02 * launch.bound.us else None
 
 
+def beyond_bound(launch: LaunchReport) -> str:
+    """What the launch's own work takes at the peak where that is more than the bound, in words: of work that is certain alone, with what
+    is assumed."""
+    if (roofline := roofline_beyond(launch)) is not None:
+        return phrase("screen.roofline", us=microseconds(roofline))
+    assumed = sum(part.us for part in launch.gap if part.cause == UNCERTAIN)
+    return phrase("screen.certain_bound", us=microseconds(launch.bound.us + assumed)) if assumed else ""
+
+
 EXPLAINED = 0.1
 """Share of the distance to the bound that a finding has to save for the distance to be explained, and of the latency that it has to be for
 there to be anything to explain."""

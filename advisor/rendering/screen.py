@@ -190,8 +190,8 @@ def _single(result: Result, part: Group) -> list[Text]:
     launch = result.launches[0]
     out = [_group_head(part, result), _row(launch, "", result)]
     bound = f"  bound {figures.microseconds(launch.bound.us)} µs ({figures.clean(launch.binding_pipeline)})"
-    if (roofline := figures.roofline_beyond(launch)) is not None:
-        bound += f"   {phrase('screen.roofline', us=figures.microseconds(roofline))}"
+    if beyond := figures.beyond_bound(launch):
+        bound += f"   {beyond}"
     if launch.ceiling is not None:
         bound += f"   {'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs"
     if launch.library is not None:

@@ -93,7 +93,7 @@ def test_a_second_pass_comes_from_where_its_row_is_still_held(
 
 def test_one_operand_of_fp32_makes_no_other_so(inspect: Inspect) -> None:
     types = inspect("exp_guess.py::k").guess.signature
-    assert {name: types[name] for name in ("a_ptr", "b_ptr", "g_ptr")} == {"a_ptr": "*fp16", "b_ptr": "*fp16", "g_ptr": "*fp32"}
+    assert {name: types[name] for name in ("a_ptr", "b_ptr", "g_ptr")} == {"a_ptr": "*bf16", "b_ptr": "*bf16", "g_ptr": "*fp32"}
 
 
 @pytest.mark.parametrize("constants", [{}, {"LO": -448.0}])

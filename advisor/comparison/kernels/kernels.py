@@ -457,11 +457,11 @@ def problems_of(
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]
 
 
-def _element(version: KernelVersion, problem: Problem | None, settings: KernelSettings) -> str:
+def _element(version: KernelVersion, problem: Problem | None, settings: KernelSettings) -> str | None:
     """Triton's name of the element type that is compiled for: that of the problem, else the first that advisor.toml names (in problems
-    that could not be read), else the first that the kernel's file names."""
+    that could not be read), else the first that the kernel's description names; None: nothing says so."""
     types = version.entry.get("dtypes")
     dtype_of_settings = next((item["dtype"] for item in settings.problems[:1] if "dtype" in item), None)
-    named = dtype_of_settings or (types[0] if isinstance(types, (list, tuple)) and types else "bf16")
+    named = dtype_of_settings or (types[0] if isinstance(types, (list, tuple)) and types else None)
     dtype = problem.dtype if problem is not None else named
-    return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))
+    return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype)) if dtype is not None else None

@@ -116,7 +116,7 @@ def judged(
     best: Mapping[str, Run],
     gpus: Sequence[GpuSpec],
     compiling: Compiling,
-    element: str,
+    element: str | None,
     problem: Problem | None = None,
     settings: KernelSettings | None = None,
     *,

@@ -91,7 +91,7 @@ class Given:
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     scalars: Mapping[str, Any] = field(default_factory=dict)
-    element: str = "fp16"
+    element: str = "bf16"
     element_given: bool = False
     multiples: frozenset[str] = frozenset()
     passed: Mapping[str, bool] = field(default_factory=dict)
@@ -247,7 +247,8 @@ class _Draft:
         kind = self.choice["corrected"].get(name, kind)
         if items_of(kind):
             return type_of(value) if isinstance(value, tuple) else kind
-        if kind.startswith("*") and isinstance(value, (bool, int, float)):
+        absent = name in self.given.scalars and value is None and use.optional and name not in self.given.switched
+        if kind.startswith("*") and (absent or isinstance(value, (bool, int, float))):
             return type_of(value)  # it is loaded from where it is a tensor, in a branch that this launch does not take
         if kind.startswith("*"):
             is_guess = not use.addresses and kind != parameter.annotation
