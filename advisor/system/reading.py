@@ -224,8 +224,8 @@ def not_permitted(path: Path) -> InputError:
     return InputError(f"{path}: permission denied", None, "a file or folder that you may read", "check its permissions, and its folder's")
 
 
-def files_below(folder: Path, suffix: str) -> list[Path]:
-    """Every file below a folder whose name ends in `suffix`, in the order of their paths; links to folders are not entered.
+def files_below(folder: Path, suffix: str | tuple[str, ...]) -> list[Path]:
+    """Every file below a folder whose name ends in (one) `suffix`, in the order of their paths; links to folders are not entered.
 
     Raises:
         InputError: The folder may not be read, or holds more than `ENTRY_LIMIT` files and folders.

@@ -38,6 +38,8 @@ FOR_CONSTANTS = " for "
 """In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
 WITH_HOOKS = " with hooks"
 """After the source of a kernel whose latencies hold what `pre_hook`, `post_hook`, `reset_to_zero` or `restore_value` take."""
+BY_NAME = "by-name"
+"""Source of a problem of another tuner, which knows its kernel by name only."""
 DAMAGE = ("malformed", "not a database", "no such table", "no such column")
 """In SQLite's words for a file that is of no use."""
 _PROBLEMS = "SELECT kernel, source, triton, gpu, key, family, problem FROM problems"
@@ -67,6 +69,11 @@ class ProblemKey:
     def constants(self) -> str:
         """The constants that tell it from other problems of the same key: "HEAD_DIM=128"; empty where none do."""
         return self.source.partition(FOR_CONSTANTS)[2]
+
+
+def by_name(kernel: str, gpu: str, key: str) -> ProblemKey:
+    """The problem under which another tuner's timings of a kernel are kept."""
+    return ProblemKey(kernel=kernel, source=BY_NAME, triton="", gpu=gpu, key=key)
 
 
 def may_take_over(owner: str, lease_until: float, now: float) -> bool:

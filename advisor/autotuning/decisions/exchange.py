@@ -1,4 +1,4 @@
-"""Taking the cache elsewhere: a JSON file to ship in a container."""
+"""Taking the cache elsewhere: a JSON file to ship in a container; and bringing in such a file, or what other tuners left."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from advisor.autotuning.decisions import other_tuners
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.triton_configs import parameters
 from advisor.gpus.hardware import gpu_model
@@ -87,15 +88,22 @@ def to_json(listed: Iterable[Entry]) -> str:
     return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"
 
 
-def import_path(cache: Cache, path: Path) -> Imported:
-    """Brings in one export; what is measured already stays as it is.
+def import_path(cache: Cache, path: Path, gpu: str | None = None) -> Imported:
+    """Brings in one export, or one file of another tuner (`other_tuners`); what is measured already stays as it is.
+
+    Args:
+        cache: Where to.
+        path: The file.
+        gpu: Where another tuner's file was measured, if its path does not say.
 
     Raises:
-        InputError: It cannot be read, or is something else.
+        InputError: It cannot be read.
+        NotOursError: It is something else.
+        UsageError: Nothing says on which GPU it was measured.
     """
     document = read_json(path)
     if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-        raise InputError(f"{path}: not a tuning cache", None, "an export of `advisor cache export`")
+        document = {"version": VERSION, "problems": other_tuners.problems_of(path, document, gpu)}
     if _simulated(document):
         raise InputError(
             f"{path}: its latencies are simulated, and would be taken for this machine's kernels'",
