@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from advisor.autotuning import distributed, internals, keys, lookup, ranking, triton_configs, watching
-from advisor.autotuning.decisions.cache import FOR_CONSTANTS, WITH_HOOKS, Cache, ProblemKey, Row, by_name, memory_cache
+from advisor.autotuning.decisions.cache import FOR_CONSTANTS, IMPORTED, WITH_HOOKS, Cache, ProblemKey, Row, memory_cache
 from advisor.autotuning.decisions.decision import Decision, How, Timing
-from advisor.autotuning.decisions.other_tuners import IMPORTED
 from advisor.autotuning.measuring import Call, Session
 from advisor.autotuning.ranking import LEAST, Ranking, most_trials
 from advisor.autotuning.recognise import Recognised, recognise
@@ -207,30 +206,17 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
 
 def _known(situation: Situation, session: Session) -> Decision | None:
     """A decision in the cache, or one that was imported from another tuner's."""
-    cache, problem, call = situation.cache, situation.problem.id, situation.call
+    identities = situation.call.identities
     lists = [situation.exhaustive_list]
     if situation.mode != "exhaustive":
         lists.append(situation.list_name)
-    decided = cache.decision(problem, lists) or _adopted(situation)
-    if decided is None or decided[0] not in call.identities:
-        return None
-    session.refresh()
-    how: How = "imported" if decided[1] == IMPORTED else "cached"
-    return _decision(situation, session, call.identities.index(decided[0]), how, "decided before", None)
-
-
-def _adopted(situation: Situation) -> tuple[str, str] | None:
-    """Configuration and `how` of what another tuner decided for a kernel of this name, key and GPU; from now on this kernel's."""
-    cache, problem, identities = situation.cache, situation.problem, situation.call.identities
-    named = by_name(problem.kernel, problem.gpu, problem.key).id
-    decided = cache.decision(named, [""])
-    if decided is None or decided[0] not in identities:
-        return None
-    rows = [row for row in cache.rows(named).values() if row.config in identities and row.state != "not-measured"]
-    cache.record_all(problem.id, rows, replace_existing=False)
-    cache.decide(problem.id, situation.list_name, *decided)
-    lookup.look_again()
-    return decided
+    for problem, decided_for in ((situation.problem, lists), (situation.problem.by_name, [""])):
+        decided = situation.cache.decision(problem.id, decided_for)
+        if decided is not None and decided[0] in identities:
+            session.refresh(problem.id)
+            how: How = "imported" if decided[1] == IMPORTED else "cached"
+            return _decision(situation, session, identities.index(decided[0]), how, "decided before", None)
+    return None
 
 
 # -------------------------------------------------------------------------------------------------------- without measuring

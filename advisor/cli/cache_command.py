@@ -155,7 +155,7 @@ def _import(cache: Cache, arguments: argparse.Namespace) -> int:
     for path in map(Path, arguments.paths):
         for file in files_below(path, FILES) if path.is_dir() else [path]:
             try:
-                problems, files = problems + import_path(cache, file, arguments.gpu).problems, files + 1
+                problems, files = problems + import_path(cache, file, arguments.gpu), files + 1
             except NotOursError as error:
                 if file == path:
                     raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tomllib
@@ -212,6 +213,20 @@ def parse_toml(data: bytes, label: str, remedy: str | None = None) -> dict[str, 
         return tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, nested too deep, or a number of thousands of digits
         raise InputError(f"{label}: is not TOML ({error})", None, None, remedy) from None
+
+
+def parse_json(data: str | bytes, label: str, remedy: str | None = None) -> Any:
+    """A JSON document; the arguments are those of `parse_toml`.
+
+    Raises:
+        InputError: It is none, or nested beyond reason.
+    """
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{label}: not valid JSON, line {error.lineno}: {error.msg}", None, None, remedy) from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"{label}: not usable JSON ({type(error).__name__})", None, None, remedy) from None
 
 
 ENTRY_LIMIT = 300_000

@@ -11,19 +11,17 @@ import ast
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from advisor.autotuning.decisions.cache import Row, by_name
+from advisor.autotuning.decisions.cache import BY_NAME, IMPORTED, Row
 from advisor.autotuning.triton_configs import CONFIG_OPTIONS, identity
 from advisor.gpus.hardware import gpu_model
 from advisor.system.errors import InputError, NotOursError, UsageError
 
 FILES = (".autotune.json", "cache.json")
 """How the names of their files end."""
-IMPORTED = "imported"
 _GPU = re.compile(r"[/\\]gpu_([^/\\]+)[/\\]")
 
 
@@ -61,13 +59,16 @@ def problems_of(path: Path, document: Any, gpu: str | None) -> list[dict[str, An
         raise InputError(f"{path}: damaged", f"{type(error).__name__}: {error}") from None
     if where is None:
         raise UsageError(f"{path}: does not say on which GPU it was measured", None, None, "say which with --gpu NAME")
-    problems = []
-    for key, rows in keys.items():
-        ran = [row for row in rows if row.state != "crash"]
-        best = [min(ran, key=lambda row: row.us or 0.0).config] if ran else []
-        named = asdict(by_name(kernel, gpu_model(where), key))
-        problems.append({**named, "timings": [row._asdict() for row in rows], "decisions": [("", config, IMPORTED) for config in best]})
-    return problems
+    about = {"kernel": kernel, "source": BY_NAME, "triton": "", "gpu": gpu_model(where), "family": None, "problem": None}
+    return [
+        {**about, "key": key, "timings": [row._asdict() for row in rows], "decisions": [("", row.config, IMPORTED) for row in _best(rows)]}
+        for key, rows in keys.items()
+    ]
+
+
+def _best(rows: list[Row]) -> list[Row]:
+    """The fastest of one key, or the only one, if any ran."""
+    return sorted((row for row in rows if row.state != "crash"), key=lambda row: row.us or 0.0)[:1]
 
 
 def _row(config: SimpleNamespace, timing: Any) -> Row:
