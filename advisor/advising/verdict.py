@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from advisor.diagnosis.compiled_rules import COMPILED_RULES
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
 from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, LayerReport, Origin, PipelineTime, Verdict, nearest_to_peak
@@ -19,6 +20,7 @@ ENOUGH = 0.8
 """Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
+CODE_RULES = frozenset(rule.id for rule in COMPILED_RULES)
 NAMED = 4
 """Launches outside of what was learned that are named."""
 
@@ -167,6 +169,10 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
     changing = {report.id for report in able if report.measured is None and report.recommendation is not None}
     now, then = layers_gain(layers, changing)
     of_layers = 1 - then / now if now > 0 else 0.0
+    if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None:
+        saving_us, title = change
+        if saving_us > max(saved, (GAIN - 1) * whole):
+            return phrase("win.code", what=title, share=share_text(saving_us / whole))
     if gains and whole > 0 and max(saved / whole, of_layers) >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
@@ -190,6 +196,12 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         return phrase("win.faster")
     left = 1 - percent / 100
     return phrase("win.unsure", share=share_text(left)) if left >= 0.02 else phrase("win.nothing", share="2 %")
+
+
+def _change_of_code(report: LaunchReport) -> tuple[float, str] | None:
+    """Microseconds that the remedy of compiled code saves most which is no configuration, and the cause; None where no rule names one."""
+    remedies = [item for item in report.findings if item.rule in CODE_RULES and item.net_saving_us is None]
+    return max(((item.saving_us, item.title) for item in remedies if item.saving_us is not None), default=None)
 
 
 def layers_gain(layers: Sequence[LayerReport], changing: Collection[str]) -> tuple[float, float]:
