@@ -138,18 +138,10 @@ def kernel_subjects(
     unread = [f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."] if helpers else []
     if apart:
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
+    if len(names) > LARGEST_KERNELS:
+        unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
-    if len(names) > LARGEST_KERNELS:
-        out.append(
-            Subject(
-                kind="file",
-                title=path,
-                path=path,
-                change=change,
-                notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",),
-            )
-        )
     return out
 
 
@@ -319,11 +311,7 @@ def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion
         return without_time(row, "cannot-tell", f"{whose} cannot be read")
     if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
         return row
-    if old.configurations and new.configurations:
-        return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
-    side, tuned = ("head", new) if new.configurations else ("base", old)
-    reason = f"at one launch: the {side} chooses among {len(tuned.configurations)} configurations"
-    return replace(row, verdict="within-doubt", reason=reason)
+    return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
 
 
 def _sizes_to_give(sizes: Mapping[str, Any]) -> str:
