@@ -25,7 +25,6 @@ from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_h
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, without_time
-from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -228,7 +227,7 @@ def _subject(
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, settings)
-    alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
+    alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
     listing = _lists_anew(old, new)
     notes += [f"What lists its configurations changed ({', '.join(listing)}), and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
@@ -286,6 +285,12 @@ def _lost(old: KernelVersion | None, new: KernelVersion | None) -> Iterator[Fail
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 """What stands for an option of which nothing is known, as Triton's own."""
+
+
+def _of_body(version: KernelVersion) -> list[tuple[str, str]]:
+    """What the names in a kernel's arguments and body come down to."""
+    node = version.function.node
+    return meaning(version.source, names_in(node.args, *node.body))
 
 
 def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
