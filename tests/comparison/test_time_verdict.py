@@ -425,7 +425,7 @@ def test_a_launch_that_became_tuned_is_no_prediction_of_no_change(repository):
         compiling=True,
     )
     (row,) = found.subjects[0].static
-    assert row.verdict == "within-doubt" and row.reason == "at one launch: the head chooses among 2 configurations"
+    assert row.verdict == "within-doubt" and "do not choose among the same" in row.reason
 
 
 PRODUCT = """def product(x_ptr, y_ptr, n, TRIPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):

@@ -25,7 +25,6 @@ from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_h
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
-from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -140,18 +139,10 @@ def kernel_subjects(
     unread = [f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."] if helpers else []
     if apart:
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
+    if len(names) > LARGEST_KERNELS:
+        unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
-    if len(names) > LARGEST_KERNELS:
-        out.append(
-            Subject(
-                kind="file",
-                title=path,
-                path=path,
-                change=change,
-                notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",),
-            )
-        )
     return out
 
 
@@ -248,7 +239,7 @@ def _subject(
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, settings)
-    alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
+    alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
     listing = _lists_anew(old, new)
     notes += [f"What lists its configurations changed ({', '.join(listing)}), and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
@@ -308,6 +299,12 @@ _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 """What stands for an option of which nothing is known, as Triton's own."""
 
 
+def _of_body(version: KernelVersion) -> list[tuple[str, str]]:
+    """What the names in a kernel's arguments and body come down to."""
+    node = version.function.node
+    return meaning(version.source, names_in(node.args, *node.body))
+
+
 def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
     """The names that changed of those from which lists of configurations come that cannot be read on either side."""
     if old is None or new is None or not (old.unread and new.unread):
@@ -331,11 +328,7 @@ def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion
         return without_time(row, "cannot-tell", f"{whose} cannot be read")
     if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
         return row
-    if old.configurations and new.configurations:
-        return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
-    side, tuned = ("head", new) if new.configurations else ("base", old)
-    reason = f"at one launch: the {side} chooses among {len(tuned.configurations)} configurations"
-    return replace(row, verdict="within-doubt", reason=reason)
+    return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
 
 
 def _sizes_to_give(sizes: Mapping[str, Any]) -> str:

@@ -191,11 +191,6 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            others = _other_sizes(old, new, base, head) or _tuned_alone(run)
-            if others:
-                empty, reason = ["base", "head"], others
-            elif one_sided := _guessed_of_one(old, new, base, head):
-                empty, reason = ["base", "head"], one_sided
             verdicts = [
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
@@ -203,18 +198,13 @@ def judged(
             predicted += [item.row for item in filter(None, verdicts)]
             if any(item is not None and item.row.verdict in ("predicted-improved", "predicted-regressed") for item in verdicts):
                 notes += _assumed_types(base, head)
-            if same and any(item.one_guess for item in filter(None, verdicts)):
-                empty, reason = ["base", "head"], reason or ONE_GUESS
-            if (
-                old is not None
-                and new is not None
-                and (instead := in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}))
-            ):
-                predicted = [
-                    without_time(row, "cannot-tell", f"because {instead}") if row.gpu in devices.split(", ") else row for row in predicted
-                ]
-            if others:
-                predicted = [without_time(row, "cannot-tell", others) if row.gpu in devices.split(", ") else row for row in predicted]
+            others = _other_sizes(old, new, base, head) or _tuned_alone(run)
+            one_guess = ONE_GUESS if same and any(item.one_guess for item in filter(None, verdicts)) else ""
+            if incomparable := others or _guessed_of_one(old, new, base, head) or one_guess:
+                empty, reason = ["base", "head"], incomparable
+            instead = in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}) if old and new else ""
+            if untimed := others or (instead and f"because {instead}"):
+                predicted = [without_time(row, "cannot-tell", untimed) if row.gpu in devices.split(", ") else row for row in predicted]
             rows.append(
                 ResourceRow(
                     kernel=name,
