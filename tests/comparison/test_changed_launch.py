@@ -65,6 +65,11 @@ def test_what_a_name_was_before_it_is_given_anew_is_no_part_of_a_launch():
     assert words(KERNEL + text, KERNEL + head, "other") == []
     assert words(KERNEL + text, KERNEL + head) == ["grid=(triton.cdiv(n, 64),) → grid=(triton.cdiv(n, 128),)"]
     assert words(KERNEL + text, KERNEL + text.replace("2 * m", "3 * m"), "other") == ["the code of run, on which the grid hangs"]
+    pair = KERNEL + text.replace("    block = 2 * m\n", "    block, size = 2 * m, 3 * m\n")
+    assert words(pair, pair.replace("3 * m", "4 * m"), "other") == [], "each name of a pair by itself"
+    assert words(pair, pair.replace("2 * m", "4 * m"), "other") == ["the code of run, on which the grid hangs"]
+    wrapped = text.replace("run(", "filled(") + "\n\ndef forward(x, n, m):\n    filled(x, n + 1, m)\n"
+    assert words(KERNEL + text, KERNEL + wrapped, "other") == [], "called by what is new"
     base = KERNEL + "LIMIT = 9\n\n\n" + text
     head = base.replace("2 * m", "less(m)") + "\n\ndef less(m):\n    return min(m, LIMIT)\n"
     assert words(base, head, "other") == ["the code of less, run, on which the grid hangs"], "the limit is what it was"

@@ -25,7 +25,7 @@ from advisor.comparison.kernels.attempts import (
 )
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
+from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
@@ -56,7 +56,7 @@ GUESSES_MATTER = frozenset({"failed", "unsure"})
 """Kinds of `CompileError` that other arguments may mend."""
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
-ALIKE_BY_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
+ONE_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -191,7 +191,7 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            others = _other_sizes(old, new, base, head) or _tuned_alone(run) or (_passed_anew(base, head, relaunched) if same else "")
+            others = _other_sizes(old, new, base, head) or _tuned_alone(run)
             if others:
                 empty, reason = ["base", "head"], others
             elif one_sided := _guessed_of_one(old, new, base, head):
@@ -203,8 +203,8 @@ def judged(
             predicted += [item.row for item in filter(None, verdicts)]
             if any(item is not None and item.row.verdict in ("predicted-improved", "predicted-regressed") for item in verdicts):
                 notes += _assumed_types(base, head)
-            if same and any(item.alike_by_guess for item in filter(None, verdicts)):
-                empty, reason = ["base", "head"], reason or ALIKE_BY_GUESS
+            if same and any(item.one_guess for item in filter(None, verdicts)):
+                empty, reason = ["base", "head"], reason or ONE_GUESS
             if (
                 old is not None
                 and new is not None
@@ -319,13 +319,6 @@ def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
     return [phrase("answer.types", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
 
 
-def _passed_anew(base: Attempt, head: Attempt, relaunched: Sequence[ChangedLaunch]) -> str:
-    """That the launches of one code pass something else for constants of which one guess was taken for both, in words; "": they do not."""
-    both = [name for name, value in head.guessed.items() if base.guessed.get(name) == value]
-    names = [name for name in both if any(name in item.names for item in relaunched)]
-    return f"without what either side passes for {named(names)}" if names else ""
-
-
 def _why_refused(attempt: Attempt) -> str:
     """Why a version was not compiled: for certain, or with what was guessed. What no compiler has seen was not refused for a guess."""
     guessed = [f"{name}{value}" for name, value in attempt.guessed.items()]
@@ -433,7 +426,7 @@ def _compile(
         pair = compiled_pair(old, new, run, gpu, settings, workers, flags)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
-            notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
+            notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
         else:
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
             flags = {}
