@@ -35,7 +35,7 @@ open('__init__.py', 'w').write({module!r})
 """
 """A module whose name the room imports, beside a folder too deep to remove by recursion, where the worker of old left both."""
 ENTRIES = (".", "", "/nowhere", "here/../.", "here", "CHECKOUT/here")
-"""What PYTHONPATH may name: the working folder, as a dot, nothing, or a way back to it, and a folder within it; where one of them were read,
+"""What PYTHONPATH may name: the working folder, as a dot, nothing, or a way back to it, and a folder within it. If one of them were read,
 what lies there would come before Python's own."""
 PATHS = {"unset": None, "every form": ":".join(ENTRIES)}
 
