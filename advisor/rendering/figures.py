@@ -127,8 +127,11 @@ def known(launch: LaunchReport) -> bool:
 
 
 def of_one_program(launch: LaunchReport, result: Result) -> bool:
-    """Whether the launch's grid is not known, so that its figures are those of one program and say nothing of how long it takes."""
-    return result.verdict.current_us == 0 and launch.problem.sizes == {"programs": 1} and launch.measured is None
+    """Whether the launch's grid is not known, or the trips of all launches' loops are not, so that its figures are those of one program, or
+    of one trip, and say nothing of how long it takes."""
+    if result.verdict.current_us > 0 or launch.measured is not None or launch.predicted is None:
+        return False
+    return launch.problem.sizes == {"programs": 1} or all(item.problem.sizes != {"programs": 1} for item in result.launches)
 
 
 def stuck(launch: LaunchReport) -> bool:
