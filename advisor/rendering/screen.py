@@ -33,8 +33,9 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
         head.append(_totals(result))
     head += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
     for number, action in enumerate(result.actions[:ACTIONS], 1):
-        head += _command(action) if unsized and action.snippet else _action(number, action, result)
-        if unsized and action.snippet:
+        alone = unsized and action.snippet is not None and not action.snippet.startswith("[")  # a command says what to do by itself
+        head += _command(action) if alone else _action(number, action, result)
+        if alone:
             break
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))

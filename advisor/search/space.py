@@ -150,15 +150,6 @@ class SearchSpace:
         return cls.of(Configuration.from_flat(row) for row in rows if all(accepts(row) for accepts in constraints))
 
     @classmethod
-    def from_triton_configs(cls, configs: Iterable[Any]) -> SearchSpace:
-        """A space of `triton.Config` objects (anything with `kwargs`, `num_warps`, `num_stages`)."""
-        configurations = []
-        for config in configs:
-            options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
-            configurations.append(Configuration.from_flat({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
-        return cls.of(configurations)
-
-    @classmethod
     def of_problem(cls, problem: Problem, vendor: str) -> SearchSpace:
         """The configurations that a problem may be launched with on a GPU of `vendor` (`pipelines.space.problem_space`)."""
         return cls.from_batch(problem_space(problem, vendor))

@@ -487,3 +487,11 @@ def test_an_argument_that_may_be_none_is_so_where_the_launch_passes_none(tmp_pat
         launch = one_launch(parse_source(text.format(passed), "k.py"), "k", LaunchOptions())
         kinds.append(next(guesses(launch.source, launch.source.kernel("k"), launch.given)).signature["y"])
     assert kinds == ["constexpr", "*bf16"]
+
+
+def test_a_block_covers_a_size_that_a_helper_masks_it_against() -> None:
+    helper = (
+        "@triton.jit\ndef copy(p, size, WIDE: tl.constexpr):\n    at = tl.arange(0, WIDE)\n    tl.store(p + at, 0.0, mask=at < size)\n\n"
+    )
+    source = parse_source(HEAD + helper + "@triton.jit\ndef k(x, n, B: tl.constexpr):\n    copy(x, n, WIDE=B)\n", "k.py")
+    assert next(guesses(source, source.kernel("k"), Given(scalars={"n": 250}))).constexprs["B"] == 256

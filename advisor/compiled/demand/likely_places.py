@@ -73,7 +73,7 @@ LONGEST_ROW = 2**16
 LOOKED_AT = 128
 """Programs that tell how far apart rows are; the first and the last are among them."""
 ALIGNED = 16
-"""Elements that strides are multiples of, as the compiler is told of those that are not given."""
+"""Elements that strides of rows as long are multiples of, as the compiler is told of those that are not given."""
 
 PREDICTED = ", the prediction"
 """Parts what is said of the bound from what is said of the prediction."""
@@ -110,8 +110,8 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
         hanging = _hanging_on(name, unlocated)
         among = {item.operation.text for item in [item for item in hanging if not not_given(item.unlocated_for)] or hanging}
         counted = [item for item in count(likely, programs).accesses if item.operation.text in among and item.reach_bytes]
-        row = max(_rows_of_tensors(counted), default=1)
-        likely = replace(likely, scalars={**likely.scalars, name: -(-int(row) // ALIGNED) * ALIGNED})
+        row = int(max(_rows_of_tensors(counted), default=1))
+        likely = replace(likely, scalars={**likely.scalars, name: row if row < ALIGNED else -(-row // ALIGNED) * ALIGNED})
     return likely
 
 

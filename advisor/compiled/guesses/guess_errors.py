@@ -18,7 +18,7 @@ from advisor.python_source.source import SourceFile
 MOST_SHOWN = 4
 _OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}
 """What integers are that turn out not to be as wide as was guessed, which is likelier than that they are none."""
-_OF_ANOTHER_TRITON = re.compile(r"unexpected keyword argument|module '?triton\S* has no attribute")
+_OF_ANOTHER_TRITON = re.compile(r"unexpected keyword argument|cannot import name|module '?triton\S* has no attribute")
 """In errors that no argument mends: `tl.dot(..., trans_b=True)`."""
 _LINE = re.compile(r"line (\d+) from `def (\w+)`")
 _FLOAT_NAMES = re.compile(r"\b(?:bf16|fp16|fp32|fp64)\b")

@@ -16,7 +16,7 @@ from advisor.compiled.guesses.parameter_guesses import (
     constant_value,
     type_of,
 )
-from advisor.compiled.guesses.usage import rank_of, row_sizes, usage_of, whole_quotients
+from advisor.compiled.guesses.usage import rank_of, row_sizes_through, usage_of, whole_quotients
 from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING, JitFunction, Parameter, as_dict
@@ -389,7 +389,7 @@ class _Draft:
 def _guess(
     source: SourceFile, function: JitFunction, usage: Mapping[str, Usage], given: Given, label: str, choice: Mapping[str, Any]
 ) -> Guess:
-    rank, rows = rank_of(function.node), row_sizes(function.node)
+    rank, rows = rank_of(function.node), row_sizes_through(source, function)
     draft = _Draft(source=source, function=function, usage=usage, given=given, choice=choice, rank=rank, rows=rows)
     recorded = as_dict(as_dict((function.inductor or {}).get("triton_meta")).get("signature"))
     draft.type_parameters(draft.take_configuration(), recorded)
