@@ -118,7 +118,7 @@ def clean(text: object) -> str:
 
 def number(value: object) -> float | None:
     """A finite number, however it is written (`1,234.5` too); None where it is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or (isinstance(value, str) and len(value) > 64):
         return None
     try:
         parsed = float(value.replace(",", "") if isinstance(value, str) else value)

@@ -47,7 +47,7 @@ class Winner:
         stopped: Why the search ended, in words.
     """
 
-    decision: Decision
+    decision: Decision = field(compare=False)
     configuration: Configuration | None
     changed: bool
     us: float | None
