@@ -481,7 +481,7 @@ def test_another_list_is_no_prediction_of_no_change(repository, both, configs, v
     (subject,) = found.subjects
     assert [row.verdict for row in subject.static] == ([verdict] if verdict else [])
     assert all(row.verdict != "cannot-tell" or row.change is None for row in subject.static)
-    assert verdict or (not subject.resources and "What lists its configurations changed (@autotune), and cannot be read." in subject.notes)
+    assert verdict or (not subject.resources and "What lists its configurations changed, and cannot be read." in subject.notes)
 
 
 def test_a_renamed_kernel_is_not_launched_in_anothers_place(repository):

@@ -24,7 +24,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
-from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, without_time
+from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -37,6 +37,7 @@ from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
+from advisor.system.phrases import phrase
 
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
@@ -121,6 +122,7 @@ def kernel_subjects(
             notes = (
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
                 *(f"It was called {item}." for item in called[1:]),
+                *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
                 *launch_notes(changed, same),
                 *((*launches_besides(old, new, former), *torch_calls(old, new)) if old is not None and new is not None else ()),
             )
@@ -171,6 +173,16 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     if kernel != called:
         trees = sorted((called if name == kernel else name, tree.replace(repr(kernel), repr(called))) for name, tree in trees)
     return (trees, repr(sorted(entry.items())), version.named, kernel in version.source.undecided)
+
+
+def _uses_changed(old: KernelVersion, new: KernelVersion, called: str) -> Iterator[str]:
+    """What else changed that the kernel comes down to: helpers, constants, what makes its configurations."""
+    sides = [_meaning(side, called)[0] for side in (old, new)]
+    both = {name for name, _ in sides[0]} & {name for name, _ in sides[1]}
+    if names := sorted({name for name, _ in set(sides[0]) ^ set(sides[1])} & both - {called}):
+        yield phrase(
+            "answer.uses", which=", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
+        )
 
 
 def _subject(
@@ -229,7 +241,7 @@ def _subject(
     element = _element(shown, first, settings)
     alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
     listing = _lists_anew(old, new)
-    notes += [f"What lists its configurations changed ({', '.join(listing)}), and cannot be read."] if listing else []
+    notes += ["What lists its configurations changed, and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
     judged = (
         resources.judged(
@@ -253,7 +265,7 @@ def _subject(
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    rows += [_at_one_launch(row, old, new, bool(listing)) for row in judged.predicted]
+    rows += [_at_one_launch(row, old, new, listing) for row in judged.predicted]
     described = old is not None or shown.entry or settings != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
         notes.append(unpredicted)
@@ -293,17 +305,17 @@ def _of_body(version: KernelVersion) -> list[tuple[str, str]]:
     return meaning(version.source, names_in(node.args, *node.body))
 
 
-def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """The names that changed of those from which lists of configurations come that cannot be read on either side."""
+def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
+    """Whether lists of configurations that cannot be read on either side come from something else."""
     if old is None or new is None or not (old.unread and new.unread):
-        return []
+        return False
     sides = []
     for side in (old, new):
         calls = [node for node in side.function.node.decorator_list if isinstance(node, ast.Call)]
         tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
         parts = [part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg != "key"))]
-        sides.append({*meaning(side.source, names_in(*parts)), *(("@autotune", ast.dump(part)) for part in parts)})
-    return sorted({name for name, _ in sides[0] ^ sides[1]})
+        sides.append((meaning(side.source, names_in(*parts)), [ast.dump(part) for part in parts]))
+    return sides[0] != sides[1]
 
 
 def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None, listed_anew: bool) -> StaticRow:

@@ -18,6 +18,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted, last_name
 from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.system.phrases import phrase
 
 LONGEST = 80
 """Characters that are shown of an expression."""
@@ -453,13 +454,14 @@ def _files(files: Sequence[str]) -> str:
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """What changed beside the body: the key by which a kernel is tuned anew, and what prunes its list."""
+    """What changed beside the body: the arguments, the key by which a kernel is tuned anew, and what prunes its list."""
     if old is None or new is None:
         return []
-    notes = []
+    notes = list(_arguments_changed(old.function, new.function))
     keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
     if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
         less = ", ".join(name for name in keys[0] if name not in keys[1])
+        less = less if set(keys[1]) < set(keys[0]) <= {parameter.name for parameter in new.function.parameters} else ""
         consequence = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
         notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{consequence}")
     heuristics = [side.function.heuristics.keys() for side in (old, new)]
@@ -469,6 +471,18 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
     return notes
+
+
+def _arguments_changed(old: JitFunction, new: JitFunction) -> Iterator[str]:
+    """Which arguments came or went, or that they stand in another order; of constants a launch tells what is passed."""
+    before, after = ([parameter.name for parameter in side.parameters] for side in (old, new))
+    values = {parameter.name for side in (old, new) for parameter in side.parameters if not parameter.is_constexpr}
+    came, gone = ([name for name in one if name in values and name not in other] for one, other in ((after, before), (before, after)))
+    if came or gone:
+        words = (f"takes {_listed(came)}" * bool(came), f"no longer takes {_listed(gone)}" * bool(gone))
+        yield phrase("answer.arguments", what=" and ".join(filter(None, words)))
+    elif set(before) == set(after) and before != after:
+        yield phrase("answer.order")
 
 
 def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bool) -> list[str]:

@@ -14,7 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
+from advisor.comparison.kernels.attempts import (
+    MOST_SHOWN,
+    Attempt,
+    Run,
+    alike_configurations,
+    compiled_pair,
+    flags_of_one,
+    with_other_flags,
+)
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import changed_launches
@@ -165,7 +173,7 @@ def judged(
             if all(side.kind in GUESSES_MATTER for side in refused) and not _tuned_alone(run):
                 sizes |= {**base.sizes, **head.sizes}
                 for side in refused:
-                    sizes |= side.invented
+                    sizes |= {item: "None" if value is None else value for item, value in side.invented.items()}
             if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
@@ -264,13 +272,14 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
 
 
 def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
-    """That a number which one version alone takes is guessed, and decides its code, in words; flags are off where nothing says so."""
+    """That a number or a text which one version alone takes is guessed, and decides its code, in words; flags are off where nothing says
+    so."""
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return ""
     names = [name for name in guessed_code(base, head) if not (old.function.parameter(name) and new.function.parameter(name))]
     values = {**base.invented, **head.invented}
-    numbers = [name for name in names if type(values.get(name)) is int]
-    return f"not compared, for it hangs on a guess of {named(numbers)}, which one side alone takes" if numbers else ""
+    alone = [name for name in names if type(values.get(name)) in (int, str)]
+    return f"not compared, for it hangs on a guess of {named(alone)}, which one side alone takes" if alone else ""
 
 
 def _reason(base: Attempt, head: Attempt) -> str:
@@ -382,6 +391,15 @@ def _compile(
         if all(side.resources is not None and not _spills(side) for side in pair):
             (base, head), run = pair, replace(run, configuration=wider)
     change, notes = touched(old, new), []
+    chosen: dict[str, bool] = {}
+    if (flags_alone := flags_of_one(old, new, base, head)) and not compiling.spent(2):
+        compiling.left -= 2
+        pair = compiled_pair(old, new, run, gpu, settings, workers, flags_alone)
+        if pair[0].compiled is not None and pair[1].compiled is not None:
+            nearer = _apart(pair) < _apart((base, head))  # a flag put around what was there is on, one of something new is off
+            reverse, chosen = ((base, head), flags_alone) if nearer else (pair, {name: not value for name, value in flags_alone.items()})
+            notes += with_other_flags(chosen, new, reverse)
+            base, head = pair if nearer else (base, head)
     alike = base.resources == head.resources or not _seen(head, change)
     empty = not stores(base) or not stores(head)
     assert head.launch is not None
@@ -391,8 +409,8 @@ def _compile(
     flags = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
     sure = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
     origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in sure}
-    flags = {name: value for name, value in flags.items() if name not in origins | blocks}
-    other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
+    flags = {**{name: value for name, value in flags.items() if name not in origins | blocks}, **chosen}
+    other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value and name not in chosen)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
         pair = compiled_pair(old, new, run, gpu, settings, workers, flags)
@@ -414,6 +432,11 @@ def _compile(
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): it is not compared.")
     return base, head, notes
+
+
+def _apart(pair: tuple[Attempt, Attempt]) -> int:
+    """By how much the code of one version is longer than that of the other."""
+    return abs(len(machine_code(pair[0])) - len(machine_code(pair[1])))
 
 
 SPILLS_TOO_MUCH = 256

@@ -104,7 +104,11 @@ def time_verdict(
     sizes = {**base.sizes, **head.sizes}
     grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "unknown" for grid in grids))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
-    label = f"grid {grid}" + (f", typical {typical}" if typical else "")
+    values = {**pair[1].launch.given.scalars, **pair[1].launch.contents}
+    known = [
+        f"{key}={value}" for key, value in values.items() if key not in sizes and "stride" not in key and type(value) is int and value > 1
+    ]
+    label = f"grid {grid}" + (f", {' '.join(known[:MOST_NAMED])}" if known else "") + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
     if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
@@ -193,7 +197,8 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
             elif kind.startswith("tensordesc"):
                 lacking[name] = kind
             else:
-                values = {**attempt.guess.options, **attempt.guess.constexprs}
+                written = {item: "None" if value is None else value for item, value in attempt.guess.constexprs.items()}
+                values = {**attempt.guess.options, **written}
                 lacking.setdefault(name, values.get(name, CONTENTS if kind.startswith("*") else None))
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     one = {name for name in constants[0].keys() & constants[1].keys() if constants[0][name] != constants[1][name]}
