@@ -320,15 +320,15 @@ def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
 
 def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None, listed_anew: bool) -> StaticRow:
     """A prediction, without a verdict where a side's configurations cannot be read, or neither's and what lists them changed; and without
-    the one that nothing changes where the two do not choose among the same."""
+    one that nothing changes, or little, where the two do not choose among the same."""
     if old is None or new is None:
         return row
     if (old.unread != new.unread or listed_anew) and row.verdict in TIME_VERDICTS:
         whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
         return without_time(row, "cannot-tell", f"{whose} cannot be read")
-    if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
-        return row
-    return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
+    if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named):
+        return without_time(row, "cannot-tell", "of one configuration, where the two sides do not choose among the same")
+    return row
 
 
 def _sizes_to_give(sizes: Mapping[str, Any]) -> str:
