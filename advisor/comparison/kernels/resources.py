@@ -421,7 +421,8 @@ def _compile(
         pair = compiled_pair(old, new, run, gpu, settings, workers, flags)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
-            notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
+            if empty or machine_code(base) != machine_code(head) or _seen(head, change):
+                notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
         else:
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
             flags = {}
