@@ -241,7 +241,7 @@ def _subject(
     element = _element(shown, first, settings)
     alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
     listing = _lists_anew(old, new)
-    notes += [f"What lists its configurations changed ({', '.join(listing)}), and cannot be read."] if listing else []
+    notes += ["What lists its configurations changed, and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
     judged = (
         resources.judged(
@@ -265,7 +265,7 @@ def _subject(
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    rows += [_at_one_launch(row, old, new, bool(listing)) for row in judged.predicted]
+    rows += [_at_one_launch(row, old, new, listing) for row in judged.predicted]
     described = old is not None or shown.entry or settings != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
         notes.append(unpredicted)
@@ -305,30 +305,30 @@ def _of_body(version: KernelVersion) -> list[tuple[str, str]]:
     return meaning(version.source, names_in(node.args, *node.body))
 
 
-def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """The names that changed of those from which lists of configurations come that cannot be read on either side."""
+def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
+    """Whether lists of configurations that cannot be read on either side come from something else."""
     if old is None or new is None or not (old.unread and new.unread):
-        return []
+        return False
     sides = []
     for side in (old, new):
         calls = [node for node in side.function.node.decorator_list if isinstance(node, ast.Call)]
         tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
         parts = [part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg != "key"))]
-        sides.append({*meaning(side.source, names_in(*parts)), *(("@autotune", ast.dump(part)) for part in parts)})
-    return sorted({name for name, _ in sides[0] ^ sides[1]})
+        sides.append((meaning(side.source, names_in(*parts)), [ast.dump(part) for part in parts]))
+    return sides[0] != sides[1]
 
 
 def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None, listed_anew: bool) -> StaticRow:
     """A prediction, without a verdict where a side's configurations cannot be read, or neither's and what lists them changed; and without
-    the one that nothing changes where the two do not choose among the same."""
+    one that nothing changes, or little, where the two do not choose among the same."""
     if old is None or new is None:
         return row
     if (old.unread != new.unread or listed_anew) and row.verdict in TIME_VERDICTS:
         whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
         return without_time(row, "cannot-tell", f"{whose} cannot be read")
-    if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
-        return row
-    return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
+    if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named):
+        return without_time(row, "cannot-tell", "of one configuration, where the two sides do not choose among the same")
+    return row
 
 
 def _sizes_to_give(sizes: Mapping[str, Any]) -> str:

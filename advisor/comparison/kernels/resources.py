@@ -59,6 +59,8 @@ TOO_FLAT = "and K >= 16"
 ONE_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
+_LACKING = re.compile(r"cannot import name '(\w+)' from 'rebuilt_")
+"""What Python says of an import that Triton lacks: a file may do without it (`except ImportError`), no guess makes up for it."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
 
 
@@ -170,7 +172,8 @@ def judged(
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
             reason = unseen or _reason(base, head)
             refused = [side for side in (base, head) if side.refused is not None]
-            if all(side.kind in GUESSES_MATTER for side in refused) and not _tuned_alone(run):
+            by_guess = all(side.kind in GUESSES_MATTER and not _LACKING.search(str(side.refused)) for side in refused)
+            if by_guess and not _tuned_alone(run):
                 sizes |= {**base.sizes, **head.sizes}
                 for side in refused:
                     sizes |= {item: "None" if value is None else value for item, value in side.invented.items()}
@@ -315,6 +318,8 @@ def _why_refused(attempt: Attempt) -> str:
     got = getattr(attempt.refused, "got", None)
     if not attempt.kind and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
+    if lacking := _LACKING.search(str(got)):
+        return f"the Triton at hand lacks {lacking[1]}"
     if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:
         return str(attempt.refused)
     more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
@@ -416,7 +421,8 @@ def _compile(
         pair = compiled_pair(old, new, run, gpu, settings, workers, flags)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
-            notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
+            if empty or machine_code(base) != machine_code(head) or _seen(head, change):
+                notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
         else:
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
             flags = {}
