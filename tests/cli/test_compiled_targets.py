@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli import main
+from tests import loaded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -387,7 +388,7 @@ def test_what_is_given_wrongly_is_said_whole(tmp_path, capsys, more, words):
 def test_a_record_is_all_that_advise_needs(tmp_path, monkeypatch):
     program, record = tmp_path / "program.py", tmp_path / "launches.jsonl"
     program.write_text(PROGRAM)
-    command = [sys.executable, "-m", "advisor", "record", "-o", str(record), "--", sys.executable, str(program)]
+    command = [*loaded.python(), "-m", "advisor", "record", "-o", str(record), "--", *loaded.python(), str(program)]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

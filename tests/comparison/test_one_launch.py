@@ -20,6 +20,12 @@ from advisor.result.schema import Configuration
 
 from .repository import compared_files
 
+
+@pytest.fixture(autouse=True)
+def without_machine_code() -> None:
+    """With it: some of these tests read its instructions."""
+
+
 H100 = load_gpu("H100")
 KERNEL = """
 import triton
