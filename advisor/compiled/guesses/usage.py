@@ -279,14 +279,14 @@ def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
 def row_sizes_through(source: SourceFile, function: JitFunction) -> dict[str, set[str]]:
     """`row_sizes` of a kernel, also of what it hands to helpers of its file."""
     rows = row_sizes(function.node)
-    own = {parameter.name for parameter in function.parameters}
+    parameters = {parameter.name for parameter in function.parameters}
     for call in (node for node in ast.walk(function.node) if isinstance(node, ast.Call)):
         if (helper := source.functions.get(last_name(call))) is not None and helper is not function:
             given = (
                 *zip((parameter.name for parameter in helper.parameters), call.args, strict=False),
                 *((k.arg, k.value) for k in call.keywords),
             )
-            handed = {name: node.id for name, node in given if isinstance(node, ast.Name) and node.id in own}
+            handed = {name: node.id for name, node in given if isinstance(node, ast.Name) and node.id in parameters}
             for block, sizes in row_sizes(helper.node).items():
                 if block in handed and sizes & handed.keys():
                     rows.setdefault(handed[block], set()).update(handed[size] for size in sizes & handed.keys())
