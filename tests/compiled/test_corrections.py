@@ -145,7 +145,7 @@ def test_tuples_and_types_are_given_as_they_are_written() -> None:
 
 
 def test_pointers_in_a_tuple_are_aligned_as_others_are() -> None:
-    asked = LaunchOptions(signature="parts=(*fp16,*fp16,*fp16)", constexprs={"COUNT": 3})
+    asked = LaunchOptions(signature="parts=(*bf16,*bf16,*bf16)", constexprs={"COUNT": 3})
     for launch, said in ((asked, False), (LaunchOptions(constexprs={"COUNT": 3}), True)):
         found = next(guesses(_source(PARTS), _source(PARTS).kernel("k"), one_launch(_source(PARTS), "k", launch).given))
         count = found.signature["parts"].count("*")
