@@ -265,7 +265,9 @@ def _subject(
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    rows += [_at_one_launch(row, old, new, listing) for row in judged.predicted]
+    at_one = [_at_one_launch(row, old, new, listing) for row in judged.predicted]
+    by_lists = bool(at_one) and all(row.verdict != other.verdict for row, other in zip(at_one, judged.predicted, strict=True))
+    rows += at_one
     described = old is not None or shown.entry or settings != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
         notes.append(unpredicted)
@@ -280,7 +282,7 @@ def _subject(
         resources=judged.rows,
         configurations=(len(old.configurations) if old and listed else 0, len(new.configurations) if new and listed else 0),
         line=new.function.node.lineno if new is not None else None,
-        hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes else "",
+        hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes and not by_lists else "",  # no size tells of lists
         notes=tuple(notes),
         failures=(*judged.failures, *_lost(old, new)),
         configurations_added=tuple(text for text in (new.named if new else ()) if text not in before) if old and listed else (),
@@ -325,9 +327,9 @@ def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion
         return row
     if (old.unread != new.unread or listed_anew) and row.verdict in TIME_VERDICTS:
         whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
-        return without_time(row, "cannot-tell", f"{whose} cannot be read")
+        return without_time(row, "cannot-tell", f"because {whose} cannot be read")
     if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named):
-        return without_time(row, "cannot-tell", "of one configuration, where the two sides do not choose among the same")
+        return without_time(row, "cannot-tell", "where the two sides do not choose among the same configurations")
     return row
 
 
