@@ -438,7 +438,7 @@ def _compile(
             base, head = pair
             types = ", ".join(f"{name}: {kind}" for name, kind in wide.items())
             notes.append(f"Compiled with {types}; with *i64 both versions are the same code.")
-    if machine_code(base) == machine_code(head) and change.lines and not _seen(head, change):
+    if machine_code(base) == machine_code(head) and change.lines and not chosen and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): it is not compared.")
     return base, head, notes
