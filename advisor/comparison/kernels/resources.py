@@ -170,7 +170,7 @@ def judged(
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
             reason = unseen or _reason(base, head)
             refused = [side for side in (base, head) if side.refused is not None]
-            if all(side.kind in GUESSES_MATTER for side in refused) and not _tuned_alone(run):
+            if all(side.kind in GUESSES_MATTER and not side.certain for side in refused) and not _tuned_alone(run):
                 sizes |= {**base.sizes, **head.sizes}
                 for side in refused:
                     sizes |= {item: "None" if value is None else value for item, value in side.invented.items()}
@@ -325,6 +325,8 @@ def _why_refused(attempt: Attempt) -> str:
     got = getattr(attempt.refused, "got", None)
     if not attempt.kind and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
+    if attempt.certain and guessed and got and attempt.refused is not None:
+        return f"{attempt.refused.what}: {got}"  # whatever was guessed
     if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:
         return str(attempt.refused)
     more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
