@@ -13,9 +13,11 @@ from functools import lru_cache
 
 from advisor.python_source.bindings import bound_by, names_in, shared_names
 from advisor.python_source.imports import Import
+from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import bound_names
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
+from advisor.system.phrases import phrase
 
 MOST_NAMES = 2_000
 """Names of other files that a kernel's meaning is followed to."""
@@ -199,6 +201,18 @@ def _parts(tree: ast.AST, local: Set[str], numbers: dict[str, str]) -> Iterator[
             waiting += reversed(node_)
         else:
             yield repr(node_)
+
+
+def arguments_changed(old: JitFunction, new: JitFunction) -> Iterator[str]:
+    """Which arguments came or went, or that they stand in another order; of constants a launch tells what is passed."""
+    before, after = ([parameter.name for parameter in side.parameters] for side in (old, new))
+    values = {parameter.name for side in (old, new) for parameter in side.parameters if not parameter.is_constexpr}
+    came, gone = ([name for name in one if name in values and name not in other] for one, other in ((after, before), (before, after)))
+    if came or gone:
+        words = (f"takes {', '.join(came)}" * bool(came), f"no longer takes {', '.join(gone)}" * bool(gone))
+        yield phrase("answer.arguments", what=" and ".join(filter(None, words)))
+    elif set(before) == set(after) and before != after:
+        yield phrase("answer.order")
 
 
 LEAST_ALIKE = 0.8

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
+from advisor.comparison.kernels.kernel_digest import arguments_changed, meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, changed_by
@@ -18,7 +18,6 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted, last_name
 from advisor.result.schema import LAUNCH_OPTIONS
-from advisor.system.phrases import phrase
 
 LONGEST = 80
 """Characters that are shown of an expression."""
@@ -339,7 +338,7 @@ class ChangedLaunch:
     Attributes:
         old, new: Its launches.
         words: What changed.
-        names: Options and constants, and "grid", for which other expressions are passed, or that hang on code that changed.
+        names: Options and constants that both take, and "grid", for which other expressions are passed, or that hang on code that changed.
         code: Whether other code changed too that what is passed is worked out from.
     """
 
@@ -364,6 +363,7 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
     if not pairs:
         return []
     tunable = {parameter.name for function, _ in (old, new) for parameter in function.parameters if parameter.is_constexpr}
+    alone = {name for name in tunable if not (old[0].parameter(name) and new[0].parameter(name))}
     tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
     out = []
     for one, other in pairs:
@@ -379,7 +379,8 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
                 name for name in sorted(parts) if _differing(*(launch_digest(*side, {name}) for side in ((old[0], one), (new[0], other))))
             ]
             words = _in_words(*digests, names, code, hanging)
-            out.append(ChangedLaunch(old=one, new=other, words=words, names=frozenset(names or hanging), code=bool(code) and not hanging))
+            both_take = frozenset(names or hanging) - alone
+            out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return out
 
 
@@ -457,7 +458,7 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     """What changed beside the body: the arguments, the key by which a kernel is tuned anew, and what prunes its list."""
     if old is None or new is None:
         return []
-    notes = list(_arguments_changed(old.function, new.function))
+    notes = list(arguments_changed(old.function, new.function))
     keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
     if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
         less = ", ".join(name for name in keys[0] if name not in keys[1])
@@ -471,18 +472,6 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
     return notes
-
-
-def _arguments_changed(old: JitFunction, new: JitFunction) -> Iterator[str]:
-    """Which arguments came or went, or that they stand in another order; of constants a launch tells what is passed."""
-    before, after = ([parameter.name for parameter in side.parameters] for side in (old, new))
-    values = {parameter.name for side in (old, new) for parameter in side.parameters if not parameter.is_constexpr}
-    came, gone = ([name for name in one if name in values and name not in other] for one, other in ((after, before), (before, after)))
-    if came or gone:
-        words = (f"takes {_listed(came)}" * bool(came), f"no longer takes {_listed(gone)}" * bool(gone))
-        yield phrase("answer.arguments", what=" and ".join(filter(None, words)))
-    elif set(before) == set(after) and before != after:
-        yield phrase("answer.order")
 
 
 def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bool) -> list[str]:

@@ -172,7 +172,7 @@ def judged(
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
             reason = unseen or _reason(base, head)
             refused = [side for side in (base, head) if side.refused is not None]
-            by_guess = all(side.kind in GUESSES_MATTER and not _LACKING.search(str(side.refused)) for side in refused)
+            by_guess = all(side.kind in GUESSES_MATTER and not side.certain and not _LACKING.search(str(side.refused)) for side in refused)
             if by_guess and not _tuned_alone(run):
                 sizes |= {**base.sizes, **head.sizes}
                 for side in refused:
@@ -320,6 +320,8 @@ def _why_refused(attempt: Attempt) -> str:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
     if lacking := _LACKING.search(str(got)):
         return f"the Triton at hand lacks {lacking[1]}"
+    if attempt.certain and guessed and got and attempt.refused is not None:
+        return f"{attempt.refused.what}: {got}"  # whatever was guessed
     if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:
         return str(attempt.refused)
     more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
@@ -434,7 +436,7 @@ def _compile(
             base, head = pair
             types = ", ".join(f"{name}: {kind}" for name, kind in wide.items())
             notes.append(f"Compiled with {types}; with *i64 both versions are the same code.")
-    if machine_code(base) == machine_code(head) and change.lines and not _seen(head, change):
+    if machine_code(base) == machine_code(head) and change.lines and not chosen and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): it is not compared.")
     return base, head, notes
