@@ -12,8 +12,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -189,6 +190,19 @@ def predictor(weights: Weights) -> LearnedPredictor:
     from advisor.learned.estimator import LearnedPredictor
 
     return LearnedPredictor(weights)
+
+
+@pytest.fixture
+def not_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are of what the code computes and moves: to disassemble it takes longer than to compile a small kernel."""
+    from advisor.compiled import launch_report
+    from advisor.compiled.launches.launch import Inspection, inspect_launch
+
+    def inspected(*asked: Any, **named: Any) -> Inspection:
+        found = inspect_launch(*asked, sass=False, **named)
+        return replace(found, compiled=replace(found.compiled, sass=""))  # also where an earlier compilation left it in the cache
+
+    monkeypatch.setattr(launch_report, "inspect_launch", inspected)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from advisor.rendering.screen import screen
 from advisor.rendering.views import group
 from advisor.result.schema import Configuration, Result
 
+pytestmark = pytest.mark.usefixtures("not_disassembled")
 H100 = load_gpu("H100")
 SCALE = """
 import triton

@@ -16,6 +16,7 @@ import pytest
 from advisor.cli import main
 from tests import loaded
 
+pytestmark = pytest.mark.usefixtures("not_disassembled")
 ROOT = Path(__file__).resolve().parents[2]
 
 SCALE = """

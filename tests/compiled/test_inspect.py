@@ -101,7 +101,7 @@ def newer(x_ptr, BLOCK: tl.constexpr):
         options={"num_warps": 4},
         grid=(1,),
     )
-    inspection = inspect_launch(launch, Target(backend="cuda", arch=capability), pool)
+    inspection = inspect_launch(launch, Target(backend="cuda", arch=capability), pool, sass=False)
     assert ("st.global" in inspection.compiled.ptx) == (stored > 0)
 
 
@@ -540,7 +540,7 @@ def mx(a_ptr, b_ptr, sb_ptr, c_ptr, K, BK: tl.constexpr, LEFT: tl.constexpr, PAC
         options={"num_warps": 4, "num_stages": 2},
         grid=(4,),
     )
-    inspection = inspect_launch(launch, Target.of(gpu), pool)
+    inspection = inspect_launch(launch, Target.of(gpu), pool, sass=False)
     analysis = kernel_analysis(inspection, gpu)
     assert problem_of(inspection).dtype == {"e2m1": "fp4", "e4m3": "fp8"}.get(left, left)
     assert (analysis.work.tensor_dtype, float(analysis.work.fma_flop[0])) == (runs_in, 0)
@@ -553,7 +553,7 @@ def test_a_plain_product_takes_the_rate_without_block_scales(source: SourceFile,
     types = {"a_ptr": "*fp8e4nv", "b_ptr": "*fp8e4nv", "c_ptr": "*fp32", "lock_ptr": "*i32"}
     launch = make_launch(source, "gemm", types=types, constexprs=constants, grid=(64, 1, 1))
     gpu = load_gpu("RTX 5090")
-    analysis = kernel_analysis(inspect_launch(launch, Target.of(gpu), pool), gpu)
+    analysis = kernel_analysis(inspect_launch(launch, Target.of(gpu), pool, sass=False), gpu)
     assert (analysis.work.tensor_dtype, float(analysis.demand.tensor_rate[0])) == ("fp8", 0.5)
 
 
@@ -569,7 +569,7 @@ def test_the_ctas_of_a_cluster_share_a_program(num_ctas: int, source: SourceFile
         grid=(16, 16),
         options={"num_warps": 4, "num_stages": 3, "num_ctas": num_ctas},
     )
-    got = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), pool), load_gpu("H200"))
+    got = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), pool, sass=False), load_gpu("H200"))
     assert got.occupancy.ctas == 256 * num_ctas
     assert got.occupancy.waves == pytest.approx(256 * num_ctas / (132 * got.occupancy.resident_ctas_per_sm))
     assert float(got.demand.per_cta["tensor"][0]) * num_ctas == 2 * 128 * 128 * 256
