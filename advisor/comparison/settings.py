@@ -14,7 +14,7 @@ sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of launches, by the kernel's
 [kernels."kernels/own.py::my_kernel"]           # of no family: one launch, as `advisor advise` takes it
 args = {n_rows = 8192, n_cols = 4096}
 grid = "n_rows"                                 # where it does not follow from how the file launches the kernel
-types = {x_ptr = "*fp16"}                       # of tensors, where they are not bf16
+types = {x_ptr = "*fp16"}                       # of tensors, where they are not as guessed (bf16)
 contents = {lengths_ptr = 4096}                 # what an index tensor holds: one number for all of it, or a list
 
 [tables."*/E=128,*.json"]                       # a pattern of the whole path, as the shell's; the first that matches counts
@@ -62,8 +62,8 @@ class KernelSettings:
 
     `configuration` maps the kernel's parameter names to the family's; `sizes` maps the family's sizes to expressions over the arguments
     of a launch: of recorded ones they say the problem, whose element type is that of the argument `dtype`, and in source what launches pass
-    for a problem. `args` are values of arguments and constants, `grid` its programs, `types` Triton's types of its arguments and `contents`
-    what tensors hold, of a kernel that is judged at one launch.
+    for a problem. `args` are values of arguments and constants ("None" is none), `grid` its programs, `types` Triton's types of its
+    arguments and `contents` what tensors hold, of a kernel that is judged at one launch.
     """
 
     family: str | None = None
@@ -189,7 +189,7 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
         configuration={str(k): str(v) for k, v in names.items()},
         sizes={str(k): str(v) for k, v in sizes.items()},
         dtype=str(values["dtype"]) if "dtype" in values else None,
-        args=arguments,
+        args={name: None if value == "None" else value for name, value in arguments.items()},
         grid=",".join(map(str, grid)) if isinstance(grid := values.get("grid"), list) else str(grid) if grid is not None else None,
         types={name: str(known_type(str(kind))) for name, kind in types.items()},
         contents=contents,

@@ -77,7 +77,7 @@ class JitFunction:
     """A `@triton.jit` function.
 
     Attributes:
-        heuristics: The functions that set parameters and options, by name; None: one that is not of the file.
+        heuristics: The functions that set parameters and options, by name.
         inductor: The literal arguments of TorchInductor's decorator, where it has one.
         unspecialized: Arguments of which Triton tells the compiler neither that they are 1 nor that they are multiples of 16
             (`do_not_specialize`).
@@ -90,7 +90,7 @@ class JitFunction:
     end_line: int
     parameters: tuple[Parameter, ...]
     autotune: Autotune | None = None
-    heuristics: Mapping[str, ast.FunctionDef | None] = field(default_factory=dict)
+    heuristics: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
     inductor: Mapping[str, Any] | None = None
     unspecialized: frozenset[str] = frozenset()
     unaligned: frozenset[str] = frozenset()
@@ -142,7 +142,7 @@ def read_function(
         elif last == "autotune" or any(keyword.arg == "configs" for keyword in decorator.keywords):  # flag_gems' `libtuner` is one, too
             autotune = _autotune(decorator, evaluator)
         elif last == "heuristics":
-            heuristics.update(_heuristics(decorator, assignments, decorators.functions))
+            heuristics.update(_heuristics(decorator, assignments))
         elif last not in _NO_TUNERS:
             unread.append(f"{ast.unparse(written.func if isinstance(written, ast.Call) else written)[:60]}")
     unspecialized = frozenset(_named(node, "do_not_specialize", evaluator))
@@ -172,7 +172,7 @@ def _named(node: ast.FunctionDef, option: str, evaluator: FunctionReader) -> Ite
                 yield from (name for number, name in enumerate(names) if number in listed or name in listed)
 
 
-def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr], functions: Mapping[str, ast.FunctionDef]) -> dict[str, Any]:
+def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr]) -> dict[str, Any]:
     value: ast.expr | None = decorator.args[0] if decorator.args else None
     value = value or next((k.value for k in decorator.keywords if k.arg == "values"), None)
     if isinstance(value, ast.Name):
@@ -181,9 +181,15 @@ def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr], functi
     if isinstance(value, ast.Dict):
         for key, item in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                named = functions.get(item.id) if isinstance(item, ast.Name) else None
-                rules[key.value] = as_function(key.value, item) if isinstance(item, ast.Lambda) else named
+                rules[key.value] = as_function(key.value, item if isinstance(item, ast.Lambda) else _calling(item))
     return rules
+
+
+def _calling(function: ast.expr) -> ast.Lambda:
+    """`lambda args: f(args)`, for a function that the file may import."""
+    arguments = ast.arguments(posonlyargs=[], args=[ast.arg("args")], kwonlyargs=[], kw_defaults=[], defaults=[])
+    body = ast.Call(func=function, args=[ast.Name("args", ast.Load())], keywords=[])
+    return ast.fix_missing_locations(ast.copy_location(ast.Lambda(args=arguments, body=ast.copy_location(body, function)), function))
 
 
 def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Parameter]:

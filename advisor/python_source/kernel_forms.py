@@ -29,11 +29,9 @@ class Decorators:
 
     Attributes:
         imported: Alias -> the name that is imported under it.
-        functions: Functions of the file.
     """
 
     imported: Mapping[str, str]
-    functions: Mapping[str, ast.FunctionDef]
 
     def meant(self, node: ast.expr) -> ast.expr:
         """The expression that a decorator stands for: a call of what it is called where it comes from."""

@@ -115,6 +115,17 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
+def _power_of_a_size(n: int) -> int:
+    """The same of what a file says.
+
+    Raises:
+        NotLiteralError: It is no size: a default of -1, say, that every caller replaces.
+    """
+    if n < 0:
+        raise NotLiteralError(f"{n} is no size")
+    return next_power_of_2(n)
+
+
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 """What `isinstance` may ask for."""
 _CALLS: dict[str, Callable[..., Any]] = {
@@ -134,7 +145,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "zip": zip,
     "enumerate": enumerate,
     "cdiv": cdiv,
-    "next_power_of_2": next_power_of_2,
+    "next_power_of_2": _power_of_a_size,
     "product": lambda *lists: _product(*lists),
 }
 

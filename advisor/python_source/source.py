@@ -66,6 +66,11 @@ class SourceFile:
             return self
         return self._others.setdefault((backend, arch), self.given(backend=backend, arch=arch))
 
+    @property
+    def before_bf16(self) -> bool:
+        """Whether the target's tensor cores do not take bf16: NVIDIA's before Ampere."""
+        return self.backend == "cuda" and isinstance(self.arch, int) and self.arch < 80
+
     def given(self, **changes: Any) -> SourceFile:
         """The file with other attributes, and what its tree alone decides: that is worked out once."""
         file = replace(self, **changes)
@@ -423,7 +428,7 @@ class SourceFile:
             for alias, items in self.module_names.imports.items()
             if items[0].name and len({i.name for i in items}) == 1
         }
-        return Decorators(imported=imported, functions=self.plain_functions)
+        return Decorators(imported=imported)
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         names = (dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) for decorator in node.decorator_list)

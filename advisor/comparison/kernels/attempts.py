@@ -31,6 +31,7 @@ from advisor.result.comparison_schema import Resources
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
+from advisor.system.phrases import phrase
 
 MOST_SHOWN = 4
 """Guesses that a reason names."""
@@ -38,12 +39,12 @@ MOST_SHOWN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """With what a problem is computed on a GPU. `configuration` None: the kernel lists none; `element`: triton's name of the type;
-    `former`: what the base is compiled with, where that is another configuration."""
+    """With what a problem is computed on a GPU. `configuration` None: the kernel lists none; `element`: triton's name of the type, if
+    known; `former`: what the base is compiled with, where that is another configuration."""
 
     configuration: Configuration | None
     problem: Problem | None
-    element: str
+    element: str | None
     former: Configuration | None = None
     recorded: RecordedLaunch | None = None
 
@@ -194,6 +195,32 @@ def compiled_pair(
     return base, again if again.refused is None or not head.certain else head
 
 
+def flags_of_one(old: KernelVersion, new: KernelVersion, base: Attempt, head: Attempt) -> dict[str, bool]:
+    """The flags that one version alone takes, and that nothing says, each the other way than it was compiled with."""
+    flags: dict[str, bool] = {}
+    for side, version in ((base, new), (head, old)):
+        assert side.launch is not None and side.guess is not None
+        whence = origins(side.launch, side.guess)
+        alone = {
+            name: value
+            for name, value in side.guess.constexprs.items()
+            if isinstance(value, bool) and version.function.parameter(name) is None
+        }
+        flags |= {name: not value for name, value in sorted(alone.items()) if whence[name] not in TOLD}
+    return flags
+
+
+def with_other_flags(chosen: Mapping[str, bool], new: KernelVersion, other: tuple[Attempt, Attempt]) -> list[str]:
+    """What the version that alone takes some flags holds with them the other way than both were compared with."""
+    of_head = [new.function.parameter(name) is not None for name in chosen]
+    words, side = (("head", "base"), other[1]) if of_head[0] else (("base", "head"), other[0])
+    if side.resources is None or not side.resources.registers_per_thread or len(set(of_head)) > 1:
+        return []
+    registers, spills = side.resources.registers_per_thread, side.resources.spill_bytes
+    flags = " ".join(f"{name}={not value}" for name, value in chosen.items())
+    return [phrase("answer.other_flags", flags=flags, side=words[0], other=words[1], registers=registers, spills=f"{spills:,}")]
+
+
 def _configurations(
     versions: Sequence[KernelVersion | None], run: Run, gpu: GpuSpec, settings: KernelSettings, flags: Mapping[str, Any]
 ) -> tuple[Configuration | None, Configuration | None]:
@@ -252,7 +279,7 @@ def _launches(
     return [_with_precision(entry or Attempt(), version, run.element) for entry, version in zip(attempts, versions, strict=True)]
 
 
-def _with_precision(attempt: Attempt, version: KernelVersion | None, element: str) -> Attempt:
+def _with_precision(attempt: Attempt, version: KernelVersion | None, element: str | None) -> Attempt:
     """With the constant that has `tl.dot`'s input precision (triton_kernels/README.md)."""
     if attempt.launch is None or version is None:
         return attempt
@@ -260,7 +287,7 @@ def _with_precision(attempt: Attempt, version: KernelVersion | None, element: st
     constants = dict(given.constexprs)
     if isinstance(precision, str) and precision not in constants:
         constants[precision] = "ieee" if element == "fp32" else "tf32"
-    return replace(attempt, launch=replace(attempt.launch, given=replace(given, constexprs=constants, element=element)))
+    return replace(attempt, launch=replace(attempt.launch, given=replace(given, constexprs=constants, element=element or given.element)))
 
 
 def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from advisor.comparison.kernels.importers import TESTS
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import Scope, names_in
@@ -24,6 +25,18 @@ _OF_TORCH = frozenset(
     | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
 )
 """Methods of a tensor that launch a kernel of torch's."""
+_OF_HOST = (
+    "torch.cuda",
+    "torch.empty",
+    "torch.finfo",
+    "torch.iinfo",
+    "torch.is_",
+    "torch.device",
+    "torch.Size",
+    "torch.compiler",
+    "torch._",
+)
+"""Begin what of torch launches none."""
 
 
 def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Mapping[str, Any], former: Mapping[str, str]) -> str:
@@ -35,16 +48,16 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
         known: What is said of sizes. Typical ones decide nothing here.
         former: What kernels were called before, by what they are called now.
     """
-    before = {name: {kernel for kernel, _ in others} for name, _, others in _functions(old)}
-    for function, site, others in _functions(new):
+    before = {name: {kernel for kernel, _ in others} for launching, name, _, others in _functions(old) if not launching.where}
+    for launching, function, site, others in _functions(new) if before else ():
         for kernel, call in others:
-            if function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
+            if launching.where or function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
                 continue
-            if not _excludes(new, site[1], call):
+            if not _excludes(launching, site[1], call):
                 continue  # it is launched besides
             source = new.source.on(*gpu.triton_target[:2])
             around = LaunchSite(source, source.kernel(new.function.name), site[0], site[1], gpu.num_sms, None)
-            tests = list(_conditions(new, call))
+            tests = list(_conditions(launching, call))
             answers = [_answer(around, test, wanted, known) for test, wanted in tests]
             if tests and {False} not in answers:
                 names = sorted(names_in(*(test for test, _ in tests)) & set(around.own))
@@ -65,8 +78,8 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
     sides: list[dict[str, set[str]]] = []
     for version, names in ((old, {}), (new, former)):
         kernels: dict[str, set[str]] = {}
-        for function, site, others in _functions(version):
-            besides = {names.get(kernel, kernel) for kernel, call in others if not _excludes(version, site[1], call)}
+        for launching, function, site, others in _functions(version):
+            besides = {names.get(kernel, kernel) for kernel, call in others if not _excludes(launching, site[1], call)}
             kernels.setdefault(function, set()).update(besides - {old.function.name, new.function.name})
         sides.append(kernels)
     notes = []
@@ -79,10 +92,10 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
     return sorted(notes)
 
 
-def _excludes(version: KernelVersion, launch: ast.Call, other: ast.Call) -> bool:
+def _excludes(launching: Launching, launch: ast.Call, other: ast.Call) -> bool:
     """Whether a run of the function around two calls makes one of them alone: they stand in two arms of a condition, or the one in an
     arm that leaves the function."""
-    graph = next(launching.source for launching in _own(version)).module_names
+    graph = launching.source.module_names
     chains = [[*graph.above(item), item] for item in (launch, other)]
     depth = next((number for number, pair in enumerate(zip(*chains, strict=False)) if pair[0] is not pair[1]), 0)
     if not depth:  # one is an argument of the other
@@ -107,7 +120,7 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     notes = []
     for name in sides[0].keys() & sides[1].keys():
         gone, came = sides[0][name][1] - sides[1][name][1], sides[1][name][1] - sides[0][name][1]
-        parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("calls besides", came)) if calls]
+        parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("now calls", came)) if calls]
         notes += [f"Beside the launch, {name} {' and '.join(parts)}."] if parts else []
     return sorted(notes)
 
@@ -118,39 +131,41 @@ def _counted(calls: Counter[str]) -> str:
     return ", ".join(listed[:MOST_NAMED]) + more
 
 
-def _own(version: KernelVersion) -> Iterator[Launching]:
-    return (launching for launching in version.launching if not launching.where)
+Launch = tuple[Sequence[Scope], ast.Call]
+"""A launch, with the functions around it."""
 
 
-def _functions(version: KernelVersion) -> Iterator[tuple[str, tuple[Sequence[Scope], ast.Call], list[tuple[str, ast.Call]]]]:
-    """The functions around a version's launches in its file: name, the launch, and the launches of other kernels within."""
-    for launching in _own(version):
-        for scopes, call in launching.calls:
-            if scopes and isinstance(scopes[0], ast.FunctionDef | ast.ClassDef):
-                inside = {id(node) for node in ast.walk(scopes[-1])}
-                others = [(name, node) for name, node in launching.source.module_names.launches if id(node) in inside and node is not call]
-                yield getattr(scopes[-1], "name", ""), (scopes, call), others
+def _launches(version: KernelVersion) -> Iterator[tuple[Launching, Launch]]:
+    """The launches of a version; those of tests and benchmarks aside."""
+    for launching in version.launching:
+        if not TESTS.search(launching.where):
+            yield from ((launching, launch) for launch in launching.calls)
+
+
+def _functions(version: KernelVersion) -> Iterator[tuple[Launching, str, Launch, list[tuple[str, ast.Call]]]]:
+    """The functions around a version's launches: the file, name, the launch, and the launches of other kernels within."""
+    for launching, (scopes, call) in _launches(version):
+        if scopes and isinstance(scopes[0], ast.FunctionDef | ast.ClassDef):
+            inside = {id(node) for node in ast.walk(scopes[-1])}
+            others = [(name, node) for name, node in launching.source.module_names.launches if id(node) in inside and node is not call]
+            yield launching, getattr(scopes[-1], "name", ""), (scopes, call), others
 
 
 def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Sequence[Scope], Counter[str]]]:
-    for launching in _own(version):
-        for scopes, launch in launching.calls:
-            if scopes and isinstance(scopes[-1], ast.FunctionDef):
-                nodes = (node for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call) and node is not launch)
-                calls = (node.func for node in nodes if not _excludes(version, launch, node))
-                names = [(dotted(call), call.attr if isinstance(call, ast.Attribute) else "") for call in calls]
-                called = (
-                    name if name.startswith("torch.") else f".{method}"
-                    for name, method in names
-                    if name[:6] == "torch." or method in _OF_TORCH
-                )
-                yield scopes[-1].name, scopes, Counter(item for item in called if not item.startswith(("torch.cuda", "torch.empty")))
+    for launching, (scopes, launch) in _launches(version):
+        if scopes and isinstance(scopes[-1], ast.FunctionDef):
+            nodes = (node for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call) and node is not launch)
+            calls = (node.func for node in nodes if not _excludes(launching, launch, node))
+            names = [(dotted(call), call.attr if isinstance(call, ast.Attribute) else "") for call in calls]
+            called = (
+                name if name.startswith("torch.") else f".{method}" for name, method in names if name[:6] == "torch." or method in _OF_TORCH
+            )
+            yield scopes[-1].name, scopes, Counter(item for item in called if not item.startswith(_OF_HOST))
 
 
-def _conditions(version: KernelVersion, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
-    """The conditions that a call of the version's file stands under within its function, each with what it has to be."""
-    source = next(launching.source for launching in _own(version))
-    graph = source.module_names
+def _conditions(launching: Launching, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
+    """The conditions that a call of a file stands under within its function, each with what it has to be."""
+    graph = launching.source.module_names
     chain = [*graph.above(call), call]
     for node, inner in itertools.pairwise(chain):
         if isinstance(node, ast.If):

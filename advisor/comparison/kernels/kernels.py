@@ -6,6 +6,7 @@ compiled resources (`resources`), and to the clock.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import re
@@ -23,18 +24,20 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
-from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, without_time
-from advisor.comparison.kernels.touched import touched
+from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
+from advisor.python_source.bindings import names_in
+from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
+from advisor.system.phrases import phrase
 
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
@@ -119,6 +122,7 @@ def kernel_subjects(
             notes = (
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
                 *(f"It was called {item}." for item in called[1:]),
+                *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
                 *launch_notes(changed, same),
                 *((*launches_besides(old, new, former), *torch_calls(old, new)) if old is not None and new is not None else ()),
             )
@@ -135,18 +139,10 @@ def kernel_subjects(
     unread = [f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."] if helpers else []
     if apart:
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
+    if len(names) > LARGEST_KERNELS:
+        unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
-    if len(names) > LARGEST_KERNELS:
-        out.append(
-            Subject(
-                kind="file",
-                title=path,
-                path=path,
-                change=change,
-                notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",),
-            )
-        )
     return out
 
 
@@ -177,6 +173,16 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     if kernel != called:
         trees = sorted((called if name == kernel else name, tree.replace(repr(kernel), repr(called))) for name, tree in trees)
     return (trees, repr(sorted(entry.items())), version.named, kernel in version.source.undecided)
+
+
+def _uses_changed(old: KernelVersion, new: KernelVersion, called: str) -> Iterator[str]:
+    """What else changed that the kernel comes down to: helpers, constants, what makes its configurations."""
+    sides = [_meaning(side, called)[0] for side in (old, new)]
+    both = {name for name, _ in sides[0]} & {name for name, _ in sides[1]}
+    if names := sorted({name for name, _ in set(sides[0]) ^ set(sides[1])} & both - {called}):
+        yield phrase(
+            "answer.uses", which=", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
+        )
 
 
 def _subject(
@@ -233,7 +239,9 @@ def _subject(
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, settings)
-    alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
+    alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
+    listing = _lists_anew(old, new)
+    notes += ["What lists its configurations changed, and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
     judged = (
         resources.judged(
@@ -251,15 +259,15 @@ def _subject(
             same=alike,
             called_before=former,
         )
-        if gpus
+        if gpus and not (listing and alike)  # of the same kernel, with one guess for both
         else resources.Judged()
     )
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    rows += [_at_one_launch(row, old, new) for row in judged.predicted]
+    rows += [_at_one_launch(row, old, new, listing) for row in judged.predicted]
     described = old is not None or shown.entry or settings != KernelSettings()
-    if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
+    if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
         notes.append(unpredicted)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     listed = not any(side.unread for side in (old, new) if side is not None)  # else what came or went is not known
@@ -291,20 +299,36 @@ _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 """What stands for an option of which nothing is known, as Triton's own."""
 
 
-def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None) -> StaticRow:
-    """A prediction, without a verdict where a side's configurations cannot be read, and without the one that nothing changes where the two
-    do not choose among the same."""
+def _of_body(version: KernelVersion) -> list[tuple[str, str]]:
+    """What the names in a kernel's arguments and body come down to."""
+    node = version.function.node
+    return meaning(version.source, names_in(node.args, *node.body))
+
+
+def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
+    """Whether lists of configurations that cannot be read on either side come from something else."""
+    if old is None or new is None or not (old.unread and new.unread):
+        return False
+    sides = []
+    for side in (old, new):
+        calls = [node for node in side.function.node.decorator_list if isinstance(node, ast.Call)]
+        tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
+        parts = [part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg != "key"))]
+        sides.append((meaning(side.source, names_in(*parts)), [ast.dump(part) for part in parts]))
+    return sides[0] != sides[1]
+
+
+def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None, listed_anew: bool) -> StaticRow:
+    """A prediction, without a verdict where a side's configurations cannot be read, or neither's and what lists them changed; and without
+    one that nothing changes, or little, where the two do not choose among the same."""
     if old is None or new is None:
         return row
-    if old.unread != new.unread and row.verdict in TIME_VERDICTS:
-        return without_time(row, "cannot-tell", f"the configurations of the {'base' if old.unread else 'head'} cannot be read")
-    if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
-        return row
-    if old.configurations and new.configurations:
-        return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
-    side, tuned = ("head", new) if new.configurations else ("base", old)
-    reason = f"at one launch: the {side} chooses among {len(tuned.configurations)} configurations"
-    return replace(row, verdict="within-doubt", reason=reason)
+    if (old.unread != new.unread or listed_anew) and row.verdict in TIME_VERDICTS:
+        whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
+        return without_time(row, "cannot-tell", f"{whose} cannot be read")
+    if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named):
+        return without_time(row, "cannot-tell", "of one configuration, where the two sides do not choose among the same")
+    return row
 
 
 def _sizes_to_give(sizes: Mapping[str, Any]) -> str:
@@ -426,11 +450,11 @@ def problems_of(
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]
 
 
-def _element(version: KernelVersion, problem: Problem | None, settings: KernelSettings) -> str:
+def _element(version: KernelVersion, problem: Problem | None, settings: KernelSettings) -> str | None:
     """Triton's name of the element type that is compiled for: that of the problem, else the first that advisor.toml names (in problems
-    that could not be read), else the first that the kernel's file names."""
+    that could not be read), else the first that the kernel's description names; None: nothing says so."""
     types = version.entry.get("dtypes")
     dtype_of_settings = next((item["dtype"] for item in settings.problems[:1] if "dtype" in item), None)
-    named = dtype_of_settings or (types[0] if isinstance(types, (list, tuple)) and types else "bf16")
+    named = dtype_of_settings or (types[0] if isinstance(types, (list, tuple)) and types else None)
     dtype = problem.dtype if problem is not None else named
-    return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))
+    return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype)) if dtype is not None else None

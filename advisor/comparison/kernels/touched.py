@@ -5,21 +5,22 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.python_source.language import dotted
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A statement, or the head of a block, and the conditions that it stands under, each with what it has to be."""
+    """A statement, or the head of a block, and the conditions that it stands under, each with what it has to be; of the head of an `if`
+    also what has to come of it for a change of it to show."""
 
     text: str
     node: ast.AST
     under: tuple[tuple[ast.expr, bool], ...]
+    shown_where: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +39,18 @@ class Touched:
 
 
 def touched(old: KernelVersion, new: KernelVersion) -> Touched:
-    """The lines that only one version has, and calls of helpers that differ."""
-    sides = [list(_lines(version.function.node.body, ())) for version in (old, new)]
+    """The lines that only one version has, of the kernel and of the helpers of its file."""
+    sides = [list(_lines(version.function.node.body, (), _helpers(version))) for version in (old, new)]
     counts = [Counter(line.text for line in lines) for lines in sides]
-    known = [{name: nodes[-1] for name, nodes in version.source.definitions.items()} for version in (old, new)]
-    helpers = {name for name in known[0].keys() & known[1].keys() if own_tree(known[0][name]) != own_tree(known[1][name])}
     fresh: tuple[list[Line], ...] = ([], [])
     for side, lines in enumerate(sides):
         left = counts[side] - counts[1 - side]
         for line in lines:
-            if left[line.text] > 0 or helpers & set(_called(line.node)):
+            if left[line.text] > 0:
                 left[line.text] -= 1
                 fresh[side].append(line)
+            elif fresh[side] and line.under and getattr(fresh[side][-1].node, "value", None) is line.under[-1][0]:  # what was there before
+                fresh[side][-1] = replace(fresh[side][-1], shown_where=not line.under[-1][1])
     both = _constants(old) & _constants(new)
     sets = [flags for line in fresh[1] if (flags := _flags([line], _constants(new)))]
     sets += [flags for line in fresh[0] if (flags := _flags([line], both))]
@@ -60,7 +61,7 @@ def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
     """The flags that let a kernel store what it works out."""
     stores = [
         line
-        for line in _lines(new.function.node.body, ())
+        for line in _lines(new.function.node.body, (), {})
         if any(name.rsplit(".", 1)[-1] == "store" or ".atomic_" in name for name in _called(line.node))
     ]
     return _flags(stores, _constants(new))
@@ -70,24 +71,32 @@ def _constants(version: KernelVersion) -> set[str]:
     return {parameter.name for parameter in version.function.parameters if parameter.is_constexpr}
 
 
+def _helpers(version: KernelVersion) -> dict[str, ast.FunctionDef]:
+    """The other functions of Triton in a kernel's file, by name."""
+    return {name: nodes[-1] for name, nodes in version.source.definitions.items() if nodes and name != version.function.name}
+
+
 def _called(node: ast.AST) -> Iterator[str]:
     return (name for inner in ast.walk(node) if isinstance(inner, ast.Call) and (name := dotted(inner.func)))
 
 
-def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...]) -> Iterator[Line]:
+def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...], helpers: dict[str, ast.FunctionDef]) -> Iterator[Line]:
+    """The lines of a block, and behind the first call of each helper the helper's, under what the call stands under."""
     for node in body:
         if isinstance(node, ast.If):
             yield Line(f"if {ast.unparse(node.test)}", ast.copy_location(ast.Expr(node.test), node), under)
-            yield from _lines(node.body, (*under, (node.test, True)))
-            yield from _lines(node.orelse, (*under, (node.test, False)))
+            yield from _lines(node.body, (*under, (node.test, True)), helpers)
+            yield from _lines(node.orelse, (*under, (node.test, False)), helpers)
             if isinstance(node.body[-1], ast.Return):  # what follows runs where it does not return
                 under = (*under, (node.test, False))
         elif isinstance(node, ast.For | ast.While | ast.With):
             head = [node.target, node.iter] if isinstance(node, ast.For) else [node.test] if isinstance(node, ast.While) else []
             yield Line(" ".join(map(ast.unparse, head)), ast.copy_location(ast.Expr(head[-1] if head else ast.Constant(0)), node), under)
-            yield from _lines(node.body, under)
+            yield from _lines(node.body, under, helpers)
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             yield Line(ast.unparse(node), node, under)
+            for helper in [helpers.pop(name) for name in _called(node) if name in helpers]:
+                yield from _lines(helper.body, under, helpers)
 
 
 def _flags(lines: Collection[Line], constants: Collection[str]) -> dict[str, Any]:
@@ -95,7 +104,7 @@ def _flags(lines: Collection[Line], constants: Collection[str]) -> dict[str, Any
     flags: dict[str, Any] = {}
     for line in lines:
         choices = [(node.test, True) for node in ast.walk(line.node) if isinstance(node, ast.IfExp)]
-        tested = [(line.node.value, True)] if isinstance(line.node, ast.Expr) else []
+        tested = [(line.node.value, line.shown_where)] if isinstance(line.node, ast.Expr) else []
         for test, truth in (*line.under, *choices, *tested):
             for name, value in _holding(test, truth):
                 if name in constants:
@@ -127,7 +136,7 @@ def _holding(test: ast.expr, truth: bool) -> Iterator[tuple[str, Any]]:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _holding(test.operand, not truth)
     elif isinstance(test, ast.BoolOp):
-        parts = test.values if isinstance(test.op, ast.And) is truth else test.values[:1]
+        parts = test.values if isinstance(test.op, ast.And) is truth else test.values[-1:]
         for part in parts:
             yield from _holding(part, truth)
     elif isinstance(test, ast.Name):

@@ -248,17 +248,21 @@ def _sides(node: ast.AST) -> list[ast.expr]:
 def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
     """The arguments that a block is masked against, by the argument that the block is of; also half of one against half of the other.
 
-    Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more.
+    Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more. And not one that is
+    masked against more of the same size as well (`n`, and `N = 2 * n + n * n`).
     """
     arguments = {inner.arg for inner in ast.walk(kernel.args) if isinstance(inner, ast.arg)}
     stored = Counter(n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     blocks: dict[str, tuple[str, int]] = {}
+    values: dict[str, ast.expr] = {}
     for node in ast.walk(kernel):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             made = _range_of(node.value)
+            values[node.targets[0].id] = node.value
             if made[0] in arguments and stored[node.targets[0].id] == 1:
                 blocks[node.targets[0].id] = made
     sizes_by_block: dict[str, set[str]] = {}
+    beyond: dict[str, set[str]] = {}
     for node in ast.walk(kernel):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
             left, right = _unsliced(node.left), node.comparators[0]
@@ -266,7 +270,27 @@ def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
             size, same_part = _part_of(right)
             if block in arguments and part == same_part and size in arguments - set(stored):
                 sizes_by_block.setdefault(block, set()).add(size)
-    return sizes_by_block
+            elif isinstance(more := values.get(right.id) if isinstance(right, ast.Name) else right, ast.BinOp):
+                beyond.setdefault(block, set()).update(inner.id for inner in ast.walk(more) if isinstance(inner, ast.Name))
+    covered = {block: sizes - beyond.get(block, set()) for block, sizes in sizes_by_block.items()}
+    return {block: sizes for block, sizes in covered.items() if sizes}
+
+
+def row_sizes_through(source: SourceFile, function: JitFunction) -> dict[str, set[str]]:
+    """`row_sizes` of a kernel, also of what it hands to helpers of its file."""
+    rows = row_sizes(function.node)
+    parameters = {parameter.name for parameter in function.parameters}
+    for call in (node for node in ast.walk(function.node) if isinstance(node, ast.Call)):
+        if (helper := source.functions.get(last_name(call))) is not None and helper is not function:
+            given = (
+                *zip((parameter.name for parameter in helper.parameters), call.args, strict=False),
+                *((k.arg, k.value) for k in call.keywords),
+            )
+            handed = {name: node.id for name, node in given if isinstance(node, ast.Name) and node.id in parameters}
+            for block, sizes in row_sizes(helper.node).items():
+                if block in handed and sizes & handed.keys():
+                    rows.setdefault(handed[block], set()).update(handed[size] for size in sizes & handed.keys())
+    return rows
 
 
 def _range_of(node: ast.expr) -> tuple[str, int]:
