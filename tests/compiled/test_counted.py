@@ -14,6 +14,7 @@ from advisor.compiled.launch_report import Unreadable, analyse_targets, targets_
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
 
+pytestmark = pytest.mark.usefixtures("not_disassembled")
 COPY = """module {
   tt.func public @copy(%x: !tt.ptr<f32>, %n: i32) {
     %c64 = arith.constant 64 : i32

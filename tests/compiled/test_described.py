@@ -21,6 +21,7 @@ from advisor.python_source.source import SourceFile, parse_source, read_source
 from advisor.system.errors import UsageError
 from tests.compiled.bundled import FOLDER, load
 
+pytestmark = pytest.mark.usefixtures("not_disassembled")
 FILES = sorted(FOLDER.glob("*.py"))
 KERNELS = [(path.stem, name) for path in FILES for name in read_source(path).kernels_literal]
 H200 = load_gpu("H200")

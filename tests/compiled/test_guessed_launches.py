@@ -16,6 +16,7 @@ from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import SourceFile, parse_source
 
+pytestmark = pytest.mark.usefixtures("not_disassembled")
 PRODUCT = """import triton
 import triton.language as tl
 

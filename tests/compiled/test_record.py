@@ -28,6 +28,7 @@ from tests import loaded
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.usefixtures("not_disassembled")
 HELPERS = "import triton\nimport triton.language as tl\n@triton.jit\ndef double(x):\n    return x * 2.0\n"
 PROGRAM = """
 import sys

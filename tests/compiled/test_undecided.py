@@ -18,6 +18,9 @@ from advisor.result.schema import Result
 
 pytest.importorskip("triton")
 
+pytestmark = pytest.mark.usefixtures("not_disassembled")
+
+
 SEQUENCES, HEADS, TOKENS, BLOCK, HEAD = 16, 8, 1024, 16, 128
 PAGED = """import triton
 import triton.language as tl
