@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, innermost_function, other_values
+from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, call_arguments, innermost_function, other_values
 from advisor.python_source.language import dotted
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ class _Calls:
         out = []
         default = argument_defaults(function).get(name)
         for file, around, call in self._of(source, scopes):
-            passed = _passed(function, call, skipped=1 if _class(source, function) else 0)
-            node = passed.get(name, default) if passed is not None else None
+            arguments_given, spread = call_arguments(function, call, skipped=1 if _class(source, function) else 0)
+            node = arguments_given.get(name, default) if not spread else None
             out.append(self._value(file, around, node, depth + 1) if node is not None else None)
         return out
 
@@ -177,14 +177,6 @@ def _constant(node: ast.expr) -> ast.Constant | None:
     if not isinstance(inner, ast.Constant) or (negative and not isinstance(inner.value, int | float)):
         return None
     return ast.copy_location(ast.Constant(value=-inner.value), node) if negative else inner  # type: ignore[operator]
-
-
-def _passed(function: ast.FunctionDef, call: ast.Call, skipped: int) -> dict[str, ast.expr] | None:
-    """What a call passes by argument; None: that cannot be read."""
-    if any(isinstance(argument, ast.Starred) for argument in call.args) or any(keyword.arg is None for keyword in call.keywords):
-        return None
-    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][skipped:]
-    return {**dict(zip(names, call.args, strict=False)), **{str(keyword.arg): keyword.value for keyword in call.keywords}}
 
 
 def _changed_before(function: ast.FunctionDef, node: ast.expr) -> set[str]:

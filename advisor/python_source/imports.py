@@ -44,9 +44,13 @@ class Import:
         return "." * self.level + ".".join(filter(None, (module, self.name)))
 
 
+BRANCHES = (ast.If, ast.Try, ast.ExceptHandler, ast.With)
+"""What statements at module level stand in besides the module."""
+
+
 def module_level(tree: ast.Module) -> Iterator[ast.AST]:
     """The file and its statements at module level, also those under `if`, `try` and `with`."""
-    return statements_within(tree, (ast.Module, ast.If, ast.Try, ast.ExceptHandler, ast.With))
+    return statements_within(tree, (ast.Module, *BRANCHES))
 
 
 def imports_of(nodes: Iterable[ast.AST]) -> dict[str, list[Import]]:

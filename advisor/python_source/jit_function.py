@@ -6,6 +6,7 @@ import ast
 import contextlib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from advisor.python_source.bindings import argument_defaults, plainly_given
 from advisor.python_source.functions import FunctionReader
 from advisor.python_source.imports import as_function
 from advisor.python_source.kernel_forms import Decorators
-from advisor.python_source.language import last_name
+from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
 from advisor.result.schema import LAUNCH_OPTIONS
@@ -101,6 +102,16 @@ class JitFunction:
     def reads(self) -> frozenset[str]:
         """The names that its body reads."""
         return frozenset(node.id for node in ast.walk(self.node) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+
+    @property
+    def only_stored(self) -> set[str]:
+        """The names that its body uses in no other way than to store at `name + offsets`."""
+        nodes = list(ast.walk(self.node))
+        stores = [node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args and dotted(node.func) == "tl.store"]
+        places = [place for place in stores if not any(isinstance(node, ast.Call) for node in ast.walk(place))]
+        stored = Counter(node.id for place in places for node in ast.walk(place) if isinstance(node, ast.Name))
+        used = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+        return {name for name, count in stored.items() if count == used[name]}
 
     @property
     def numbers(self) -> dict[str, int]:

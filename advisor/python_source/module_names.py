@@ -22,7 +22,7 @@ from advisor.python_source.bindings import (
     statements_within,
 )
 from advisor.python_source.functions import FunctionReader, Place
-from advisor.python_source.imports import HANDED_ON, Import, as_function, imports_in, imports_of, module_level
+from advisor.python_source.imports import BRANCHES, HANDED_ON, Import, as_function, imports_in, imports_of, module_level
 from advisor.python_source.kernel_forms import launching_calls
 from advisor.python_source.language import dotted
 from advisor.python_source.literals import NotLiteralError
@@ -122,6 +122,14 @@ class ModuleNames(Graph):
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
         return list(self._touching(self.tree.body).get(name, ()))
+
+    def last_imports(self, name: str) -> list[Import]:
+        """The imports at module level that a name may come from: none before the last statement that binds it whatever happens."""
+        items: list[Import] = []
+        for statement in self.statements(name):
+            imported = [item for node in statements_within(statement, BRANCHES) for item in imports_in(node) if item.alias == name]
+            items = imported if _rebinds(statement, name) else [*items, *imported]
+        return items
 
     def deciding(self, name: str) -> list[ast.AST]:
         """The same without what else stands in a branch with them: of an `if` the condition, and what is within it."""
@@ -472,19 +480,7 @@ def _imports_triton(function: ast.AST, name: str) -> bool:
 
 def _follows(names: ModuleNames, node: ast.AST, others: Sequence[ast.AST]) -> bool:
     """Whether a node stands after one of some others, in no other branch, and in no handler of what fails there."""
-    chain = [*names.above(node), node]
-    for other in others:
-        if _start(names, other) < _start(names, node):
-            known = set(map(id, [*names.above(other), other]))
-            around = next(outer for outer in reversed(chain) if id(outer) in known)
-            arms = [
-                {part for part in ("body", "orelse", "handlers") for item in getattr(around, part, ()) if id(item) in ids}
-                for ids in (set(map(id, chain)), known)
-            ]
-            apart = isinstance(around, ast.If) or (isinstance(around, ast.Try) and "handlers" in arms[0] | arms[1])
-            if not (apart and arms[0] != arms[1]):
-                return True
-    return False
+    return any(_start(names, other) < _start(names, node) and not names.apart(other, node) for other in others)
 
 
 def _start(names: ModuleNames, node: ast.AST) -> tuple[int, int]:

@@ -141,21 +141,14 @@ class SourceFile:
             public = True
         return public and bool(self.module_names.statements(name) or self.imports_of(name, depth + 1))
 
-    def named_imports(self, items: Iterable[Import]) -> Iterator[tuple[SourceFile, str]]:
-        """The files that imports of a name lead to, and the name there; triton's own are left out."""
-        for item in items:
+    def led(self, name: str, items: Iterable[Import] | None = None, depth: int = 0) -> Iterator[tuple[SourceFile, str]]:
+        """The files that the imports of a name (`items`, where they are not those of the module) lead to, also where one hands on what
+        another does, nearest first, and the name there; triton's own are left out."""
+        for item in self.imports_of(name) if items is None else items:
             other = self.imported(item) if item.name is not None and not item.is_triton else None
             if other is not None and item.name is not None:
                 yield other, item.name
-
-    def _followed(self, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
-        """The file that assigns what it imports as `name`, also where one hands on what another does, and the name there."""
-        for other, there in self.named_imports(self.imports_of(name)):
-            if there in other.alternatives:
-                return other, there
-            if (handed := other._followed(there, depth + 1) if depth < MOST_HANDS else None) is not None:
-                return handed
-        return None
+                yield from other.led(item.name, depth=depth + 1) if depth < MOST_HANDS else ()
 
     def imported_value(self, asking: FunctionReader, name: str) -> Any:
         """What another file gives the name that it imports as `name`.
@@ -163,7 +156,7 @@ class SourceFile:
         Raises:
             NotLiteralError: It is not one of a file nearby, or not literal.
         """
-        origin = self._followed(name)
+        origin = next(((other, there) for other, there in self.led(name) if there in other.alternatives), None)
         if origin is None or (str(origin[0].path), origin[1]) in asking.evaluation.importing:
             statements = self.module_names.statements(name)
             where = f"imported in line {statements[0].lineno}" if statements else "not a literal of the file"
@@ -172,7 +165,7 @@ class SourceFile:
 
     def imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
         """The function that it imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
-        origins = ((other, there) for other, there in self.named_imports(self.imports_of(name)) if there in other.plain_functions)
+        origins = ((other, there) for other, there in self.led(name) if there in other.plain_functions)
         return next(((other.evaluator(evaluation=asking.evaluation), other.plain_functions[there]) for other, there in origins), None)
 
     @cached_property

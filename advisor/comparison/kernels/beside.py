@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import ast
-import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
+from advisor.comparison.kernels.launch_digest import written
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import Scope, names_in
+from advisor.python_source.bindings import Call, Expression, Graph, names_in
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
+from advisor.python_source.launch_sites import LaunchCall
 from advisor.python_source.literals import NotLiteralError
 
 MOST_NAMED = 4
 """Calls that a note names."""
 PROBES = (1, 2**20)
 """Stand for sizes that are not known, to see whether a condition hangs on them."""
-_OF_TORCH = frozenset(
+_METHODS = frozenset(
     {"sum", "mean", "amax", "max", "min", "to", "contiguous", "clone", "zero_", "fill_", "copy_", "float", "half", "bfloat16", "repeat"}
     | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
 )
 """Methods of a tensor that launch a kernel of torch's."""
+_SETTING_UP = ("torch.cuda", "torch.empty")
+"""Begin the names of functions of torch that launch nothing."""
 
 
 def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Mapping[str, Any], former: Mapping[str, str]) -> str:
@@ -40,15 +42,15 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
         for kernel, call in others:
             if function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
                 continue
-            if not _excludes(new, site[1], call):
+            if not _graph(new).excludes(site[1], call):
                 continue  # it is launched besides
             source = new.source.on(*gpu.triton_target[:2])
             around = LaunchSite(source, source.kernel(new.function.name), site[0], site[1], gpu.num_sms, None)
-            tests = list(_conditions(new, call))
+            tests = _graph(new).conditions(call)
             answers = [_answer(around, test, wanted, known) for test, wanted in tests]
             if tests and {False} not in answers:
                 names = sorted(names_in(*(test for test, _ in tests)) & set(around.own))
-                texts = [ast.unparse(test)[:60] if wanted else f"not ({ast.unparse(test)[:60]})" for test, wanted in tests]
+                texts = [written(test) if wanted else f"not ({written(test)})" for test, wanted in tests]
                 unless = f" where {' and '.join(texts)}" if any(answer != {True} for answer in answers) else ""
                 request = f" (give {', '.join(names)})" if unless and names and all(answers) else ""
                 return f"{function} launches {kernel} in its place{unless}{request}"
@@ -66,7 +68,7 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
     for version, names in ((old, {}), (new, former)):
         kernels: dict[str, set[str]] = {}
         for function, site, others in _functions(version):
-            besides = {names.get(kernel, kernel) for kernel, call in others if not _excludes(version, site[1], call)}
+            besides = {names.get(kernel, kernel) for kernel, call in others if not _graph(version).excludes(site[1], call)}
             kernels.setdefault(function, set()).update(besides - {old.function.name, new.function.name})
         sides.append(kernels)
     notes = []
@@ -79,34 +81,12 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
     return sorted(notes)
 
 
-def _excludes(version: KernelVersion, launch: ast.Call, other: ast.Call) -> bool:
-    """Whether a run of the function around two calls makes one of them alone: they stand in two arms of a condition, or the one in an
-    arm that leaves the function."""
-    graph = next(launching.source for launching in _own(version)).module_names
-    chains = [[*graph.above(item), item] for item in (launch, other)]
-    depth = next((number for number, pair in enumerate(zip(*chains, strict=False)) if pair[0] is not pair[1]), 0)
-    if not depth:  # one is an argument of the other
-        return False
-    around, children = chains[0][depth - 1], [chain[depth] for chain in chains]
-    if isinstance(around, ast.If):
-        return around.test not in children and (children[0] in around.body) != (children[1] in around.body)
-    return any(
-        isinstance(child, ast.If) and isinstance(_arm(child, chain[depth + 1])[-1], ast.Return | ast.Raise)
-        for child, chain in zip(children, chains, strict=True)
-    )
-
-
-def _arm(node: ast.If, inner: ast.AST) -> Sequence[ast.AST]:
-    """The block of a condition that holds a node."""
-    return node.body if inner in node.body else node.orelse or [node.test]
-
-
 def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     """The calls of torch that came or went in the functions that launch a kernel, a note each function."""
-    sides = [{name: (site, counts) for name, site, counts in _torch_calls(version)} for version in (old, new)]
+    sides = [dict(_torch_calls(version)) for version in (old, new)]
     notes = []
     for name in sides[0].keys() & sides[1].keys():
-        gone, came = sides[0][name][1] - sides[1][name][1], sides[1][name][1] - sides[0][name][1]
+        gone, came = sides[0][name] - sides[1][name], sides[1][name] - sides[0][name]
         parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("calls besides", came)) if calls]
         notes += [f"Beside the launch, {name} {' and '.join(parts)}."] if parts else []
     return sorted(notes)
@@ -122,42 +102,41 @@ def _own(version: KernelVersion) -> Iterator[Launching]:
     return (launching for launching in version.launching if not launching.where)
 
 
-def _functions(version: KernelVersion) -> Iterator[tuple[str, tuple[Sequence[Scope], ast.Call], list[tuple[str, ast.Call]]]]:
+def _functions(version: KernelVersion) -> Iterator[tuple[str, LaunchCall, list[tuple[str, Call]]]]:
     """The functions around a version's launches in its file: name, the launch, and the launches of other kernels within."""
     for launching in _own(version):
+        graph = launching.source.module_names
         for scopes, call in launching.calls:
-            if scopes and isinstance(scopes[0], ast.FunctionDef | ast.ClassDef):
-                inside = {id(node) for node in ast.walk(scopes[-1])}
-                others = [(name, node) for name, node in launching.source.module_names.launches if id(node) in inside and node is not call]
-                yield getattr(scopes[-1], "name", ""), (scopes, call), others
+            if scopes and getattr(scopes[0], "name", ""):
+                inside = [(name, node) for name, node in graph.launches if scopes[-1] in graph.scopes_around(node)]
+                function: str = getattr(scopes[-1], "name", "")
+                yield function, (scopes, call), [(name, node) for name, node in inside if node is not call]
 
 
-def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Sequence[Scope], Counter[str]]]:
+def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
     for launching in _own(version):
+        graph = launching.source.module_names
         for scopes, launch in launching.calls:
-            if scopes and isinstance(scopes[-1], ast.FunctionDef):
-                nodes = (node for node in ast.walk(scopes[-1]) if isinstance(node, ast.Call) and node is not launch)
-                calls = (node.func for node in nodes if not _excludes(version, launch, node))
-                names = [(dotted(call), call.attr if isinstance(call, ast.Attribute) else "") for call in calls]
-                called = (
-                    name if name.startswith("torch.") else f".{method}"
-                    for name, method in names
-                    if name[:6] == "torch." or method in _OF_TORCH
-                )
-                yield scopes[-1].name, scopes, Counter(item for item in called if not item.startswith(("torch.cuda", "torch.empty")))
+            if scopes and (function := getattr(scopes[-1], "name", "")):
+                inside = [(name, call) for name, calls in graph.calls.items() for call in calls if scopes[-1] in graph.scopes_around(call)]
+                beside = [(name, call) for name, call in inside if call is not launch and not graph.excludes(launch, call)]
+                yield function, Counter(text for name, call in beside if (text := _of_torch(name, call)))
 
 
-def _conditions(version: KernelVersion, call: ast.Call) -> Iterator[tuple[ast.expr, bool]]:
-    """The conditions that a call of the version's file stands under within its function, each with what it has to be."""
-    source = next(launching.source for launching in _own(version))
-    graph = source.module_names
-    chain = [*graph.above(call), call]
-    for node, inner in itertools.pairwise(chain):
-        if isinstance(node, ast.If):
-            yield node.test, inner in node.body
+def _of_torch(name: str, call: Call) -> str:
+    """What a call of torch is called, by the last part of its name; "": it is none that launches something."""
+    text = dotted(call.func)
+    if text.startswith("torch."):
+        return "" if text.startswith(_SETTING_UP) else text
+    return f".{name}" if name in _METHODS and text != name else ""
 
 
-def _answer(site: LaunchSite, test: ast.expr, wanted: bool, known: Mapping[str, Any]) -> set[bool]:
+def _graph(version: KernelVersion) -> Graph:
+    """The graph of the file whose launches are looked at."""
+    return next(launching.source for launching in _own(version)).module_names
+
+
+def _answer(site: LaunchSite, test: Expression, wanted: bool, known: Mapping[str, Any]) -> set[bool]:
     """Whether a condition is as wanted, for small and for large values of what is not known in it; empty: no value tells."""
     names = names_in(test) & set(site.own)
     answers = set()

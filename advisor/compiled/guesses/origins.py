@@ -180,12 +180,12 @@ class Origins:
     def __init__(self, function: JitFunction) -> None:
         self.node = function.node
         self.parameters = frozenset(parameter.name for parameter in function.parameters)
-        self._assigned = _assigned(self.node)
+        self.assigned = _assigned(self.node)
         self.counters = {n.target.id for n in ast.walk(self.node) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
 
     def values(self, name: ast.Name) -> list[ast.expr]:
         """What a name is given anywhere in the kernel."""
-        return self._assigned.get(name.id, [])
+        return self.assigned.get(name.id, [])
 
     def is_parameter(self, node: ast.AST) -> bool:
         """Whether an expression is one of the kernel's parameters."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -245,26 +244,20 @@ def _sides(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
+def row_sizes(function: JitFunction) -> dict[str, set[str]]:
     """The arguments that a block is masked against, by the argument that the block is of; also half of one against half of the other.
 
     Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more.
     """
-    arguments = {inner.arg for inner in ast.walk(kernel.args) if isinstance(inner, ast.arg)}
-    stored = Counter(n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    blocks: dict[str, tuple[str, int]] = {}
-    for node in ast.walk(kernel):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            made = _range_of(node.value)
-            if made[0] in arguments and stored[node.targets[0].id] == 1:
-                blocks[node.targets[0].id] = made
+    origins = Origins(function)
     sizes_by_block: dict[str, set[str]] = {}
-    for node in ast.walk(kernel):
+    for node in ast.walk(function.node):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
             left, right = _unsliced(node.left), node.comparators[0]
-            block, part = blocks.get(left.id, ("", 1)) if isinstance(left, ast.Name) else _range_of(left)
+            ranges = origins.values(left) if isinstance(left, ast.Name) else [left]
+            block, part = _range_of(ranges[0]) if len(ranges) == 1 else ("", 1)
             size, same_part = _part_of(right)
-            if block in arguments and part == same_part and size in arguments - set(stored):
+            if {block, size} <= origins.parameters and part == same_part and not origins.assigned.get(size):
                 sizes_by_block.setdefault(block, set()).add(size)
     return sizes_by_block
 
