@@ -6,10 +6,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, call_arguments, innermost_function, other_values
+from advisor.python_source.bindings import Scope, argument_defaults, arguments, call_arguments, innermost_function, other_values
 from advisor.python_source.language import dotted
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class _Calls:
             return None
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (owner := _class(source, function)) is not None:
             return self._kept(source, owner, node, depth)
-        if isinstance(node, ast.Name) and node.id in arguments(function) and node.id not in _changed_before(function, node):
+        if isinstance(node, ast.Name) and node.id in arguments(function) and node.id not in other_values(function):
             return self.argument(source, scopes, node.id, depth)
         return None
 
@@ -177,24 +176,3 @@ def _constant(node: ast.expr) -> ast.Constant | None:
     if not isinstance(inner, ast.Constant) or (negative and not isinstance(inner.value, int | float)):
         return None
     return ast.copy_location(ast.Constant(value=-inner.value), node) if negative else inner  # type: ignore[operator]
-
-
-def _changed_before(function: ast.FunctionDef, node: ast.expr) -> set[str]:
-    """Names that a function gives other values in lines above an expression; in loops, in any line."""
-    lines, loops = _bindings(function)
-    looped = any(first <= node.lineno <= last for first, last in loops)
-    return {name for name, line in lines.items() if looped or line < node.lineno} & other_values(function)
-
-
-@lru_cache(maxsize=256)
-def _bindings(function: ast.FunctionDef) -> tuple[dict[str, int], list[tuple[int, int]]]:
-    """The first line that binds each name of a function, and the lines of its loops."""
-    lines: dict[str, int] = {}
-    loops = []
-    for node in ast.walk(function):
-        if isinstance(node, ast.For | ast.While):
-            loops.append((node.lineno, node.end_lineno or node.lineno))
-        for name in bound_by(node) if node is not function else ():
-            line = int(getattr(node, "end_lineno", None) or getattr(node, "lineno", 0) or 0)
-            lines[name] = min(lines.get(name, line), line)
-    return lines, loops

@@ -14,7 +14,7 @@ from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_forms import DECORATORS
 from advisor.python_source.language import dotted
-from advisor.python_source.literals import CONSTANTS, MATH, MAX_ITEMS, Allowance, Evaluator, NotLiteralError
+from advisor.python_source.literals import CONSTANTS, MATH, MAX_ITEMS, Allowance, Evaluator, NotLiteralError, reasons
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -94,8 +94,8 @@ class FunctionReader(Evaluator):
         place: Place | None = None,
         functions: Mapping[str, ast.FunctionDef] | None = None,
     ) -> None:
-        lambdas, around = source.module_names.lambdas, source.plain_functions if functions is None else functions
-        super().__init__(names, source.module_names.triton_roots | {"tl", "triton"}, {**lambdas, **around}, evaluation.allowance)
+        around = source.plain_functions if functions is None else functions
+        super().__init__(names, source.module_names.triton_roots | {"tl", "triton"}, around, evaluation.allowance)
         self.source, self.evaluation = source, evaluation
         self.reasons = source.not_followed if functions is None else {}
         self.place = place or Place()
@@ -136,7 +136,7 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        with _reasons(function.name):
+        with reasons(function.name):
             return self._file_function(function, list(arguments), dict(keywords or {}))
 
     def follow(self, function: ast.FunctionDef) -> Any:
@@ -145,7 +145,7 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        with _reasons(function.name):
+        with reasons(function.name):
             value = self._body(function.body)
         return None if value is _NOTHING else value
 
@@ -290,13 +290,6 @@ class FunctionReader(Evaluator):
             raise NotLiteralError(f"{name} is changed, and is no list of its own scope, or has a second name")
         self._bind(ast.Name(id=name, ctx=ast.Store()), [*owner, *values])
 
-    def _binop(self, node: ast.BinOp) -> Any:
-        if isinstance(node.op, ast.Pow):
-            left, right = self.visit(node.left), self.visit(node.right)
-            if isinstance(right, float) and isinstance(left, (int, float)) and abs(right) <= 64:
-                return float(left) ** right
-        return super()._binop(node)
-
     def _attribute(self, node: ast.Attribute) -> Any:
         origin = self.origin(node)
         constant = CONSTANTS.get(origin)
@@ -376,7 +369,7 @@ class FunctionReader(Evaluator):
         """What a call gives that is answered without following a function; _UNANSWERED: it is none of those that are known.
 
         Known are functions of `math`, `hasattr(tl, "gather")`, the environment (every variable counts as not set), questions about the
-        device of a known target, versions, `next(...)` of a generator, and methods of values.
+        device of a known target, versions, and methods of values.
 
         Raises:
             NotLiteralError: It is one, and its value is not known.
@@ -397,9 +390,6 @@ class FunctionReader(Evaluator):
             return target_questions.version(self.visit(node.args[0]))
         if name.endswith("get_current_target") and not count and self.source.backend is not None:
             return target_questions.CurrentTarget(self.source.backend, self.source.arch)
-        if plain and name == "next" and count in (1, 2):
-            value = self.visit(node.args[0])
-            return _UNANSWERED if not isinstance(value, list) else value[0] if value or count == 1 else self.visit(node.args[1])
         return self._of_method(node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else _UNANSWERED
 
     def _of_method(self, node: ast.Call, function: ast.Attribute) -> Any:
@@ -424,19 +414,6 @@ class FunctionReader(Evaluator):
 
 def _is_remark(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-@contextmanager
-def _reasons(name: str) -> Iterator[None]:
-    """Whatever goes wrong while a function is followed is a reason why it cannot be."""
-    try:
-        yield
-    except NotLiteralError:
-        raise
-    except RecursionError:
-        raise NotLiteralError("nested too deeply") from None
-    except Exception as error:  # arithmetic on values of unexpected kinds: not a description
-        raise NotLiteralError(f"{name}: {type(error).__name__}: {error}") from None
 
 
 def _text_made(owner: str, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any], line: int) -> Any:

@@ -260,8 +260,9 @@ def passed_elements(site: LaunchSite) -> set[str]:
     """The parameters for which a launch passes how many elements a tensor has, `x.numel()`; none where it works out a constant, which may
     be a block as long as that."""
     values = {name: _assigned(site, node) for name, node in site.passed.items()}
-    constants = {parameter.name for parameter in site.kernel.parameters if parameter.is_constexpr}
-    if any(isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name in values.keys() & constants for value in values[name]):
+    if any(
+        isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name in values.keys() & site.kernel.constants for value in values[name]
+    ):
         return set()
     calls = {name: value.func for name, (value, *_) in values.items() if isinstance(value, ast.Call) and not value.args}
     return {name for name, function in calls.items() if isinstance(function, ast.Attribute) and function.attr == "numel"}
@@ -298,7 +299,7 @@ def passed_by_launches(source: SourceFile, kernel: str, elsewhere: LaunchCalls =
     lines: dict[str, list[int]] = {}
     for _, call in [(scopes, call) for _, scopes, call in elsewhere] or launches(source, kernel):
         given, spread = call_arguments(function.node, call)
-        for name in dict.fromkeys([*([parameter.name for parameter in function.parameters] if spread else ()), *given]):
+        for name in dict.fromkeys([*(function.names if spread else ()), *given]):
             lines.setdefault(name, []).append(call.lineno)
     return lines
 

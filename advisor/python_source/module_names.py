@@ -22,7 +22,7 @@ from advisor.python_source.bindings import (
     statements_within,
 )
 from advisor.python_source.functions import FunctionReader, Place
-from advisor.python_source.imports import BRANCHES, HANDED_ON, Import, as_function, imports_in, imports_of, module_level
+from advisor.python_source.imports import BRANCHES, HANDED_ON, Import, imports_in, imports_of, module_level
 from advisor.python_source.kernel_forms import launching_calls
 from advisor.python_source.language import dotted
 from advisor.python_source.literals import NotLiteralError
@@ -76,17 +76,8 @@ class ModuleNames(Graph):
         return frozenset(alias for alias, items in every if any(i.is_triton or i.name in HANDED_ON for i in items))
 
     @cached_property
-    def lambdas(self) -> dict[str, ast.FunctionDef]:
-        """Names that the file gives a `lambda` and nothing else, as functions."""
-        return {
-            name: as_function(name, values[0])
-            for name, values in self.alternatives.items()
-            if isinstance(values[0], ast.Lambda) and len(self.statements(name)) == 1
-        }
-
-    @cached_property
     def last_given(self) -> dict[str, ast.expr]:
-        """The last of these of each name."""
+        """The last of the expressions that are assigned to each name at module level."""
         return {name: values[-1] for name, values in self.alternatives.items()}
 
     @cached_property

@@ -21,7 +21,7 @@ from typing import Any
 from advisor.python_source.imported import function_meant, imported_file, triton_statement
 from advisor.python_source.imports import INDUCTOR, Import
 from advisor.python_source.jit_function import MISSING
-from advisor.python_source.kernel_forms import ReachError, RebuildError, check_names, decorator_of, free_names
+from advisor.python_source.kernel_forms import RUNNING, ReachError, RebuildError, decorator_of, free_names
 from advisor.python_source.language import BUILTINS, LanguageError, check_constexpr_function, check_module, dotted
 from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError
@@ -113,7 +113,6 @@ class _Builder:
             )
         module.functions.add(name)
         node = _folded(source, source.callees[name].node)
-        check_names(node, source.path.name)
         if name not in source.functions:
             try:
                 check_constexpr_function(node)
@@ -157,7 +156,7 @@ class _Builder:
         if name in BUILTINS:
             return
         if hasattr(builtins, name):
-            raise RebuildError(
+            raise (ReachError if name in RUNNING else RebuildError)(
                 f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles",
                 name,
                 "one of " + ", ".join(sorted(BUILTINS)),

@@ -17,7 +17,6 @@ from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level, of_inductor
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
-    Decorators,
     called_functions,
     decorated,
     is_constexpr_function,
@@ -407,16 +406,7 @@ class SourceFile:
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""
-        return read_function(node, self.evaluator(at=node), self.assignments, self._decorators)
-
-    @cached_property
-    def _decorators(self) -> Decorators:
-        imported = {
-            alias: items[0].name
-            for alias, items in self.module_names.imports.items()
-            if items[0].name and len({i.name for i in items}) == 1
-        }
-        return Decorators(imported=imported, functions=self.plain_functions)
+        return read_function(node, self.evaluator(at=node))
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         names = (dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) for decorator in node.decorator_list)

@@ -69,7 +69,7 @@ def as_record(lines: Iterable[str], first: str) -> Iterator[str]:
             path, text = str(source.get("file_path", "kernel.py")), _text(source)
             file = parse_source(text, path)
             kernel = file.kernel(name)
-            launch = _launch(event, metadata, source, {parameter.name for parameter in kernel.parameters if parameter.is_constexpr})
+            launch = _launch(event, metadata, source, kernel.constants)
             missing = ", ".join(_missing(file, kernel))
         except (KeyError, TypeError, ValueError, AttributeError, AdvisorError) as error:
             yield _problem(f"{name}: a launch is left out ({type(error).__name__}: {error})")

@@ -107,7 +107,7 @@ def _functions(version: KernelVersion) -> Iterator[tuple[str, LaunchCall, list[t
     for launching in _own(version):
         graph = launching.source.module_names
         for scopes, call in launching.calls:
-            if scopes and getattr(scopes[0], "name", ""):
+            if any(getattr(scope, "name", "") for scope in scopes[:1]):
                 inside = [(name, node) for name, node in graph.launches if scopes[-1] in graph.scopes_around(node)]
                 function: str = getattr(scopes[-1], "name", "")
                 yield function, (scopes, call), [(name, node) for name, node in inside if node is not call]

@@ -320,7 +320,7 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
         pairs.append((lost[0], gained[0]))
     if not pairs:
         return []
-    tunable = {parameter.name for function, _ in (old, new) for parameter in function.parameters if parameter.is_constexpr}
+    tunable = {*old[0].constants, *new[0].constants}
     tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
     out = []
     for one, other in pairs:

@@ -50,8 +50,8 @@ def touched(old: KernelVersion, new: KernelVersion) -> Touched:
             if left[line.text] > 0 or helpers & set(_called(line.node)):
                 left[line.text] -= 1
                 fresh[side].append(line)
-    both = _constants(old) & _constants(new)
-    sets = [flags for line in fresh[1] if (flags := _flags([line], _constants(new)))]
+    both = old.function.constants & new.function.constants
+    sets = [flags for line in fresh[1] if (flags := _flags([line], new.function.constants))]
     sets += [flags for line in fresh[0] if (flags := _flags([line], both))]
     return Touched(lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]), under=tuple(sets))
 
@@ -63,11 +63,7 @@ def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
         for line in _lines(new.function.node.body, ())
         if any(name.rsplit(".", 1)[-1] == "store" or ".atomic_" in name for name in _called(line.node))
     ]
-    return _flags(stores, _constants(new))
-
-
-def _constants(version: KernelVersion) -> set[str]:
-    return {parameter.name for parameter in version.function.parameters if parameter.is_constexpr}
+    return _flags(stores, new.function.constants)
 
 
 def _called(node: ast.AST) -> Iterator[str]:

@@ -421,7 +421,7 @@ def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str
         return None
     if parameter.name in recorded:
         return str(recorded[parameter.name])
-    return recorded.get([p.name for p in function.parameters].index(parameter.name))
+    return recorded.get(function.names.index(parameter.name))
 
 
 def _row_block(row: int, rank: int, choice: Mapping[str, Any]) -> int:

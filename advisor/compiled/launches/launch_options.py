@@ -309,7 +309,7 @@ def options_by_kernel(source: SourceFile, kernels: Sequence[str], options: Launc
             f"{source.path}::KERNEL",
             "name the kernel after ::, one of " + ", ".join(kernels),
         )
-    names = {kernel: {p.name for p in source.kernel(kernel).parameters} for kernel in kernels}
+    names = {kernel: {*source.kernel(kernel).names} for kernel in kernels}
     known = set().union(*names.values())
     for option, values in (("--constexpr", options.constexprs), ("--arg", options.arguments), ("--content", options.contents)):
         if unknown := [name for name in values if name not in known]:

@@ -74,7 +74,7 @@ def make_launch(
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
     """
     function = source.kernel(kernel)
-    names = {p.name for p in function.parameters}
+    names = {*function.names}
     scalars = {name: value for name, value in (arguments or {}).items() if name in names}
     around = {name: value for name, value in (arguments or {}).items() if name not in names}  # of the function around a launch
     if around.keys() <= (names_around_launches(source, kernel) if around else set()):
@@ -163,8 +163,7 @@ def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int
         written = grid_as_written(source, launch.kernel)
         note = f"The launch in line {written[0]} has the grid {written[1]}, which does not follow from arguments." if written else None
         return replace(launch, notes=(*launch.notes, note)) if note else launch
-    constants = {p.name for p in function.parameters if p.is_constexpr}
-    options = tuple(f"--{'constexpr' if name in constants else 'arg'} {name}=…" for name in needed[1])
+    options = tuple(f"--{'constexpr' if name in function.constants else 'arg'} {name}=…" for name in needed[1])
     note = f"The grid follows from the launch in line {needed[0]} once its sizes are given: {' '.join(options)}."
     return replace(launch, notes=(*launch.notes, note), asks=dict(zip(needed[1], options, strict=True)))
 
@@ -175,7 +174,7 @@ def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
     options = {n: v for n, v in in_file.options.items() if n not in function.heuristics}  # they have the last word
     usage = usage_of(launch.source, function)  # a number that is given for a tensor is how many elements it has: `offsets.numel()`
     numbers = {n: v for n, v in in_file.numbers.items() if n not in given.types and (v is None or not usage[n].pointer)}
-    constants = {p.name for p in function.parameters if p.is_constexpr}
+    constants = function.constants
     not_specialized = constants | function.unaligned  # of which the compiler is not told that they are multiples
     strides = {n: v for n, v in in_file.strides.items() if n not in given.types and not (v is None and n in not_specialized)}
     known = {n: v for n, v in strides.items() if v is not None}
@@ -290,8 +289,7 @@ def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
 
 def types_listed(source: SourceFile, kernel: str, kinds: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     """Types by argument from the `signature` of a TOML file, by name or in order."""
-    names = [p.name for p in source.kernel(kernel).parameters]
-    types = dict(zip(names, kinds, strict=False)) if isinstance(kinds, Sequence) else dict(kinds)
+    types = dict(zip(source.kernel(kernel).names, kinds, strict=False)) if isinstance(kinds, Sequence) else dict(kinds)
     return {n: type_name(str(t)) for n, t in types.items()}
 
 
