@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
+from advisor.python_source.imports import Import
 from advisor.python_source.literal_values import Symbol, plain
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -22,6 +23,8 @@ Expression = ast.expr
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BLOCKS = ("body", "orelse", "finalbody")
+BRANCHES = (ast.If, ast.Try, ast.ExceptHandler, ast.With)
+"""What statements at module level stand in besides the module."""
 
 
 class Graph:
@@ -59,6 +62,11 @@ class Graph:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
                 by_name.setdefault(node.func.id if isinstance(node.func, ast.Name) else node.func.attr, []).append(node)
         return by_name
+
+    @cached_property
+    def module_level(self) -> tuple[ast.AST, ...]:
+        """The file and its statements at module level, also those under `if`, `try` and `with`."""
+        return tuple(statements_within(self.tree, (ast.Module, *BRANCHES)))
 
     def parent(self, node: ast.AST) -> ast.AST:
         """The node around another one."""
@@ -141,6 +149,20 @@ def bound_by(node: ast.AST) -> Iterator[str]:
         yield node.rest
     elif isinstance(node, (ast.Global, ast.Nonlocal)):  # other functions may, while this one runs
         yield from node.names
+
+
+def imports_in(node: ast.AST) -> Iterator[Import]:
+    """What one statement imports by name; nothing where it is no import."""
+    if isinstance(node, ast.Import):
+        for item in node.names:
+            if item.asname:
+                yield Import(alias=item.asname, module=item.name, name=None)
+            else:
+                yield Import(alias=item.name.split(".")[0], module=item.name, name=None)
+    elif isinstance(node, ast.ImportFrom):
+        for item in node.names:
+            if item.name != "*":
+                yield Import(alias=item.asname or item.name, module=node.module or "", name=item.name, level=node.level)
 
 
 def innermost_function(scopes: Sequence[ast.AST]) -> ast.FunctionDef | None:
@@ -319,12 +341,13 @@ def other_values(function: Function) -> frozenset[str]:
     kept = Counter(
         node.targets[0].id
         for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and len(node.targets) == 1 and _is_of_itself(node)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and len(node.targets) == 1 and is_of_itself(node)
     )
     return frozenset(stores(function) - kept)
 
 
-def _is_of_itself(node: ast.Assign) -> bool:
+def is_of_itself(node: ast.Assign) -> bool:
+    """Whether a statement gives a name what a method of it gives: `x = x.contiguous()`."""
     function = node.value.func if isinstance(node.value, ast.Call) else None
     owner = function.value if isinstance(function, ast.Attribute) else None
     return isinstance(owner, ast.Name) and isinstance(node.targets[0], ast.Name) and owner.id == node.targets[0].id
@@ -351,6 +374,19 @@ def plainly_given(statement: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     for target, part in (pair for item in targets if value is not None for pair in pairs(item, value)):
         if isinstance(target, ast.Name):
             yield target.id, part
+
+
+def assigned_values(function: ast.AST) -> dict[str, list[ast.expr]]:
+    """By name, the values of all assignments in a function, wherever they stand: of `x += y` the sum."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        given = [(node.target.id, node.value)] if isinstance(node, ast.NamedExpr) else list(plainly_given(node))
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            before = ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target)
+            given = [(before.id, ast.copy_location(ast.BinOp(left=before, op=node.op, right=node.value), node))]
+        for name, value in given:
+            values.setdefault(name, []).append(value)
+    return values
 
 
 def names_stored(part: ast.AST) -> set[str]:

@@ -31,7 +31,8 @@ _MAKING_TEXTS = frozenset({"format", "join", "split"})
 """By which files put the assembly together that their kernels have."""
 _FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
 """Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
-_METHODS = _TEXT_METHODS | _MAKING_TEXTS | _NUMBER_METHODS | {"get", "pop", "element_size"}
+_VIEWS = frozenset({"keys", "values", "items", "copy"})
+_METHODS = _TEXT_METHODS | _MAKING_TEXTS | _NUMBER_METHODS | _VIEWS | {"get", "pop", "element_size"}
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 _CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
@@ -393,8 +394,7 @@ class FunctionReader(Evaluator):
         return self._of_method(node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else _UNANSWERED
 
     def _of_method(self, node: ast.Call, function: ast.Attribute) -> Any:
-        """`get` and `pop` of a dictionary, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors of which nothing else
-        is said."""
+        """What a dictionary holds, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors."""
         method, size = function.attr, self.evaluation.element_bytes
         if method == "element_size":
             return size if size is not None and not node.args and not node.keywords else _UNANSWERED
@@ -405,6 +405,8 @@ class FunctionReader(Evaluator):
             return _text_made(owner, method, arguments, {str(item.arg): self.visit(item.value) for item in node.keywords}, node.lineno)
         if isinstance(owner, int) and method in _NUMBER_METHODS and not arguments:
             return getattr(owner, method)()
+        if isinstance(owner, dict) and method in _VIEWS and not arguments:
+            return dict(owner) if method == "copy" else list(getattr(owner, method)())
         if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
             return getattr(owner, method)(*arguments)
         if isinstance(owner, str) and method in _TEXT_METHODS and len(arguments) <= 1:

@@ -13,7 +13,6 @@ from typing import Any
 
 from advisor.python_source.bindings import argument_defaults, plainly_given
 from advisor.python_source.functions import FunctionReader
-from advisor.python_source.imports import as_function
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
@@ -180,6 +179,12 @@ def _named(node: ast.FunctionDef, option: str, evaluator: FunctionReader) -> Ite
                 yield from (name for number, name in enumerate(names) if number in listed or name in listed)
 
 
+def _as_function(name: str, value: ast.Lambda) -> ast.FunctionDef:
+    """A `lambda` that has a name, as a function of that name."""
+    returned = ast.copy_location(ast.Return(value=value.body), value)
+    return ast.copy_location(ast.FunctionDef(name=name, args=value.args, decorator_list=[], body=[returned]), value)
+
+
 def _heuristics(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
     value: ast.expr | None = decorator.args[0] if decorator.args else None
     value = value or next((k.value for k in decorator.keywords if k.arg == "values"), None)
@@ -190,7 +195,7 @@ def _heuristics(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any
         for key, item in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 named = evaluator.source.plain_functions.get(item.id) if isinstance(item, ast.Name) else None
-                rules[key.value] = as_function(key.value, item) if isinstance(item, ast.Lambda) else named
+                rules[key.value] = _as_function(key.value, item) if isinstance(item, ast.Lambda) else named
     return rules
 
 

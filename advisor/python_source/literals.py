@@ -408,10 +408,6 @@ class Evaluator:
             raise NotLiteralError("an unusual target of a comprehension")
 
     def _call(self, node: ast.Call) -> Any:
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "values", "items", "copy") and not node.args:
-            owner = self.visit(node.func.value)
-            if isinstance(owner, dict):
-                return list(getattr(owner, node.func.attr)()) if node.func.attr != "copy" else dict(owner)
         name = dotted(node.func)
         last = name.rsplit(".", 1)[-1]
         if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]))) is not None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 from advisor.python_source.bindings import (
+    BRANCHES,
     Graph,
     arguments,
     bound_by,
     changed_by,
     changed_names,
+    imports_in,
     is_none,
     names_in,
     own_nodes,
@@ -22,7 +24,7 @@ from advisor.python_source.bindings import (
     statements_within,
 )
 from advisor.python_source.functions import FunctionReader, Place
-from advisor.python_source.imports import BRANCHES, HANDED_ON, Import, imports_in, imports_of, module_level
+from advisor.python_source.imports import HANDED_ON, Import
 from advisor.python_source.kernel_forms import launching_calls
 from advisor.python_source.language import dotted
 from advisor.python_source.literals import NotLiteralError
@@ -45,18 +47,18 @@ class ModuleNames(Graph):
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
         """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
-        return imports_of(module_level(self.tree))
+        return _by_alias(self.module_level)
 
     @cached_property
     def inner_imports(self) -> dict[str, list[Import]]:
         """What functions import, by alias, but for names that the module has: each function has its own."""
-        by_alias = imports_of(statements_within(self.tree))
+        by_alias = _by_alias(statements_within(self.tree))
         return {name: items for name, items in by_alias.items() if not self.statements(name)}
 
     @cached_property
     def stars(self) -> tuple[Import, ...]:
         """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
-        nodes = [node for node in module_level(self.tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
+        nodes = [node for node in self.module_level if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
         return tuple(Import(alias="*", module=node.module or "", name="*", level=node.level) for node in reversed(nodes))
 
     @cached_property
@@ -84,7 +86,7 @@ class ModuleNames(Graph):
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
         expressions: dict[str, list[ast.expr]] = {}
-        for name, value in (pair for node in module_level(self.tree) for pair in plainly_given(node)):
+        for name, value in (pair for node in self.module_level for pair in plainly_given(node)):
             expressions.setdefault(name, []).append(value)
         return expressions
 
@@ -339,6 +341,14 @@ class ModuleNames(Graph):
                     by_name.setdefault(name, []).append(statement)
             self._found[key] = by_name
         return self._found[key]
+
+
+def _by_alias(nodes: Iterable[ast.AST]) -> dict[str, list[Import]]:
+    """What statements import, by alias, in order; several where there are alternatives."""
+    by_alias: dict[str, list[Import]] = {}
+    for import_ in (imported for node in nodes for imported in imports_in(node)):
+        by_alias.setdefault(import_.alias, []).append(import_)
+    return by_alias
 
 
 def _arms(statement: ast.If) -> Iterator[tuple[ast.expr | None, Sequence[ast.stmt]]]:

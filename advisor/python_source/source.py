@@ -12,9 +12,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source.bindings import returns_a_value, statements_within
+from advisor.python_source.bindings import imports_in, returns_a_value, statements_within
 from advisor.python_source.functions import Evaluation, FunctionReader
-from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level, of_inductor
+from advisor.python_source.imports import MOST_HANDS, Import, locate, of_inductor
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
     called_functions,
@@ -184,7 +184,7 @@ class SourceFile:
     def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
         """Functions that are not kernels, and why those are left out that are defined more than once."""
         nodes: dict[str, list[ast.FunctionDef]] = {}
-        for node in module_level(self.tree):
+        for node in self.module_names.module_level:
             if isinstance(node, ast.FunctionDef) and not self._is_jit(node):
                 nodes.setdefault(node.name, []).append(node)
         functions = {name: item[0] for name, item in nodes.items() if len(item) == 1 and not self.module_names.contested(item[0])}
@@ -246,7 +246,7 @@ class SourceFile:
         if (reason := triton_bound_again(self.module_names)) is not None:
             return {}, dict.fromkeys(self.definitions, reason)
         undecided: dict[str, str] = {}
-        outer = {id(node) for node in module_level(self.tree)}
+        outer = {id(node) for node in self.module_names.module_level}
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             candidates = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
@@ -416,7 +416,7 @@ class SourceFile:
     @cached_property
     def _own(self) -> set[str]:
         """The functions and classes of the file, by name: none of them is Triton's, whatever it is called."""
-        return {node.name for node in module_level(self.tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        return {node.name for node in self.module_names.module_level if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 @lru_cache(maxsize=64)

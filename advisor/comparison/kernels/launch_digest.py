@@ -11,11 +11,11 @@ from typing import TypeGuard
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.compiled.launches.provenance import named
-from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, call_arguments, changed_by
+from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, call_arguments, changed_by, is_of_itself
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.language import dotted
+from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
@@ -240,10 +240,7 @@ def _stored(node: ast.AST) -> Iterator[str]:
 
 def _keeps_tensor(node: ast.AST) -> TypeGuard[ast.Assign]:
     """Whether a statement gives a tensor its own values, `x = x.contiguous()`: a launch is what it was."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or not isinstance(node.value.func, ast.Attribute):
-        return False
-    owner, names = node.value.func, [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return owner.attr in _OF_VALUES and [dotted(owner.value)] == names
+    return isinstance(node, ast.Assign) and is_of_itself(node) and last_name(node.value) in _OF_VALUES
 
 
 def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
