@@ -132,7 +132,7 @@ class _Calls:
             return None
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (owner := _class(source, function)) is not None:
             return self._kept(source, owner, node, depth)
-        if isinstance(node, ast.Name) and node.id in arguments(function) and node.id not in other_values(function):
+        if isinstance(node, ast.Name) and node.id in arguments(function) and not _changed_before(source, function, node):
             return self.argument(source, scopes, node.id, depth)
         return None
 
@@ -176,3 +176,11 @@ def _constant(node: ast.expr) -> ast.Constant | None:
     if not isinstance(inner, ast.Constant) or (negative and not isinstance(inner.value, int | float)):
         return None
     return ast.copy_location(ast.Constant(value=-inner.value), node) if negative else inner  # type: ignore[operator]
+
+
+def _changed_before(source: SourceFile, function: ast.FunctionDef, node: ast.Name) -> bool:
+    """Whether a function gives a name other values in lines above where it reads it; in a loop, in any line."""
+    graph = source.module_names
+    looped = any(isinstance(outer, ast.For | ast.While) for outer in graph.above(node))
+    before = any(getattr(binder, "lineno", 0) < node.lineno for binder in graph.binders(function).get(node.id, ()))
+    return (looped or before) and node.id in other_values(function)

@@ -107,8 +107,8 @@ def make_launch(
     in_file = in_file or common_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
     if in_file is not None:
         launch = replace(_as_launched(launch, in_file), line=None if elsewhere else in_file.line)
-    launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
-    launch = replace(launch, origins={**_passed_unknown(launch, elsewhere), **launch.origins})
+    unknown, guessed = _passed_unknown(launch, elsewhere)
+    launch = with_generated(replace(launch, assumed=(*launch.assumed, *unknown), origins={**guessed, **launch.origins}))
     if grid is None:
         if in_file is not None and in_file.grid is not None:
             launch = replace(launch, grid=in_file.grid, origins={**launch.origins, "grid": "literal"})
@@ -215,16 +215,18 @@ def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
     return replace(launch, given=filled, assumed=(*launch.assumed, *assumed), origins={**origins, **launch.origins})
 
 
-def _passed_unknown(launch: KernelLaunch, elsewhere: LaunchCalls) -> dict[str, Origin]:
-    """Constants with a default, and options, for which the file's launches pass something, of which nothing is known: the default is a
-    guess."""
-    function = launch.source.kernel(launch.kernel)
-    tuned = {name for config in (function.autotune.configs if function.autotune is not None else ()) for name in config.parameters}
-    known = {*launch.given.constexprs, *launch.given.scalars, *tuned, *function.heuristics}
-    passed = passed_by_launches(launch.source, launch.kernel, elsewhere).keys() - known
-    names = {parameter.name for parameter in function.parameters if parameter.is_constexpr and parameter.default is not MISSING}
-    options = {*OPTION_NAMES} - launch.given.options.keys() if function.autotune is None else set()
-    return dict.fromkeys(passed & (names | options), "guessed")
+def _passed_unknown(launch: KernelLaunch, elsewhere: LaunchCalls) -> tuple[list[str], dict[str, Origin]]:
+    """What the file's launches pass of which nothing is known: what is assumed of options, in words, and the origin of these and of
+    constants with a default, which is then a guess."""
+    function, given = launch.source.kernel(launch.kernel), launch.given
+    configurations = function.autotune.configs if function.autotune is not None else ()
+    tuned = {name for config in configurations for name in (*config.parameters, "num_warps", "num_stages")}
+    known = {*given.constexprs, *given.scalars, *given.options, *tuned, *function.heuristics}
+    passed = passed_by_launches(launch.source, launch.kernel, elsewhere)
+    lines = {name: " or ".join(map(str, passed[name])) for name in OPTION_NAMES if name in passed.keys() - known}
+    defaults = {parameter.name for parameter in function.parameters if parameter.is_constexpr and parameter.default is not MISSING}
+    names = (passed.keys() & defaults) - known | (lines.keys() if function.autotune is None else set())
+    return [unknown_option(name, f"a launch (line {line})") for name, line in lines.items()], dict.fromkeys(names, "guessed")
 
 
 def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,17 +238,6 @@ def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str
         return dict(constants)
     usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
     return {name: value for name, value in constants.items() if value is not None or not usage[name].never_none}
-
-
-def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
-    """What is assumed of options that the file's launches pass, where their values are not known."""
-    function = launch.source.kernel(launch.kernel)
-    known = {*launch.given.options, *function.heuristics}
-    if function.autotune is not None and function.autotune.configs:
-        known |= {"num_warps", "num_stages"}
-    passed = passed_by_launches(launch.source, launch.kernel, elsewhere)
-    unknown = {name: lines for name, lines in passed.items() if name in OPTION_NAMES and name not in known}
-    return [unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in unknown.items()]
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
