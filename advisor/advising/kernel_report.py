@@ -15,7 +15,7 @@ from advisor.advising.kernel_launches import KernelReports
 from advisor.advising.launch_facts import gpu_figures, warm_cache
 from advisor.advising.measured.profiles import timed
 from advisor.advising.missing_options import is_tuned
-from advisor.advising.trials import DOUBT, LEAST_S, NO_END, OTHER_WORK, Regrid, Trials
+from advisor.advising.trials import DOUBT, MOST_TRIED, NO_END, OTHER_WORK, Regrid, Trials
 from advisor.advising.verdict import verdict
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
@@ -74,7 +74,8 @@ def advise_compiled(
         command: The command line that repeats this.
         launch_options: What the user says of the launch.
         progress: Called with (done, total) launches, and configurations of them that are tried.
-        try_s: Seconds for trying the tunables of launches of which one configuration is known, all together; None: as the settings say.
+        try_s: Seconds for trying the tunables of launches of which one configuration is known, all together; None: as the settings say, or
+            as many configurations as `trials.MOST_TRIED`.
         regrid: The grid of the one launch with other constants, where a function gives it.
         measured: A profile, for a record's launches.
 
@@ -102,8 +103,9 @@ def advise_compiled(
     ):
         gathered.take(target, analysis, gpu)
     gathered.say_left(rest)
-    if seconds := read_settings().try_s if try_s is None else try_s:
-        _try(gathered, gpu, cache, counted, time.monotonic() + seconds, progress, regrid)
+    seconds = read_settings().try_s if try_s is None else try_s
+    if seconds != 0:
+        _try(gathered, gpu, cache, counted, seconds, progress, regrid)
     if not gathered.reports:
         why = f": {shorten(gathered.warnings[0], 400)}" if gathered.warnings else ""
         remedy = "specify types, constants and options (`advisor inspect --help`)"
@@ -151,7 +153,7 @@ def _try(
     gpu: GpuSpec,
     cache: str,
     counted: Counted,
-    deadline: float,
+    seconds: float | None,
     advance: Callable[[int, int], None] | None,
     regrid: Regrid | None,
 ) -> None:
@@ -161,19 +163,19 @@ def _try(
     untried = [item for item in untried if item.predicted is not None and gathered.count(item) == 1]
     untried.sort(key=lambda report: -_predicted_us(report) * gathered.targets[report.id].count)
     with Pool() as workers:
-        trials = Trials(gpu=gpu, cache=cache, workers=workers, counted=counted, deadline=deadline, regrid=regrid)
+        trials = Trials(gpu=gpu, cache=cache, workers=workers, counted=counted, left=MOST_TRIED, regrid=regrid)
+        if seconds is not None:
+            trials.deadline, trials.left = time.monotonic() + seconds, math.inf
         if advance is not None:
             trials.advance = lambda tried, more: advance(len(gathered.targets) + tried, len(gathered.targets) + tried + more)
         for number, report in enumerate(untried):
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if trials.over:
                 gathered.unknowns[untried[0].id].append(phrase("note.untried", count=len(untried) - number))
                 return
             [(target, analysis)] = analyse_targets(
                 [gathered.targets[report.id]], gpu, cache, workers=workers, counted=counted, judge=launch_analysis
             )
-            until = time.monotonic() + max(left / (len(untried) - number), LEAST_S)
-            tried = trials.of(target, analysis, until) if isinstance(analysis, KernelAnalysis) else None
+            tried = trials.of(target, analysis, len(untried) - number) if isinstance(analysis, KernelAnalysis) else None
             for target, outcome in tried.analyses if tried is not None else ():
                 gathered.take(target, outcome, gpu, tried=True)
             if tried is not None:

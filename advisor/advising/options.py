@@ -66,7 +66,12 @@ OPTIONS = (
     Option("constexprs", "NAME=VALUE", "by name", FILE, "a tl.constexpr argument", "--constexpr"),
     Option("arguments", "NAME=VALUE", "by name", FILE, "value of a number, or of a tuple: 'strides=(4096,1)'", "--arg"),
     Option(
-        "contents", "NAME=VALUE", "by name", FILE, "what an index tensor holds: a number, a list, range(…) or random(ROWS)", "--content"
+        "contents",
+        "NAME=VALUE",
+        "by name",
+        FILE,
+        "what an index tensor holds: a number, a list, range(…), or random(N) for numbers below N",
+        "--content",
     ),
     Option("signature", "TYPES", "text", FILE, '"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"'),
     Option(
@@ -113,7 +118,7 @@ OPTIONS = (
         "seconds",
         (*FILE, "record"),
         "where one configuration of a kernel is known: how long its warps, stages and blocks are varied, compiled and predicted, all "
-        "launches together (default: 20, or ADVISOR_TRY_FOR; 0: not at all)",
+        "launches together (default: ADVISOR_TRY_FOR, or else 24 configurations however long they take; 0: not at all)",
     ),
     Option("weights", "FILE", "text", (*KNOWN, "tuning cache", "trace"), "weights that `advisor train` wrote (default: those shipped)"),
     Option(

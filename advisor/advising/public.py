@@ -60,8 +60,8 @@ def advise(
         cache: What the L2 holds when a launch starts: warm or cold.
         measured: A file of measured latencies: rows, or a profile.
         weights: A file that `advisor train` wrote; None: the weights shipped.
-        try_for: Seconds for which other configurations of a kernel are compiled and predicted where one is known; None: 20, or what
-            ADVISOR_TRY_FOR says.
+        try_for: Seconds for which other configurations of a kernel are compiled and predicted where one is known; None: what
+            ADVISOR_TRY_FOR says, or else 24 configurations however long they take.
         stack: "vllm" or "sglang", with a version after a colon: whose table it is, or whose default runs where there is none.
         block_shape: Of fused_moe: the quantization block (n, k) of the weights.
         launch: Of a kernel in a file, as for the command: `arguments`, `constexprs` and `contents` (values by name), `grid` (such as

@@ -1,4 +1,4 @@
-"""Trying a kernel's tunables where nobody listed any: neighbours of what is launched, compiled and predicted until time is up."""
+"""Trying a kernel's tunables where nobody listed any: neighbours of what is launched, compiled and predicted, so many in all."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ data) for which the analytical model predicted that the best measured configurat
 those with 2 to 5 %, in 30 of 35."""
 LEAST_OF_PRODUCT, MOST_STAGES = 16, 5
 """`tl.dot` takes no smaller blocks; more stages than that hold no more."""
-LEAST_S = 4.0
-"""What a launch is given at least, while there is time: two configurations take about that."""
+MOST_TRIED, LEAST_TRIED, TOGETHER = 24, 4, 4
+"""Configurations of all launches of a report; of one launch at least, while any are left; and of one step. Counts, so that every machine
+tries the same: a kernel's own tunables come to their end after 8 to 20."""
+SECONDS_EACH = 5
+"""What a configuration takes on a slow machine, as the time limit that is suggested for the rest of a search counts it."""
 SAME_BYTES, SAME_FLOP = 0.01, 0.2
 """Shares by which the distinct bytes and the useful FLOP of two configurations of the same work may differ: partial results of a last
 block, and the blocks on the diagonal of a causal product, of which half is masked away."""
@@ -59,7 +62,7 @@ class Tried:
         analyses: The launch itself first, each with what was found.
         stopped: Why it ended.
         left_alone: Sentences on constants that were not varied.
-        unsearched: A sentence on what was not evaluated for want of time; empty where the search came to its end.
+        unsearched: A sentence on what was not evaluated; empty where the search came to its end.
     """
 
     analyses: tuple[tuple[KernelTarget, KernelAnalysis | Unreadable], ...]
@@ -70,9 +73,11 @@ class Tried:
 
 @dataclass(slots=True, kw_only=True)
 class Trials:
-    """Tries the launches of one report, until `deadline` (of `time.monotonic`).
+    """Tries the launches of one report.
 
     Attributes:
+        deadline: On `time.monotonic`, where the user limits the time; else infinite.
+        left: Configurations that may be tried yet; infinite where the user limits the time instead.
         advance: Called with configurations tried, and those that are certain to follow.
         regrid: The grid of the launch with other constants, where a function gives it.
     """
@@ -81,18 +86,32 @@ class Trials:
     cache: str
     workers: Pool
     counted: Counted
-    deadline: float
+    left: float
+    deadline: float = math.inf
     advance: Callable[[int, int], None] = lambda tried, more: None
     regrid: Regrid | None = None
     _slowest: float = 0.0
     _tried: int = 0
+    _most: float = math.inf
 
-    def of(self, target: KernelTarget, analysis: KernelAnalysis, until: float) -> Tried | None:
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is tried of any launch."""
+        return self.left <= 0 or time.monotonic() >= self.deadline
+
+    def of(self, target: KernelTarget, analysis: KernelAnalysis, launches: int = 1) -> Tried | None:
         """The neighbours of a launch, those of the best of these, and so on; None where it has no tunables.
 
         Blocks first: they decide how much is in flight, and what each program does. A neighbour that is better is gone on from at once.
+
+        Args:
+            target: The launch.
+            analysis: What was found of it.
+            launches: So many, this one among them, share what is left of configurations or of time.
         """
-        until, self._slowest, started_s = min(until, self.deadline), 0.0, time.monotonic()
+        now_s = time.monotonic()
+        until, self._slowest = now_s + (self.deadline - now_s) / launches, 0.0
+        self._most = self._tried + max(self.left / launches, LEAST_TRIED)
         base, compiled = pinned(analysis.inspection), analysis.inspection.compiled
         function = base.source.kernel(base.kernel)
         now: dict[str, int] = {}
@@ -115,7 +134,7 @@ class Trials:
             return None
         unsearched = ""
         if waiting or late:
-            seconds = max(math.ceil((time.monotonic() - started_s) * (evaluated + waiting) / evaluated / 30) * 60, 60)
+            seconds = math.ceil(SECONDS_EACH * (evaluated + waiting) / 60) * 60
             which = phrase("search.unvaried", names=", ".join(late)) if late else ""
             unsearched = phrase("search.unsearched", count=evaluated, whole=evaluated + waiting, which=which, seconds=seconds)
         return Tried(
@@ -126,14 +145,15 @@ class Trials:
         )
 
     def _climb(self, best: dict[str, int], base: KernelLaunch, analysis: KernelAnalysis, analyses: Found, until: float) -> int:
-        """Adds neighbours of the best to those `analyses`, until none is better; how many of the last best's there was no time for."""
+        """Adds neighbours of the best to those `analyses`, until none is better; how many of the last best's were not evaluated."""
         demand = self._comparable(analysis.inspection)
         while True:
             queue = [neighbour for neighbour in self._neighbours(best, analysis) if _key(neighbour) not in analyses]
-            self.workers.timeout_s, self.workers.limit_name = max(until - time.monotonic(), 1.0), "--try-for"
+            if math.isfinite(until):
+                self.workers.timeout_s, self.workers.limit_name = max(until - time.monotonic(), 1.0), "--try-for"
             better = _key(best)
-            while queue and better == _key(best) and self._in_time(until):
-                batch, queue = queue[: self.workers.size], queue[self.workers.size :]
+            while queue and better == _key(best) and self._tried < self._most and self._in_time(until):
+                batch, queue = queue[:TOGETHER], queue[TOGETHER:]
                 self._take(batch, base, demand, analyses, len(queue))
                 better = min(analyses, key=lambda values: _us(analyses[values][1]))
                 if NEAR_BEST * _us(analyses[better][1]) >= _us(analyses[_key(best)][1]):
@@ -159,7 +179,7 @@ class Trials:
                 outcome = Unreadable(id=tried.id, reason=OTHER_WORK)
             analyses[_key(values)] = (tried, outcome)
         self._slowest = max(self._slowest, time.monotonic() - started)
-        self._tried += len(batch)
+        self._tried, self.left = self._tried + len(batch), self.left - len(batch)
         self.advance(self._tried, more)
 
     def _launch(self, base: KernelLaunch, values: Values) -> KernelLaunch:

@@ -77,12 +77,21 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     if not first and not answered and (registers := [text for subject in subjects if (text := _registers(subject))]):
         first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
-    lacking = [f"{_short_name(subject)} {reason}" for subject in subjects if (reason := words.lacking_for_time(subject))]
-    last = [f"no time can be predicted for {_several(lacking)}"] if lacking else []
+    lacking = words.untimed({_short_name(subject): words.lacking_for_time(subject) for subject in subjects}, ", ", MOST_NAMED)
+    last = [f"no time can be predicted for {lacking}"] if lacking else []
+    unread = [
+        _short_name(subject) for subject in subjects if subject.kind == "kernel" and subject.change == "modified" and _is_silent(subject)
+    ]
+    if unread and any(subject.static or subject.resources for subject in subjects):
+        last.append(f"not compared: {_several(unread)}")
     verdicts = answered or _verdicts(subjects, measured, static)
     named = "" if answered else named
     text = "; ".join(filter(None, [*first, verdicts[:1].lower() + verdicts[1:] if first else verdicts, *last]))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
+
+
+def _is_silent(subject: Subject) -> bool:
+    return not (subject.static or subject.resources or subject.measured or subject.failures)
 
 
 def _counted(count: int, word: str) -> str:
@@ -200,7 +209,7 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:
-        return _listed([subject for subject in subjects if words.lacking_for_time(subject)])
+        return _listed(subjects)
     if any(subject.resources for subject in subjects):
         return "Compiled resources only: nothing was measured, and nothing could be predicted"
     if subjects:

@@ -62,8 +62,8 @@ class KernelSettings:
 
     `configuration` maps the kernel's parameter names to the family's; `sizes` maps the family's sizes to expressions over the arguments
     of a launch: of recorded ones they say the problem, whose element type is that of the argument `dtype`, and in source what launches pass
-    for a problem. `args` are values of arguments and constants, `grid` its programs, `types` Triton's types of its arguments and `contents`
-    what tensors hold, of a kernel that is judged at one launch.
+    for a problem. `args` are values of arguments and constants ("None" is none), `grid` its programs, `types` Triton's types of its
+    arguments and `contents` what tensors hold, of a kernel that is judged at one launch.
     """
 
     family: str | None = None
@@ -189,7 +189,7 @@ def _kernel(values: dict[str, Any], where: str) -> KernelSettings:
         configuration={str(k): str(v) for k, v in names.items()},
         sizes={str(k): str(v) for k, v in sizes.items()},
         dtype=str(values["dtype"]) if "dtype" in values else None,
-        args=arguments,
+        args={name: None if value == "None" else value for name, value in arguments.items()},
         grid=",".join(map(str, grid)) if isinstance(grid := values.get("grid"), list) else str(grid) if grid is not None else None,
         types={name: str(known_type(str(kind))) for name, kind in types.items()},
         contents=contents,

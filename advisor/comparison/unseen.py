@@ -15,7 +15,7 @@ from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, RevisionTree, Tree
 from advisor.python_source.bindings import names_in
 from advisor.python_source.imports import MOST_HANDS
-from advisor.python_source.kernel_forms import may_be_kernel
+from advisor.python_source.kernel_forms import grid_of, may_be_kernel
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.system.errors import AdvisorError
@@ -57,8 +57,8 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
 
 
 def _needed(source: SourceFile) -> list[tuple[str, str]]:
-    """What the kernels of a file, and what its launches pass, come down to."""
-    passed = names_in(*(call for _, call in source.module_names.launches))
+    """What the kernels of a file, and what its launches pass, come down to; kernels that it launches are compared where they are."""
+    passed = names_in(*(node for _, call in source.module_names.launches for node in (*call.args, *call.keywords, grid_of(call))))
     return meaning(source, [*source.definitions, *sorted(passed)])
 
 

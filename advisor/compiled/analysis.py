@@ -301,6 +301,7 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     elif kind is not None and not scales_blocks(compiled):
         rate = min(rate, gpu.plain_dot_share(kind))  # another kernel might give all blocks the scale 1
     trips = rows["trips"][working].mean() if working.size else 0.0
+    in_turn = 0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL
     demanded = Demand(
         per_cta={name: _column(amount / ctas) for name, amount in per_cta.items()},
         ctas=_column(ctas),
@@ -318,7 +319,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
         resources=resources,
         useful=_useful(demand, gpu, per_cta, instruction_flop),
         largest_cta_ratio=largest,
-        in_turn=0 < tensor < demand.xu_op * FLOP_PER_EXPONENTIAL,
+        in_turn=in_turn,
+        replicas=_column(1.0) if in_turn else None,  # its trips wait as those of attention do
         phases=None if demand.total_tensor_flop else phases.shipped().phases(chain, gpu, cache),
     )
     return demanded, chain

@@ -21,7 +21,7 @@ NOTES: dict[str, str] = {
     "tail-wave": "SMs idle while the last CTAs finish, or get no CTA.",
     "occupancy": "Too few CTAs are resident per SM to hide loads.",
     "latency": "Warps wait for loads: too little is in flight to hide their latency.",
-    "traffic": "Bytes beyond the bound: outputs written back to DRAM, and data that is read again.",
+    "traffic": "Bytes beyond the bound: data that is read again, and outputs written back to DRAM.",
     "launch": "Launch overhead: CTAs start, and the pipeline fills.",
     "power": "The board's power limit lowers the clock.",
     "efficiency": "Pipelines sustain less than their peak.",

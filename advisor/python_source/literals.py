@@ -129,7 +129,13 @@ def cdiv(a: int, b: int) -> int:
 
 
 def next_power_of_2(n: int) -> int:
-    """The least power of two that is at least n."""
+    """The least power of two that is at least n.
+
+    Raises:
+        NotLiteralError: It is no size: a default of -1, say, that every caller replaces.
+    """
+    if n < 0:
+        raise NotLiteralError(f"{n} is no size")
     return 1 << max(n - 1, 0).bit_length()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from advisor.rendering import figures
@@ -77,9 +77,23 @@ def lacking_for_time(subject: Subject) -> str:
 
 def untimed_line(comparison: ComparisonResult) -> str:
     """One line for all whose time cannot be told: `Cannot tell the time of a::k without n.`; empty: there is nothing."""
-    reasons = [f"{subject.title} {reason}" for subject in comparison.subjects if (reason := lacking_for_time(subject))]
-    more = f" and {len(reasons) - MOST_LISTED} more" if len(reasons) > MOST_LISTED else ""
-    return f"Cannot tell the time of {', of '.join(reasons[:MOST_LISTED])}{more}." if reasons else ""
+    text = untimed({subject.title: lacking_for_time(subject) for subject in comparison.subjects}, ", of ", MOST_LISTED)
+    return f"Cannot tell the time of {text}." if text else ""
+
+
+def untimed(reasons: Mapping[str, str], joint: str, most: int) -> str:
+    """Kernels whose time cannot be told, with why: `a and b without n, c without its grid`; those of one reason are named together, and of
+    more than `most` reasons it is said of how many kernels they are; empty: of all of them it can be told."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        if reason:
+            alike.setdefault(reason, []).append(name)
+    texts = [f"{', '.join(names[:MOST_LISTED])}{_more(len(names) - MOST_LISTED)} {reason}" for reason, names in alike.items()]
+    return joint.join(texts[:most]) + _more(sum(len(names) for names in list(alike.values())[most:]))
+
+
+def _more(count: int) -> str:
+    return f", and {count} more" if count > 0 else ""
 
 
 def hints(comparison: ComparisonResult, lacking: bool) -> list[str]:

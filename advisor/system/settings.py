@@ -6,7 +6,8 @@ ADVISOR_CACHE_DIR     folder of the tuning cache, and of compiled kernels in `co
 ADVISOR_COMPILE_LIMIT seconds that one compilation may take, and all of a command together: "120" (the default), "60,600"
 XDG_CONFIG_HOME       its triton-advisor/weights.npz (default: in ~/.config) is read in place of the shipped weights, as are %APPDATA%'s
 ADVISOR_DEBUG         where it is set, an internal failure shows its traceback
-ADVISOR_TRY_FOR       seconds for which other configurations of a kernel are tried where `--try-for` does not say (default: 20; 0: none)
+ADVISOR_TRY_FOR       seconds for which other configurations of a kernel are tried where `--try-for` does not say (default: no time limit,
+                      but 24 configurations; 0: none)
 ADVISOR_CORPUS        folder of tuned tables of the serving stacks, read beside $VLLM_TUNED_CONFIG_FOLDER and $SGLANG_MOE_CONFIG_DIR
 
 What runs in other interpreters imports nothing of ours, and reads its own:
@@ -50,12 +51,14 @@ class Settings:
     compile_limit: str = ""
 
     @property
-    def try_s(self) -> float:
-        """Seconds for which other configurations of a kernel are tried.
+    def try_s(self) -> float | None:
+        """Seconds for which other configurations of a kernel are tried; None: nothing was said.
 
         Raises:
             UsageError: ADVISOR_TRY_FOR is no such number.
         """
+        if not self.try_for:
+            return None
         if not re.fullmatch(r"\d{1,7}(\.\d+)?", self.try_for):
             raise UsageError("ADVISOR_TRY_FOR: not a number of seconds", self.try_for, "0 or more", "correct or unset it")
         return float(self.try_for)
@@ -89,7 +92,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         config_dir=_folder(environment, None, "XDG_CONFIG_HOME", "APPDATA", ".config"),
         table_folders=tuple(Path(name) for name in tables if name),
         debug=bool(environment.get("ADVISOR_DEBUG")),
-        try_for=environment.get("ADVISOR_TRY_FOR", "").strip() or "20",
+        try_for=environment.get("ADVISOR_TRY_FOR", "").strip(),
         compile_limit=environment.get("ADVISOR_COMPILE_LIMIT", "").strip(),
     )
 

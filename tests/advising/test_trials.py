@@ -34,7 +34,7 @@ def rows(x_ptr, y_ptr, WIDTH: tl.constexpr):
 N = 2**24
 
 
-def advised(folder: Path, kernel: str, grid: str, seconds: float = 60.0, **constants: int) -> Result:
+def advised(folder: Path, kernel: str, grid: str, seconds: float | None = 60.0, **constants: int) -> Result:
     path = folder / "scale.py"
     path.write_text(SCALE)
     asked = LaunchOptions(constexprs=constants, arguments={"n": N} if kernel == "scale" else {}, grid=grid)
@@ -162,6 +162,13 @@ def test_a_search_that_was_cut_off_says_so_and_names_no_ceiling(
     assert "Tuning cannot" not in result.verdict.sentence and "search was cut off" in result.verdict.sentence
     shown = "\n".join(text.plain for text in screen(result, group(result.launches), report=None))
     assert launch.unsearched in shown and "ceiling" not in shown and "can win <" not in shown
+
+
+def test_unless_time_is_limited_configurations_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ADVISOR_TRY_FOR")
+    monkeypatch.setattr("advisor.advising.kernel_report.MOST_TRIED", 4)
+    (launch,) = advised(tmp_path, "scale", "cdiv(n, BLOCK)", None, BLOCK=128).launches
+    assert launch.unsearched.startswith("The search was cut off: 5 of") and "--try-for 60" in launch.unsearched
 
 
 def test_a_search_that_was_cut_off_wins_at_least_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

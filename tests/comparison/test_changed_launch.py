@@ -65,6 +65,11 @@ def test_what_a_name_was_before_it_is_given_anew_is_no_part_of_a_launch():
     assert words(KERNEL + text, KERNEL + head, "other") == []
     assert words(KERNEL + text, KERNEL + head) == ["grid=(triton.cdiv(n, 64),) → grid=(triton.cdiv(n, 128),)"]
     assert words(KERNEL + text, KERNEL + text.replace("2 * m", "3 * m"), "other") == ["the code of run, on which the grid hangs"]
+    pair = KERNEL + text.replace("    block = 2 * m\n", "    block, size = 2 * m, 3 * m\n")
+    assert words(pair, pair.replace("3 * m", "4 * m"), "other") == [], "each name of a pair by itself"
+    assert words(pair, pair.replace("2 * m", "4 * m"), "other") == ["the code of run, on which the grid hangs"]
+    wrapped = text.replace("run(", "filled(") + "\n\ndef forward(x, n, m):\n    filled(x, n + 1, m)\n"
+    assert words(KERNEL + text, KERNEL + wrapped, "other") == [], "called by what is new"
     base = KERNEL + "LIMIT = 9\n\n\n" + text
     head = base.replace("2 * m", "less(m)") + "\n\ndef less(m):\n    return min(m, LIMIT)\n"
     assert words(base, head, "other") == ["the code of less, run, on which the grid hangs"], "the limit is what it was"
@@ -165,6 +170,44 @@ def run(x, n, groups):
     _, subject = one(repository, base, head.replace("BLOCK=256", "GROUPS=groups // 7, BLOCK=256"))
     (compiled,) = subject.resources
     assert "a guess of GROUPS, which one side alone takes" in compiled.reason and compiled.base is compiled.head is None
+
+
+SCALED = """def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets)
+    tl.store(y_ptr + offsets, x * tl.exp(x))
+
+
+def run(x, y, n, scale):
+    copy[(4096,)](x, y, n, BLOCK=256)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "compared_with", "other"),
+    [
+        ("    if SCALE:\n        x = tl.sin(x)\n", "SCALE=False", "SCALE=True"),
+        ("    if not SCALE:\n        return\n", "SCALE=True", "SCALE=False"),
+    ],
+)
+def test_a_flag_of_one_version_is_what_leaves_the_other_as_it_was(repository, line, compared_with, other):
+    head = SCALED.replace("BLOCK: tl", "SCALE: tl.constexpr, BLOCK: tl").replace("    tl.store", f"{line}    tl.store")
+    _, subject = one(repository, SCALED, head.replace("BLOCK=256", "SCALE=scale is not None, BLOCK=256"))
+    (compiled,) = subject.resources
+    assert compared_with in compiled.label and compiled.base == compiled.head
+    assert any(note.startswith(f"With {other}, which the base does not take, the head has ") for note in subject.notes)
+
+
+def test_a_constant_that_may_be_none_is_guessed_to_be():
+    from advisor.compiled.guesses.inference import Given, guesses
+
+    text = KERNEL.replace(
+        "BLOCK: tl.constexpr):",
+        'ACT: tl.constexpr, BLOCK: tl.constexpr):\n    if ACT is not None:\n        tl.static_assert(ACT == "relu")',
+        1,
+    )
+    source = parse_source(text, "fill.py")
+    assert next(guesses(source, source.kernel("fill"), Given())).constexprs["ACT"] is None
 
 
 def test_a_block_is_no_flag(repository):

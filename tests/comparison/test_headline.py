@@ -111,3 +111,12 @@ def test_a_launch_that_changed_is_no_kernel_that_did():
     )
     changed = Subject(kind="kernel", title="k.py::other", path="k.py", change="modified")
     assert said(launched, launched, changed) == f"2 unchanged kernels launched otherwise, 1 changed kernel: {NOTHING}"
+
+
+def test_kernels_whose_time_hangs_on_the_same_are_named_together():
+    names = [("a", "without n"), ("b", "without n"), ("c", "without m"), ("d", "without k"), ("e", "without k")]
+    subjects = [
+        Subject(kind="kernel", title=name, path="k.py", change="modified", static=(row("grid 1", "cannot-tell", reason=why),))
+        for name, why in names
+    ]
+    assert said(*subjects).endswith("no time can be predicted for a, b without n, c without m, and 2 more")

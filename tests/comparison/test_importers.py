@@ -64,6 +64,13 @@ def test_helpers_that_changed_are_named_and_who_imports_them_is_not_compared(rep
     assert not compared(repository, head, documented, predictor).subjects
 
 
+def test_a_file_that_launches_a_kernel_which_changed_is_not_named_beside_it(repository, predictor):
+    launcher = HEAD + "from .k import body\n\n\ndef run(x, n):\n    body[(n,)](x, n)\n"
+    base = repository.commit({"pkg/helpers.py": helpers(2), "pkg/k.py": kernels("from .helpers import scale"), "pkg/run.py": launcher})
+    head = repository.commit({"pkg/helpers.py": helpers(4), "pkg/k.py": kernels("from .helpers import scale, other")})
+    assert "pkg/run.py" not in {subject.path for subject in compared(repository, base, head, predictor).subjects}
+
+
 def test_a_kernel_that_changed_with_what_it_imports_is_compared_whole(repository, predictor):
     base = repository.commit({"pkg/helpers.py": helpers(2), "pkg/k.py": kernels("from .helpers import scale")})
     head = repository.commit({"pkg/helpers.py": helpers(4), "pkg/k.py": kernels("from .helpers import scale, other")})

@@ -53,7 +53,7 @@ BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL
 def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert torch_calls(old, new) == ["Beside the launch, run calls besides torch.zeros."]
+    assert torch_calls(old, new) == ["Beside the launch, run now calls torch.zeros."]
 
 
 def compared(repository, predictor, changed, base=BASE, **options):
@@ -307,11 +307,11 @@ def test_both_launches_are_compiled(repository, predictor):
 
 
 def test_a_key_that_changes_is_named(repository, predictor):
-    tuned = KERNEL.replace("@triton.jit", '@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n", "m"])\n@triton.jit')
-    fewer = tuned.replace('key=["n", "m"]', 'key=["n"]')
+    tuned = KERNEL.replace("@triton.jit", '@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n", "x_ptr"])\n@triton.jit')
+    fewer = tuned.replace('key=["n", "x_ptr"]', 'key=["n"]')
     (subject,) = compared(repository, predictor, {"ops/scale.py": fewer}, {"ops/scale.py": tuned}).subjects
-    (said,) = (note for note in subject.notes if note.startswith("The key of its autotuning changed: n, m → n."))
-    assert "Calls that differ in m alone run with one configuration now" in said
+    (said,) = (note for note in subject.notes if note.startswith("The key of its autotuning changed: n, x_ptr → n."))
+    assert "Calls that differ in x_ptr alone run with one configuration now" in said
 
 
 def test_what_prunes_its_configurations_is_named(repository, predictor):
@@ -361,3 +361,12 @@ def test_what_a_tensor_holds_and_methods_of_classes_are_no_launch(repository, pr
     before = text.replace(old, new) if "Base" in new else text
     after = before.replace("return x\n", "return x + 1\n") if "Base" in new else text.replace(old, new)
     assert before != after and not compared(repository, predictor, {"ops/scale.py": after}, {**BASE, "ops/scale.py": before}).subjects
+
+
+def test_changed_by_hand_names_arguments_and_keeps_to_keys_that_are_passed_still():
+    text = KERNEL.replace("@triton.jit", '@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n"])\n@triton.jit')
+    other = text.replace("x_ptr, n,", "x_ptr, size,").replace('key=["n"]', 'key=["size"]').replace("< n", "< size")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (text, other))
+    assert changed_by_hand(old, new) == ["The kernel takes size and no longer takes n.", "The key of its autotuning changed: n → size."]
+    turned = versions(parse_source(text.replace("x_ptr, n,", "n, x_ptr,"), "k.py"), {})["scale"]
+    assert changed_by_hand(old, turned) == ["The arguments of the kernel stand in another order."]

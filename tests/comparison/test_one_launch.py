@@ -263,7 +263,7 @@ def test_a_kernel_of_ones_own_is_predicted_with_its_doubt_and_with_what_changed(
     assert row.label == "grid 8192, typical n_rows=8192 n_cols=4096" and (row.head, row.change) == (None, None)
     assert (row.verdict, row.reason) == ("cannot-tell", "without DOUBLE")
     assert "DOUBLE=True" in compiled.label and compiled.base.instruction_mix != compiled.head.instruction_mix
-    assert "Compiled with DOUBLE=True, for the changed lines to be there." in subject.notes
+    assert "Compiled with DOUBLE=True, for the change to show." in subject.notes
     assert subject.hint == 'kernels."k.py::scale" = {args = {DOUBLE = true, n_cols = 4096, n_rows = 8192}}' and subject.hint in to_comment(
         found
     )
@@ -325,3 +325,12 @@ def test_of_both_versions_the_same_is_taken_of_strides_that_nothing_gives(reposi
     found = compared_files(repository, predictor, {"k.py": strided}, {"k.py": head}, compiling=True)
     (compiled,) = found.subjects[0].resources
     assert compiled.base == compiled.head is not None
+
+
+def test_a_flag_around_what_was_there_shows_the_change_where_it_is_off():
+    base = KERNEL.replace("DOUBLE: tl.constexpr", "DOUBLE: tl.constexpr, ROUND: tl.constexpr")
+    (line,) = [line for line in base.splitlines() if "tl.store(" in line]
+    head = base.replace(line, f"    if ROUND:\n    {line}")
+    assert touched(version(base), version(head)).flags({}) == {"ROUND": False}
+    more = head.replace(f"    {line}", f"        tl.store(out_ptr, 0.0)\n    {line}")
+    assert touched(version(base), version(more)).flags({}) == {"ROUND": True}, "what is new stands under it"

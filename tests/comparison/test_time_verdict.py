@@ -462,17 +462,26 @@ def test_two_launches_that_do_not_do_the_same_work_are_not_compared(repository, 
         assert row.verdict in ("predicted-improved", "within-doubt") and row.change is not None and row.change < 0
 
 
-@pytest.mark.parametrize(("configs", "verdict"), [("[triton.Config({'BLOCK': 512})]", "within-doubt"), ("listed()", "cannot-tell")])
-def test_another_list_is_no_prediction_of_no_change(repository, configs, verdict):
+BLOCKS = "[triton.Config({'BLOCK': 512}), triton.Config({'BLOCK': 1024})]"
+
+
+@pytest.mark.parametrize(
+    ("both", "configs", "verdict"),
+    [
+        (BLOCKS, "[triton.Config({'BLOCK': 512})]", "within-doubt"),
+        (BLOCKS, "listed()", "cannot-tell"),
+        ("listed()", "listed(512)", None),
+    ],
+)
+def test_another_list_is_no_prediction_of_no_change(repository, both, configs, verdict):
     """The same code at one configuration of both says nothing of which one is chosen; a list that cannot be read says less."""
     imports = HEAD.removesuffix("@triton.jit\n") + "from somewhere import listed\n\n\n"
-    both = "[triton.Config({'BLOCK': 512}), triton.Config({'BLOCK': 1024})]"
     base, head = (imports + TUNED.replace("CONFIGS", each) for each in (both, configs))
     found = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": head}, compiling=True)
-    (row,) = found.subjects[0].static
-    assert row.verdict == verdict
-    if verdict == "cannot-tell":
-        assert row.change is None
+    (subject,) = found.subjects
+    assert [row.verdict for row in subject.static] == ([verdict] if verdict else [])
+    assert all(row.verdict != "cannot-tell" or row.change is None for row in subject.static)
+    assert verdict or (not subject.resources and "What lists its configurations changed (@autotune), and cannot be read." in subject.notes)
 
 
 def test_a_renamed_kernel_is_not_launched_in_anothers_place(repository):

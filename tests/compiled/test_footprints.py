@@ -26,7 +26,7 @@ ROWS, COLUMNS = 4096, 8192
 def inspected(kernel: str, tmp_path: Path, grid: int = ROWS, weights: int | None = None, **arguments: int) -> Inspection:
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(kernel))
-    arguments |= {"cols": COLUMNS} if "cols" in kernel else {}
+    arguments = ({"cols": COLUMNS} if "cols" in kernel else {}) | arguments
     constants = {"BLOCK": 1024} | ({"WEIGHTS": weights} if weights else {})
     launch = make_launch(read_source(path), "k", arguments=arguments, constexprs=constants, grid=(grid,))
     return inspect_launch(launch, compile_target("sm_90"), POOL, sass=False)
@@ -385,6 +385,30 @@ def test_a_second_pass_over_a_row_is_one_cause_with_its_own_remedy(again: str, t
     assert "repeated-loads" not in rules
     once = inspected(TWO_PASSES.format(kept="sum_ptr", again="out_ptr"), tmp_path, grid=4 * ROWS)
     assert "second-pass" not in found(once)  # what was there before the launch, and nobody had
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_second_pass_over_a_long_row_needs_one_loop_unless_it_stores_each_element(stores: bool, tmp_path: Path) -> None:
+    """Rows of 128 KiB, which no block holds; programs may end at once, so that nothing of them is certain."""
+    store = "tl.store(out_ptr + base + start + tl.arange(0, BLOCK), x * highest)"
+    kernel = f"""
+        def k(x_ptr, sum_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+            base = tl.program_id(0) * cols
+            if tl.load(sum_ptr + tl.program_id(0)) == -100.0:
+                return
+            highest = -float("inf")
+            for start in range(0, cols, BLOCK):
+                highest = tl.maximum(highest, tl.max(tl.load(x_ptr + base + start + tl.arange(0, BLOCK)).to(tl.float32), 0))
+            total = 0.0
+            for start in range(0, cols, BLOCK):
+                x = tl.load(x_ptr + base + start + tl.arange(0, BLOCK)).to(tl.float32)
+                total += tl.sum(tl.exp(x - highest), 0)
+                {store if stores else ""}
+            tl.store(sum_ptr + tl.program_id(0), total)
+    """
+    rules = found(inspected(kernel, tmp_path, grid=ROWS, cols=65_536))
+    assert ("second-pass" in rules) != stores
+    assert stores or "one loop of both" in rules["second-pass"].remedy
 
 
 def test_a_second_pass_over_two_halves_of_a_row_is_one(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path)
     notes = " ".join(result.verdict.unknowns)
     assert "assumes different rows for each index (from the contents of block_tables_ptr)" in notes
     assert "addresses depend on the contents of block_tables_ptr" in notes
-    ways = notes.replace("--content block_tables_ptr=random(ROWS)", "")
+    ways = notes.replace("--content block_tables_ptr=random(N)", "")
     assert "--content block_tables_ptr" not in ways, "one number for all of it would send every program to one block"
 
 

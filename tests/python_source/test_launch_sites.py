@@ -168,6 +168,13 @@ def settings(n, least=64):
 ROWS = "def run(x):\n    rows, cols = x.shape\n    B, w = settings(cols{0})\n    k[(rows,)](x, rows, cols, BLOCK=B, num_warps=w)\n"
 
 
+def test_a_default_that_is_no_size_is_no_block() -> None:
+    """As of `linear_dim: int = -1`, in whose place every caller gives one."""
+    text = "import triton\n\ndef run(x, n=-1):\n    B = triton.next_power_of_2(n)\n    k[(8,)](x, n, 1, BLOCK=B)\n"
+    found = grid_from_launches(parse_source(HEAD + text, "k.py"), "k", {})
+    assert found is not None and not found.constexprs
+
+
 @pytest.mark.parametrize("where", [SETTINGS, "from .sizes import settings\n", "from sizes import settings\n"])
 def test_functions_of_several_values_are_followed(where: str, tmp_path: Path) -> None:
     """As the `calculate_settings` of Liger and Unsloth, which their kernels import."""

@@ -31,6 +31,7 @@ from advisor.result.comparison_schema import Resources
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
+from advisor.system.phrases import phrase
 
 MOST_SHOWN = 4
 """Guesses that a reason names."""
@@ -192,6 +193,32 @@ def compiled_pair(
         return base, head
     again = _attempt(_guessed_as(launches[1], base, new), gpu, workers)
     return base, again if again.refused is None or not head.certain else head
+
+
+def flags_of_one(old: KernelVersion, new: KernelVersion, base: Attempt, head: Attempt) -> dict[str, bool]:
+    """The flags that one version alone takes, and that nothing says, each the other way than it was compiled with."""
+    flags: dict[str, bool] = {}
+    for side, version in ((base, new), (head, old)):
+        assert side.launch is not None and side.guess is not None
+        whence = origins(side.launch, side.guess)
+        alone = {
+            name: value
+            for name, value in side.guess.constexprs.items()
+            if isinstance(value, bool) and version.function.parameter(name) is None
+        }
+        flags |= {name: not value for name, value in sorted(alone.items()) if whence[name] not in TOLD}
+    return flags
+
+
+def with_other_flags(chosen: Mapping[str, bool], new: KernelVersion, other: tuple[Attempt, Attempt]) -> list[str]:
+    """What the version that alone takes some flags holds with them the other way than both were compared with."""
+    of_head = [new.function.parameter(name) is not None for name in chosen]
+    words, side = (("head", "base"), other[1]) if of_head[0] else (("base", "head"), other[0])
+    if side.resources is None or not side.resources.registers_per_thread or len(set(of_head)) > 1:
+        return []
+    registers, spills = side.resources.registers_per_thread, side.resources.spill_bytes
+    flags = " ".join(f"{name}={not value}" for name, value in chosen.items())
+    return [phrase("answer.other_flags", flags=flags, side=words[0], other=words[1], registers=registers, spills=f"{spills:,}")]
 
 
 def _configurations(

@@ -6,14 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
+from advisor.comparison.kernels.importers import TESTS
+from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import written
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import Call, Expression, Graph, names_in
+from advisor.python_source.bindings import Call, Expression, names_in
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import LaunchCall
 from advisor.python_source.literals import NotLiteralError
+from advisor.python_source.module_names import ModuleNames
 
 MOST_NAMED = 4
 """Calls that a note names."""
@@ -24,8 +26,18 @@ _METHODS = frozenset(
     | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
 )
 """Methods of a tensor that launch a kernel of torch's."""
-_SETTING_UP = ("torch.cuda", "torch.empty")
-"""Begin the names of functions of torch that launch nothing."""
+_OF_HOST = (
+    "torch.cuda",
+    "torch.empty",
+    "torch.finfo",
+    "torch.iinfo",
+    "torch.is_",
+    "torch.device",
+    "torch.Size",
+    "torch.compiler",
+    "torch._",
+)
+"""Begin what of torch launches none."""
 
 
 def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Mapping[str, Any], former: Mapping[str, str]) -> str:
@@ -37,16 +49,16 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
         known: What is said of sizes. Typical ones decide nothing here.
         former: What kernels were called before, by what they are called now.
     """
-    before = {name: {kernel for kernel, _ in others} for name, _, others in _functions(old)}
-    for function, site, others in _functions(new):
+    before = {name: {kernel for kernel, _ in others} for _, own, name, _, others in _functions(old) if own}
+    for graph, own, function, site, others in _functions(new) if before else ():
         for kernel, call in others:
-            if function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
+            if not own or function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
                 continue
-            if not _graph(new).excludes(site[1], call):
+            if not graph.excludes(site[1], call):
                 continue  # it is launched besides
             source = new.source.on(*gpu.triton_target[:2])
             around = LaunchSite(source, source.kernel(new.function.name), site[0], site[1], gpu.num_sms, None)
-            tests = _graph(new).conditions(call)
+            tests = graph.conditions(call)
             answers = [_answer(around, test, wanted, known) for test, wanted in tests]
             if tests and {False} not in answers:
                 names = sorted(names_in(*(test for test, _ in tests)) & set(around.own))
@@ -67,8 +79,8 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
     sides: list[dict[str, set[str]]] = []
     for version, names in ((old, {}), (new, former)):
         kernels: dict[str, set[str]] = {}
-        for function, site, others in _functions(version):
-            besides = {names.get(kernel, kernel) for kernel, call in others if not _graph(version).excludes(site[1], call)}
+        for graph, _, function, site, others in _functions(version):
+            besides = {names.get(kernel, kernel) for kernel, call in others if not graph.excludes(site[1], call)}
             kernels.setdefault(function, set()).update(besides - {old.function.name, new.function.name})
         sides.append(kernels)
     notes = []
@@ -87,7 +99,7 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     notes = []
     for name in sides[0].keys() & sides[1].keys():
         gone, came = sides[0][name] - sides[1][name], sides[1][name] - sides[0][name]
-        parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("calls besides", came)) if calls]
+        parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("now calls", came)) if calls]
         notes += [f"Beside the launch, {name} {' and '.join(parts)}."] if parts else []
     return sorted(notes)
 
@@ -98,42 +110,37 @@ def _counted(calls: Counter[str]) -> str:
     return ", ".join(listed[:MOST_NAMED]) + more
 
 
-def _own(version: KernelVersion) -> Iterator[Launching]:
-    return (launching for launching in version.launching if not launching.where)
+def _launches(version: KernelVersion) -> Iterator[tuple[ModuleNames, bool, LaunchCall]]:
+    """The launches of a version, each with the graph of its file and whether that is the kernel's own; those of tests and benchmarks
+    aside."""
+    for launching in version.launching:
+        if not TESTS.search(launching.where):
+            yield from ((launching.source.module_names, not launching.where, launch) for launch in launching.calls)
 
 
-def _functions(version: KernelVersion) -> Iterator[tuple[str, LaunchCall, list[tuple[str, Call]]]]:
-    """The functions around a version's launches in its file: name, the launch, and the launches of other kernels within."""
-    for launching in _own(version):
-        graph = launching.source.module_names
-        for scopes, call in launching.calls:
-            if any(getattr(scope, "name", "") for scope in scopes[:1]):
-                inside = [(name, node) for name, node in graph.launches if scopes[-1] in graph.scopes_around(node)]
-                function: str = getattr(scopes[-1], "name", "")
-                yield function, (scopes, call), [(name, node) for name, node in inside if node is not call]
+def _functions(version: KernelVersion) -> Iterator[tuple[ModuleNames, bool, str, LaunchCall, list[tuple[str, Call]]]]:
+    """The functions around a version's launches: as of `_launches`, and the name, the launch, and the launches of other kernels within."""
+    for graph, own, (scopes, call) in _launches(version):
+        if any(getattr(scope, "name", "") for scope in scopes[:1]):
+            inside = [(name, node) for name, node in graph.launches if scopes[-1] in graph.scopes_around(node)]
+            function: str = getattr(scopes[-1], "name", "")
+            yield graph, own, function, (scopes, call), [(name, node) for name, node in inside if node is not call]
 
 
 def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
-    for launching in _own(version):
-        graph = launching.source.module_names
-        for scopes, launch in launching.calls:
-            if scopes and (function := getattr(scopes[-1], "name", "")):
-                inside = [(name, call) for name, calls in graph.calls.items() for call in calls if scopes[-1] in graph.scopes_around(call)]
-                beside = [(name, call) for name, call in inside if call is not launch and not graph.excludes(launch, call)]
-                yield function, Counter(text for name, call in beside if (text := _of_torch(name, call)))
+    for graph, _, (scopes, launch) in _launches(version):
+        if scopes and (function := getattr(scopes[-1], "name", "")):
+            inside = [(name, call) for name, calls in graph.calls.items() for call in calls if scopes[-1] in graph.scopes_around(call)]
+            beside = [(name, call) for name, call in inside if call is not launch and not graph.excludes(launch, call)]
+            yield function, Counter(text for name, call in beside if (text := _of_torch(name, call)))
 
 
 def _of_torch(name: str, call: Call) -> str:
     """What a call of torch is called, by the last part of its name; "": it is none that launches something."""
     text = dotted(call.func)
     if text.startswith("torch."):
-        return "" if text.startswith(_SETTING_UP) else text
+        return "" if text.startswith(_OF_HOST) else text
     return f".{name}" if name in _METHODS and text != name else ""
-
-
-def _graph(version: KernelVersion) -> Graph:
-    """The graph of the file whose launches are looked at."""
-    return next(launching.source for launching in _own(version)).module_names
 
 
 def _answer(site: LaunchSite, test: Expression, wanted: bool, known: Mapping[str, Any]) -> set[bool]:

@@ -115,7 +115,7 @@ def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
     entries = [
         entry
         for entry in reading.tree.entries().values()
-        if is_source(entry) and entry.path != path and entry.path.split("/")[: len(package)] == package and not _TESTS.search(entry.path)
+        if is_source(entry) and entry.path != path and entry.path.split("/")[: len(package)] == package and not TESTS.search(entry.path)
     ][:LARGEST_PACKAGE]
     called = re.compile(rb"\b(" + b"|".join(re.escape(item.encode()) for item in sorted(names)) + rb")\b")
     reading.tree.fetch(entries)
@@ -125,7 +125,7 @@ def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
     return tuple(item for item in sources if item is not None)
 
 
-_TESTS = re.compile(r"(^|/)(tests?|bench\w*|examples?)/|(^|/)test_")
+TESTS = re.compile(r"(^|/)(tests?|bench\w*|examples?)/|(^|/)test_")
 
 
 def _common(one: str, other: str) -> int:

@@ -6,6 +6,7 @@ compiled resources (`resources`), and to the clock.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import re
@@ -23,7 +24,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
-from advisor.comparison.kernels.time_verdict import CONTENTS, TIME_VERDICTS, without_time
+from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
@@ -31,10 +32,13 @@ from advisor.compiled.launches.provenance import GRID
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
+from advisor.python_source.bindings import names_in
+from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
+from advisor.system.phrases import phrase
 
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32
@@ -119,6 +123,7 @@ def kernel_subjects(
             notes = (
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
                 *(f"It was called {item}." for item in called[1:]),
+                *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
                 *launch_notes(changed, same),
                 *((*launches_besides(old, new, former), *torch_calls(old, new)) if old is not None and new is not None else ()),
             )
@@ -179,6 +184,16 @@ def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
     return (trees, repr(sorted(entry.items())), version.named, kernel in version.source.undecided)
 
 
+def _uses_changed(old: KernelVersion, new: KernelVersion, called: str) -> Iterator[str]:
+    """What else changed that the kernel comes down to: helpers, constants, what makes its configurations."""
+    sides = [_meaning(side, called)[0] for side in (old, new)]
+    both = {name for name, _ in sides[0]} & {name for name, _ in sides[1]}
+    if names := sorted({name for name, _ in set(sides[0]) ^ set(sides[1])} & both - {called}):
+        yield phrase(
+            "answer.uses", which=", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")
+        )
+
+
 def _subject(
     paths: Sequence[str],
     names: Sequence[str],
@@ -234,6 +249,8 @@ def _subject(
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, settings)
     alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
+    listing = _lists_anew(old, new)
+    notes += [f"What lists its configurations changed ({', '.join(listing)}), and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
     judged = (
         resources.judged(
@@ -251,15 +268,15 @@ def _subject(
             same=alike,
             called_before=former,
         )
-        if gpus
+        if gpus and not (listing and alike)  # of the same kernel, with one guess for both
         else resources.Judged()
     )
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    rows += [_at_one_launch(row, old, new) for row in judged.predicted]
+    rows += [_at_one_launch(row, old, new, bool(listing)) for row in judged.predicted]
     described = old is not None or shown.entry or settings != KernelSettings()
-    if unpredicted and described and new is not None and gpus and not (rows or judged.rows or judged.notes):
+    if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
         notes.append(unpredicted)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     listed = not any(side.unread for side in (old, new) if side is not None)  # else what came or went is not known
@@ -291,13 +308,27 @@ _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 """What stands for an option of which nothing is known, as Triton's own."""
 
 
-def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None) -> StaticRow:
-    """A prediction, without a verdict where a side's configurations cannot be read, and without the one that nothing changes where the two
-    do not choose among the same."""
+def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
+    """The names that changed of those from which lists of configurations come that cannot be read on either side."""
+    if old is None or new is None or not (old.unread and new.unread):
+        return []
+    sides = []
+    for side in (old, new):
+        calls = [node for node in side.function.node.decorator_list if isinstance(node, ast.Call)]
+        tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
+        parts = [part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg != "key"))]
+        sides.append({*meaning(side.source, names_in(*parts)), *(("@autotune", ast.dump(part)) for part in parts)})
+    return sorted({name for name, _ in sides[0] ^ sides[1]})
+
+
+def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None, listed_anew: bool) -> StaticRow:
+    """A prediction, without a verdict where a side's configurations cannot be read, or neither's and what lists them changed; and without
+    the one that nothing changes where the two do not choose among the same."""
     if old is None or new is None:
         return row
-    if old.unread != new.unread and row.verdict in TIME_VERDICTS:
-        return without_time(row, "cannot-tell", f"the configurations of the {'base' if old.unread else 'head'} cannot be read")
+    if (old.unread != new.unread or listed_anew) and row.verdict in TIME_VERDICTS:
+        whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
+        return without_time(row, "cannot-tell", f"{whose} cannot be read")
     if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
         return row
     if old.configurations and new.configurations:

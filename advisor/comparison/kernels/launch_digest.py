@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
@@ -17,6 +17,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.system.phrases import phrase
 
 LONGEST = 80
 """Characters that are shown of an expression."""
@@ -224,12 +225,12 @@ def _feeding(graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequen
     while waiting:
         name, before = waiting.pop()
         fresh = [
-            (node, part) for node, part, stored in bound if name in stored and way.leads(node, name, before) and id(node) not in feeding
+            (node, part) for node, part, stored in bound if name in stored and way.leads(node, name, before) and id(part) not in feeding
         ]
-        feeding |= {id(node) for node, _ in fresh}
+        feeding |= {id(part) for _, part in fresh}
         waiting += {(value, way.sees(node)) for node, part in fresh for value in _values(part)} - seen
         seen |= set(waiting)
-    return {name for name, _ in seen}, [part for node, part, _ in bound if id(node) in feeding]
+    return {name for name, _ in seen}, [part for _, part, _ in bound if id(part) in feeding]
 
 
 def _stored(node: ast.AST) -> Iterator[str]:
@@ -247,6 +248,9 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
     """What one node gives names by itself, and these names: a statement, or for names that are bound within a block what the block asks;
     `kept` are nodes that bind nothing that counts."""
     part = within = node
+    if isinstance(node, ast.Assign) and (pairs := _pairs(node)):
+        yield from (item for pair in pairs for item in _parts(pair, kept))
+        return
     if isinstance(node, ast.If | ast.While):
         part = node.test
     elif isinstance(node, ast.For):
@@ -254,6 +258,15 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
     elif not isinstance(node, _BINDING):
         return
     yield part, {name for inner in ast.walk(within) if id(inner) not in kept for name in _stored(inner)}
+
+
+def _pairs(node: ast.Assign) -> list[ast.Assign]:
+    """`m, n = x.shape[0], y.shape[0]` as one statement for each name; none: it is no such statement."""
+    target = node.targets[0]
+    if not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple) or len(target.elts) != len(node.value.elts):
+        return []
+    pairs = zip(target.elts, node.value.elts, strict=True)
+    return [ast.copy_location(ast.Assign(targets=[name], value=value), node) for name, value in pairs]
 
 
 _BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef
@@ -343,7 +356,7 @@ def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[st
         return None
     differ = {name for name in old.host.keys() & new.host.keys() if not _only_more(old.host[name], new.host[name])}
     gone, came = old.host.keys() - new.host.keys(), new.host.keys() - old.host.keys()
-    if gone and came and {old.host[name] for name in gone} != {new.host[name] for name in came}:
+    if gone and came and not _only_more(*({host[name] for name in names} for host, names in ((old.host, gone), (new.host, came)))):
         differ |= gone | came
     names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if len({*map(frozenset, _texts(old, new, name))}) > 1]
     if old.spread != new.spread:  # what one side names, the other may have there
@@ -361,7 +374,7 @@ def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: 
     return ", and ".join(parts or ["the code around it"])
 
 
-def _only_more(one: Sequence[str], other: Sequence[str]) -> bool:
+def _only_more(one: Iterable[Any], other: Iterable[Any]) -> bool:
     """Whether there is nothing but launches more or less: those of a test, say, which pass what others pass."""
     return set(one) <= set(other) or set(other) <= set(one)
 
@@ -408,13 +421,14 @@ def _files(files: Sequence[str]) -> str:
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """What changed beside the body: the key by which a kernel is tuned anew, and what prunes its list."""
+    """What changed beside the body: the arguments, the key by which a kernel is tuned anew, and what prunes its list."""
     if old is None or new is None:
         return []
-    notes = []
+    notes = list(_arguments_changed(old.function, new.function))
     keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
     if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
         less = ", ".join(name for name in keys[0] if name not in keys[1])
+        less = less if set(keys[1]) < set(keys[0]) <= {parameter.name for parameter in new.function.parameters} else ""
         consequence = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
         notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{consequence}")
     heuristics = [side.function.heuristics.keys() for side in (old, new)]
@@ -424,6 +438,18 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
     return notes
+
+
+def _arguments_changed(old: JitFunction, new: JitFunction) -> Iterator[str]:
+    """Which arguments came or went, or that they stand in another order; of constants a launch tells what is passed."""
+    before, after = ([parameter.name for parameter in side.parameters] for side in (old, new))
+    values = {parameter.name for side in (old, new) for parameter in side.parameters if not parameter.is_constexpr}
+    came, gone = ([name for name in one if name in values and name not in other] for one, other in ((after, before), (before, after)))
+    if came or gone:
+        words = (f"takes {_listed(came)}" * bool(came), f"no longer takes {_listed(gone)}" * bool(gone))
+        yield phrase("answer.arguments", what=" and ".join(filter(None, words)))
+    elif set(before) == set(after) and before != after:
+        yield phrase("answer.order")
 
 
 def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bool) -> list[str]:

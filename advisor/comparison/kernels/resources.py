@@ -14,10 +14,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.comparison.kernels.attempts import MOST_SHOWN, Attempt, Run, alike_configurations, compiled_pair
+from advisor.comparison.kernels.attempts import (
+    MOST_SHOWN,
+    Attempt,
+    Run,
+    alike_configurations,
+    compiled_pair,
+    flags_of_one,
+    with_other_flags,
+)
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_launches
+from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
@@ -48,7 +56,7 @@ GUESSES_MATTER = frozenset({"failed", "unsure"})
 """Kinds of `CompileError` that other arguments may mend."""
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
-ALIKE_BY_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
+ONE_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -165,7 +173,7 @@ def judged(
             if all(side.kind in GUESSES_MATTER for side in refused) and not _tuned_alone(run):
                 sizes |= {**base.sizes, **head.sizes}
                 for side in refused:
-                    sizes |= side.invented
+                    sizes |= {item: "None" if value is None else value for item, value in side.invented.items()}
             if base.resources is None and head.resources is None and head.kind != "interfered":
                 notes.append(f"Not compiled for {group[0].name}: {reason}")
                 continue
@@ -183,7 +191,7 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            others = _other_sizes(old, new, base, head) or _tuned_alone(run) or (_passed_anew(base, head, relaunched) if same else "")
+            others = _other_sizes(old, new, base, head) or _tuned_alone(run)
             if others:
                 empty, reason = ["base", "head"], others
             elif one_sided := _guessed_of_one(old, new, base, head):
@@ -195,8 +203,8 @@ def judged(
             predicted += [item.row for item in filter(None, verdicts)]
             if any(item is not None and item.row.verdict in ("predicted-improved", "predicted-regressed") for item in verdicts):
                 notes += _assumed_types(base, head)
-            if same and any(item.alike_by_guess for item in filter(None, verdicts)):
-                empty, reason = ["base", "head"], reason or ALIKE_BY_GUESS
+            if same and any(item.one_guess for item in filter(None, verdicts)):
+                empty, reason = ["base", "head"], reason or ONE_GUESS
             if (
                 old is not None
                 and new is not None
@@ -274,13 +282,14 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
 
 
 def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
-    """That a number which one version alone takes is guessed, and decides its code, in words; flags are off where nothing says so."""
+    """That a number or a text which one version alone takes is guessed, and decides its code, in words; flags are off where nothing says
+    so."""
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return ""
     names = [name for name in guessed_code(base, head) if not (old.function.parameter(name) and new.function.parameter(name))]
     values = {**base.invented, **head.invented}
-    numbers = [name for name in names if type(values.get(name)) is int]
-    return f"not compared, for it hangs on a guess of {named(numbers)}, which one side alone takes" if numbers else ""
+    alone = [name for name in names if type(values.get(name)) in (int, str)]
+    return f"not compared, for it hangs on a guess of {named(alone)}, which one side alone takes" if alone else ""
 
 
 def _reason(base: Attempt, head: Attempt) -> str:
@@ -308,13 +317,6 @@ def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
         if str(kind).startswith(POINTERS):
             kinds.setdefault(str(kind).lstrip("*"), []).append(name)
     return [phrase("answer.types", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
-
-
-def _passed_anew(base: Attempt, head: Attempt, relaunched: Sequence[ChangedLaunch]) -> str:
-    """That the launches of one code pass something else for constants of which one guess was taken for both, in words; "": they do not."""
-    both = [name for name, value in head.guessed.items() if base.guessed.get(name) == value]
-    names = [name for name in both if any(name in item.names for item in relaunched)]
-    return f"without what either side passes for {named(names)}" if names else ""
 
 
 def _why_refused(attempt: Attempt) -> str:
@@ -399,6 +401,15 @@ def _compile(
         if all(side.resources is not None and not _spills(side) for side in pair):
             (base, head), run = pair, replace(run, configuration=wider)
     change, notes = touched(old, new), []
+    chosen: dict[str, bool] = {}
+    if (flags_alone := flags_of_one(old, new, base, head)) and not compiling.spent(2):
+        compiling.left -= 2
+        pair = compiled_pair(old, new, run, gpu, settings, workers, flags_alone)
+        if pair[0].compiled is not None and pair[1].compiled is not None:
+            nearer = _apart(pair) < _apart((base, head))  # a flag put around what was there is on, one of something new is off
+            reverse, chosen = ((base, head), flags_alone) if nearer else (pair, {name: not value for name, value in flags_alone.items()})
+            notes += with_other_flags(chosen, new, reverse)
+            base, head = pair if nearer else (base, head)
     alike = base.resources == head.resources or not _seen(head, change)
     empty = not stores(base) or not stores(head)
     assert head.launch is not None
@@ -408,14 +419,14 @@ def _compile(
     flags = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
     sure = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
     origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in sure}
-    flags = {name: value for name, value in flags.items() if name not in origins | blocks}
-    other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value)
+    flags = {**{name: value for name, value in flags.items() if name not in origins | blocks}, **chosen}
+    other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value and name not in chosen)
     if other and change.lines and not compiling.spent(2):
         compiling.left -= 2
         pair = compiled_pair(old, new, run, gpu, settings, workers, flags)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
-            notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the changed lines to be there'}.")
+            notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
         else:
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
             flags = {}
@@ -431,6 +442,11 @@ def _compile(
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
         notes.append(f"{UNSEEN} (line {lines}): it is not compared.")
     return base, head, notes
+
+
+def _apart(pair: tuple[Attempt, Attempt]) -> int:
+    """By how much the code of one version is longer than that of the other."""
+    return abs(len(machine_code(pair[0])) - len(machine_code(pair[1])))
 
 
 SPILLS_TOO_MUCH = 256

@@ -56,13 +56,13 @@ def machine_code(attempt: Attempt) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """What both versions are predicted to take, how much of it a program of the head does, to one of the base, and the values that have
-    to be known for a verdict and are not, with what was taken for them. `alike_by_guess`: their code is the same because the same was taken
-    for what a changed launch passes, which is `passed`."""
+    to be known for a verdict and are not, with what was taken for them. `one_guess`: the same was taken for what a changed launch passes,
+    which is `passed`, and they differ in nothing else."""
 
     row: StaticRow
     work: float
     lacking: Mapping[str, Any] = field(default_factory=dict)
-    alike_by_guess: bool = False
+    one_guess: bool = False
     passed: frozenset[str] = frozenset()
 
 
@@ -103,12 +103,18 @@ def time_verdict(
     sizes = {**base.sizes, **head.sizes}
     grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "unknown" for grid in grids))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
-    label = f"grid {grid}" + (f", typical {typical}" if typical else "")
+    values = {**pair[1].launch.given.scalars, **pair[1].launch.contents}
+    known = [
+        f"{key}={value}" for key, value in values.items() if key not in sizes and "stride" not in key and type(value) is int and value > 1
+    ]
+    label = f"grid {grid}" + (f", {' '.join(known[:MOST_NAMED])}" if known else "") + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
     if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
         lacking = {**sizes, **lacking}
     passed = {name for item in relaunched for name in item.names}
+    guessed = {name: value for name, value in head.invented.items() if name in passed and base.invented.get(name) == value}
+    lacking |= guessed if same else {}
     whence = [(name, origin) for side in pair for name, origin in origins(side.launch, side.guess).items() if name in passed - {GRID}]
     if alike:  # a typical block is none of either launch, where the code changed that works it out
         lacking |= {name: lacking.get(name) for name, origin in whence if origin == "typical"}
@@ -137,7 +143,7 @@ def time_verdict(
             if latency is not None
         ]
     return Prediction(
-        row=row, work=work, lacking=lacking, alike_by_guess=alike and changed, passed=frozenset(passed) if alike else frozenset()
+        row=row, work=work, lacking=lacking, one_guess=bool(guessed) or (alike and changed), passed=frozenset(passed if alike else guessed)
     )
 
 
@@ -182,7 +188,8 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
             elif kind.startswith("tensordesc"):
                 lacking[name] = kind
             else:
-                values = {**attempt.guess.options, **attempt.guess.constexprs}
+                written = {item: "None" if value is None else value for item, value in attempt.guess.constexprs.items()}
+                values = {**attempt.guess.options, **written}
                 lacking.setdefault(name, values.get(name, CONTENTS if kind.startswith("*") else None))
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     one = {name for name in constants[0].keys() & constants[1].keys() if constants[0][name] != constants[1][name]}

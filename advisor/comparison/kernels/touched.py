@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.comparison.kernels.kernel_digest import own_tree
@@ -15,11 +15,13 @@ from advisor.python_source.language import dotted
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A statement, or the head of a block, and the conditions that it stands under, each with what it has to be."""
+    """A statement, or the head of a block, and the conditions that it stands under, each with what it has to be; of the head of an `if`
+    also what has to come of it for a change of it to show."""
 
     text: str
     node: ast.AST
     under: tuple[tuple[ast.expr, bool], ...]
+    shown_where: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,12 @@ def touched(old: KernelVersion, new: KernelVersion) -> Touched:
     for side, lines in enumerate(sides):
         left = counts[side] - counts[1 - side]
         for line in lines:
-            if left[line.text] > 0 or helpers & set(_called(line.node)):
+            is_fresh = left[line.text] > 0 or bool(helpers & set(_called(line.node)))
+            if is_fresh:
                 left[line.text] -= 1
                 fresh[side].append(line)
+            elif fresh[side] and line.under and getattr(fresh[side][-1].node, "value", None) is line.under[-1][0]:  # what was there before
+                fresh[side][-1] = replace(fresh[side][-1], shown_where=not line.under[-1][1])
     both = old.function.constants & new.function.constants
     sets = [flags for line in fresh[1] if (flags := _flags([line], new.function.constants))]
     sets += [flags for line in fresh[0] if (flags := _flags([line], both))]
@@ -91,7 +96,7 @@ def _flags(lines: Collection[Line], constants: Collection[str]) -> dict[str, Any
     flags: dict[str, Any] = {}
     for line in lines:
         choices = [(node.test, True) for node in ast.walk(line.node) if isinstance(node, ast.IfExp)]
-        tested = [(line.node.value, True)] if isinstance(line.node, ast.Expr) else []
+        tested = [(line.node.value, line.shown_where)] if isinstance(line.node, ast.Expr) else []
         for test, truth in (*line.under, *choices, *tested):
             for name, value in _holding(test, truth):
                 if name in constants:
@@ -123,7 +128,7 @@ def _holding(test: ast.expr, truth: bool) -> Iterator[tuple[str, Any]]:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _holding(test.operand, not truth)
     elif isinstance(test, ast.BoolOp):
-        parts = test.values if isinstance(test.op, ast.And) is truth else test.values[:1]
+        parts = test.values if isinstance(test.op, ast.And) is truth else test.values[-1:]
         for part in parts:
             yield from _holding(part, truth)
     elif isinstance(test, ast.Name):

@@ -138,6 +138,8 @@ def constant_value(parameter: Parameter, use: Usage, choice: Mapping[str, Any]) 
     name = parameter.name
     if parameter.default is not MISSING and not (choice.get("flag") and isinstance(parameter.default, bool)):
         return parameter.default.value if isinstance(parameter.default, Constexpr) else parameter.default
+    if use.optional and not (use.extent or use.range_bound or choice.get("flag")):  # off, as flags are
+        return None
     texts = [v for v in use.compared if isinstance(v, str)]
     if texts or use.text:
         return texts[0] if texts else TEXTS[use.text]

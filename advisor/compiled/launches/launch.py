@@ -213,13 +213,15 @@ class Inspection:
         if places:  # one number for all of it would send every program to the same place
             options = " ".join(f"--contents {name}" for name in places)
             sentences.append(
-                f"Addresses depend on {what_holds(places)}: specify `--content {places[0]}=random(ROWS)`, list it under [contents] "
+                f"Addresses depend on {what_holds(places)}: specify `--content {places[0]}=random(N)`, list it under [contents] "
                 f"of a TOML file (--toml), or record the launch with `advisor record {options}`. The size of the indexed tensor goes under "
                 "[sizes] and [shapes]."
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
-            sentences.append(f"Work depends on data. Specify them: {options} (a number, a list, range(…) or random(ROWS)).")
+            sentences.append(
+                f"Work depends on data. Specify them: {options} (a number, a list, range(…), or random(N) for numbers below N)."
+            )
         if shapeless := sorted(reason.removeprefix(SHAPE) for reason in self.demand.unknown if reason.startswith(SHAPE)):
             shapes = ", ".join(f"{name} = [rows, columns]" for name in shapeless)
             sentences.append(f"How large the tensors of descriptors are can be said under [shapes] of a TOML file (--toml): {shapes}.")

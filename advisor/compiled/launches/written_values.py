@@ -209,7 +209,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         if isinstance(value, str):
             contents[name] = literal(value)
             if not isinstance(contents[name], (int, float, list, range, np.ndarray)):
-                limit = f"a number, a list, range(…) or random(ROWS) of at most {MOST_ITEMS:,} numbers"
+                limit = f"a number, a list, range(…) or random(N) of at most {MOST_ITEMS:,} numbers"
                 raise InputError(f"{path}: contents of {name}", value, limit)
     return data
 

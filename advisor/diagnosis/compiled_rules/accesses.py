@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -233,30 +233,43 @@ def _once(demand: Demand, spared: float) -> Demand:
     )
 
 
+def _waiting_less(demand: Demand, share: float) -> Demand:
+    """The demand where each program waits for its loads that `share` less."""
+    phases = demand.phases
+    return demand if phases is None else replace(demand, phases=replace(phases, serial_us=phases.serial_us * (1 - share)))
+
+
 MOST_BYTES_OF_A_ROW = 65_536
 """Of what a program passes over twice: as much as Triton's tutorial on layer normalization keeps in one block (`MAX_FUSED_SIZE`)."""
 
 
 @rule("Programs read again what they had in registers")
 def second_pass(context: CompiledContext) -> Finding | None:
-    """Every program loads bytes again that it has loaded or stored before, few enough to be kept."""
+    """Every program loads bytes again that it has loaded or stored before, few enough to be kept, or only to sum them up."""
     demand, analysis = context.demand, context.analysis
     again = _of_second_passes(context)
     if not again or analysis is None or analysis.predicted is None:
         return None
     requested = sum(load.requested_bytes for load in again)
     per_program = requested / max(demand.programs, 1)
-    saving = context.saving(lambda work: _once(work, requested))
-    if per_program > MOST_BYTES_OF_A_ROW or saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
+    waits = analysis.chain.waits
+    waited = sum(waits.get((load.line, load.operation.text), 0.0) for load in again) / (sum(waits.values()) or 1.0)
+    saving = context.saving(lambda work: _waiting_less(_once(work, requested), waited))
+    if saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     most = max(again, key=lambda load: load.requested_bytes)
     did = "stored" if most.name in demand.stored_first else "loaded"
+    remedy = "take one block as wide as the row, load it once and keep it in registers for both passes"
+    if per_program > MOST_BYTES_OF_A_ROW:
+        if most.loop is None or any(access.loop == most.loop for access in demand.accesses if access.kind != "load"):
+            return None  # what is stored of each element needs all of the first pass
+        remedy = "make one loop of both: keep running results, and rescale them when the maximum grows, as the online softmax does"
     return make_finding(
         context,
         "advice",
         f"{most.name} is read again after the program {did} it",
         evidence=f"{amount(requested)} are read a second time, {amount(per_program)} of them by each program",
-        remedy="take one block as wide as the row, load it once and keep it in registers for both passes",
+        remedy=remedy,
         line=most.line,
         file=most.file,
         saving_us=saving,
@@ -265,7 +278,9 @@ def second_pass(context: CompiledContext) -> Finding | None:
 
 def _of_second_passes(context: CompiledContext) -> list[AccessDemand]:
     """Loads of bytes that their programs had before: each byte once, of those that an access before them touched once."""
-    passes = [access for access in context.demand.accesses if _is_pass(access, context.demand.unlocated)]
+    branches = [op for op, _ in context.operations if op.name == "scf.if"]
+    in_a_branch = {name for branch in branches for op in branch.walk() for name in op.results}
+    passes = [access for access in context.demand.accesses if _is_pass(access, in_a_branch)]
     return [
         load
         for place, load in enumerate(passes)
@@ -279,11 +294,12 @@ def _of_second_passes(context: CompiledContext) -> list[AccessDemand]:
     ]
 
 
-def _is_pass(access: AccessDemand, unlocated: Collection[str]) -> bool:
-    """Whether an access touches each of its bytes once in the whole launch, as what programs share is not; and that for certain, as what
-    stands in one of two branches does not."""
+def _is_pass(access: AccessDemand, in_a_branch: Set[str]) -> bool:
+    """Whether an access touches each of its bytes once in the whole launch, as what programs share is not; and that for certain, or
+    wherever the program did not end before, as what stands in one of two branches does not."""
     certain = access.certain_bytes > 0.99 * access.requested_bytes
-    if access.kind == "atomic" or access.name in unlocated or not certain:
+    certain = certain or (access.kind == "load" and in_a_branch.isdisjoint(access.operation.results))
+    if access.kind == "atomic" or access.unlocated_for or not certain:
         return False
     distinct = likely_distinct_bytes(access.touched) * access.growth
     return distinct > 0 and abs(access.requested_bytes / distinct - 1) < 0.01
