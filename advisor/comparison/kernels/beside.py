@@ -49,10 +49,10 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
         known: What is said of sizes. Typical ones decide nothing here.
         former: What kernels were called before, by what they are called now.
     """
-    before = {name: {kernel for kernel, _ in others} for _, own, name, _, others in _functions(old) if own}
-    for graph, own, function, site, others in _functions(new) if before else ():
+    before = {name: {kernel for kernel, _ in others} for _, same_file, name, _, others in _functions(old) if same_file}
+    for graph, same_file, function, site, others in _functions(new) if before else ():
         for kernel, call in others:
-            if not own or function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
+            if not same_file or function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
                 continue
             if not graph.excludes(site[1], call):
                 continue  # it is launched besides
@@ -120,11 +120,11 @@ def _launches(version: KernelVersion) -> Iterator[tuple[ModuleNames, bool, Launc
 
 def _functions(version: KernelVersion) -> Iterator[tuple[ModuleNames, bool, str, LaunchCall, list[tuple[str, Call]]]]:
     """The functions around a version's launches: as of `_launches`, and the name, the launch, and the launches of other kernels within."""
-    for graph, own, (scopes, call) in _launches(version):
+    for graph, same_file, (scopes, call) in _launches(version):
         if any(getattr(scope, "name", "") for scope in scopes[:1]):
             inside = [(name, node) for name, node in graph.launches if scopes[-1] in graph.scopes_around(node)]
             function: str = getattr(scopes[-1], "name", "")
-            yield graph, own, function, (scopes, call), [(name, node) for name, node in inside if node is not call]
+            yield graph, same_file, function, (scopes, call), [(name, node) for name, node in inside if node is not call]
 
 
 def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
