@@ -370,7 +370,7 @@ class FunctionReader(Evaluator):
         """What a call gives that is answered without following a function; _UNANSWERED: it is none of those that are known.
 
         Known are functions of `math`, `hasattr(tl, "gather")`, the environment (every variable counts as not set), questions about the
-        device of a known target, versions, and methods of values.
+        device of a known target, versions, `next(...)` of a generator, and methods of values.
 
         Raises:
             NotLiteralError: It is one, and its value is not known.
@@ -391,6 +391,9 @@ class FunctionReader(Evaluator):
             return target_questions.version(self.visit(node.args[0]))
         if name.endswith("get_current_target") and not count and self.source.backend is not None:
             return target_questions.CurrentTarget(self.source.backend, self.source.arch)
+        if plain and name == "next" and count in (1, 2):
+            value = self.visit(node.args[0])
+            return _UNANSWERED if not isinstance(value, list) else value[0] if value or count == 1 else self.visit(node.args[1])
         return self._of_method(node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else _UNANSWERED
 
     def _of_method(self, node: ast.Call, function: ast.Attribute) -> Any:
