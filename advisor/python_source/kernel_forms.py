@@ -1,8 +1,5 @@
-"""What a decorator, a launch and a kernel's name in a file mean; and what the body of a kernel names: its own names, those that it reads
-from around it, and what it may not name.
-
-Triton looks up what a kernel's tree names while it compiles it, and calls some of it: a tree that is not to run anything is limited.
-"""
+"""What a decorator, a launch and a kernel's name in a file mean; and what the body of a kernel names: its own names, and those that it
+reads from around it. What it may name is `language`'s to say."""
 
 from __future__ import annotations
 
