@@ -52,29 +52,35 @@ settings.load_profile("advisor")
 
 
 LONGEST = (
-    "security/test_kernels.py",
-    "security/test_escape.py",
-    "test_readme.py",
-    "training/test_own_launches.py",
-    "training/test_judging.py",
-    "training/test_operators.py",
-    "training/test_configured_judging.py",
-    "training/test_published_products.py",
-    "search/test_tune_command.py",
+    "comparison/test_time_verdict.py",
+    "kernels/test_kernels_compile.py",
     "compiled/test_record.py",
+    "comparison/test_workflows.py",
     "kernels/test_kernels_in_interpreter.py",
-    "test_packaging.py",
-    "cli/test_corpus.py",
-    "measurement/test_replay.py",
+    "training/test_judging.py",
     "measurement/test_doors_on_a_stand_in.py",
+    "search/test_tune_command.py",
+    "security/test_kernels.py",
+    "measurement/test_replay.py",
+    "cli/test_corpus.py",
+    "compiled/test_inspect.py",
     "security/test_gate.py",
     "security/test_sandbox.py",
     "security/test_large_inputs.py",
-    "comparison/test_time_verdict.py",
+    "measurement/test_measure_command.py",
+    "security/test_escape.py",
     "rendering/test_page_in_browser.py",
     "search/test_postgres.py",
+    "measurement/test_plan.py",
+    "training/test_own_launches.py",
+    "training/test_operators.py",
+    "training/test_configured_judging.py",
+    "training/test_published_products.py",
+    "test_packaging.py",
+    "test_readme.py",
 )
-"""Files that take ten seconds and more: they are begun first, so that in the end no worker waits for another that is in one."""
+"""Files that take ten seconds and more where no compiled kernel is kept, the longest first. They are begun in this order, so that in the
+end no worker waits for another that is in one."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,7 +95,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first. What runs on a GPU runs with whatever torch and Triton are there: a warning of theirs is shown, and fails
     nothing."""
-    items.sort(key=lambda item: item.nodeid.partition("::")[0].removeprefix("tests/") not in LONGEST)
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0].removeprefix("tests/"), len(LONGEST)))
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             item.add_marker(pytest.mark.filterwarnings("default"), append=False)

@@ -20,6 +20,7 @@ from advisor.advising.verdict import verdict
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.demand import Counted
+from advisor.compiled.guesses.guess_errors import in_lines_of_file
 from advisor.compiled.launch_report import (
     KernelTarget,
     analyse_targets,
@@ -107,9 +108,8 @@ def advise_compiled(
     if seconds != 0:
         _try(gathered, gpu, cache, counted, seconds, progress, regrid)
     if not gathered.reports:
-        why = f": {shorten(gathered.warnings[0], 400)}" if gathered.warnings else ""
-        remedy = "specify types, constants and options (`advisor inspect --help`)"
-        raise InputError(f"{text}: no launch could be compiled{why}", None, None, remedy)
+        why = f": {shorten(in_lines_of_file(gathered.warnings[0], first[0].launch.source), 800)}" if gathered.warnings else ""
+        raise InputError(f"{text}: no launch could be compiled{why}")
     launches, searches = _rated(gathered)
     unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in gathered.unknowns[report.id])]
     unsized = tuple(report.id for report in launches if gathered.targets[report.id].launch.grid is None)

@@ -15,6 +15,7 @@ from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.ir.execution import not_given, what_holds
 from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Action
 from advisor.system.phrases import phrase
 
@@ -44,13 +45,13 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     """The options that say what a launch computes, as they are written, where that is not known: `--arg N=…`, `--grid …`.
 
     Where it has no grid, those that the grid of a launch in the file would follow from come first; `--grid` is asked for where there is
-    no such launch.
+    no such launch. Strides are not: that of contiguous rows is assumed, and said.
     """
     launch, guess = inspection.launch, inspection.guess
     demand = inspection.demand if launch.grid is not None else _of_several_programs(inspection)
     reasons = {*demand.unknown, *guessed_places(demand)}
     values = {reason.removeprefix(ARGUMENT).partition(".")[0] for reason in reasons if reason.startswith(ARGUMENT)}
-    missing = [f"--arg {name}=…" for name in sorted(values) if name not in launch.given.multiples]
+    missing = [f"--arg {name}=…" for name in sorted(values - launch.given.multiples) if not STRIDE_NAME.search(name)]
     # A block follows from the sizes, or is tuned; any other whole number that had to be guessed is a size, or says what is computed,
     # but for those whose guess is as good as being told; a type that is stored decides how many bytes are.
     constants = [p.name for p in launch.source.kernel(launch.kernel).parameters if p.is_constexpr and not is_tuned(p.name)]

@@ -79,7 +79,7 @@ OPTIONS = (
         "TYPE",
         "text",
         FILE,
-        "type behind pointers whose type is not given (default: bf16 where the file names it alone, else fp16)",
+        "type behind pointers whose type is not given (default: bf16; fp16 where the file names it alone, or before Ampere)",
     ),
     Option("grid", "X[,Y[,Z]]", "text", FILE, "programs; an expression over arguments: 'cdiv(M, BLOCK_M),8'"),
     *(Option(name, "N", "integer", FILE, f"{name} of the launch") for name in LAUNCH_OPTIONS),

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from advisor.diagnosis.compiled_rules import COMPILED_RULES
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
 from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, LayerReport, Origin, PipelineTime, Verdict, nearest_to_peak
@@ -19,6 +20,7 @@ ENOUGH = 0.8
 """Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
+CODE_RULES = frozenset(rule.id for rule in COMPILED_RULES)
 NAMED = 4
 """Launches outside of what was learned that are named."""
 
@@ -48,15 +50,18 @@ def verdict(
         layers: The whole layers that the launches are of: what is saved is then told of those that change.
         one_trip: By id of a launch of which a loop is counted once, what its trips depend on, in words: its time is none to judge.
     """
-    if missing := [report for report in launches if report.id in unsized and report.measured is None]:
-        few = len(missing) < len(launches)
+    missing = [report for report in launches if report.id in unsized and report.measured is None]
+    undecided = [(one_trip or {}).get(report.id, "") for report in launches if report.measured is None]
+    if missing or (len(undecided) == len(launches) and all(undecided)):
+        few = "unsized_some" if len(missing) < len(launches) else "unsized"
         return Verdict(
-            sentence=phrase("verdict.unsized_some", count=len(missing), whole=len(launches)) if few else phrase("verdict.unsized"),
+            sentence=phrase(f"verdict.{few if missing else 'one_trip'}", count=len(missing), whole=len(launches), what=undecided[0]),
+            notes=() if missing else _notes(launches, list(launches), [], guessed or {}),
             current_us=0.0,
             ceiling_us=0.0,
             bound_us=0.0,
             percent_of_ceiling=0.0,
-            binding_pipeline=missing[0].binding_pipeline,
+            binding_pipeline=(missing or launches)[0].binding_pipeline,
             origin="predicted",
             unknowns=unknowns,
         )
@@ -82,11 +87,8 @@ def verdict(
     reports = [report for report, _ in able]
     which = {report.id: (guessed or {})[report.id] for report in reports if report.id in (guessed or {})}
     unit, of_peak = nearest_to_peak(_together(reports), current)
-    undecided = [(one_trip or {}).get(report.id, "") for report in reports if report.measured is None]
     return Verdict(
-        sentence=phrase("verdict.one_trip", what=undecided[0])
-        if undecided and all(undecided)
-        else _headline(launches, reports, [report for report, _ in rated], percent, current, bound, unit, of_peak, bool(which), layers),
+        sentence=_headline(launches, reports, [report for report, _ in rated], percent, current, bound, unit, of_peak, bool(which), layers),
         notes=_notes(launches, reports, [report for report, _ in rated], which),
         current_us=current,
         ceiling_us=ceiling,
@@ -123,10 +125,14 @@ def _headline(
     return f"{_limited_by(able, current, bound_us, unit, of_peak, guessed)} {_to_win(able, rated, percent, layers)}"
 
 
+LONGEST_LAUNCH_US = 10.0
+"""No launch takes so long by itself (`launch_latency_us` of `ceilings/`: 2 to 4): then it is the start of its many programs."""
+
+
 def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit: str | None, of_peak: float | None, guessed: bool) -> str:
     origin = _origin(able).capitalize()
     if len(able) == 1 and able[0].config_binding_pipeline == "launch":
-        starting = any(finding.rule == "small-programs" for finding in able[0].findings)
+        starting = current > LONGEST_LAUNCH_US or any(finding.rule == "small-programs" for finding in able[0].findings)
         return phrase("verdict.programs" if starting else "verdict.launch")
     if unit is None or of_peak is None or of_peak >= 1.005:
         times = f"{current / bound_us:.2f}" if bound_us > 0 else ""
@@ -167,6 +173,10 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
     changing = {report.id for report in able if report.measured is None and report.recommendation is not None}
     now, then = layers_gain(layers, changing)
     of_layers = 1 - then / now if now > 0 else 0.0
+    if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None:
+        saving_us, title = change
+        if saving_us > max(saved, (GAIN - 1) * whole):
+            return phrase("win.code", what=title, share=share_text(saving_us / whole))
     if gains and whole > 0 and max(saved / whole, of_layers) >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
@@ -190,6 +200,12 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         return phrase("win.faster")
     left = 1 - percent / 100
     return phrase("win.unsure", share=share_text(left)) if left >= 0.02 else phrase("win.nothing", share="2 %")
+
+
+def _change_of_code(report: LaunchReport) -> tuple[float, str] | None:
+    """Microseconds that the remedy of compiled code saves most which is no configuration, and the cause; None where no rule names one."""
+    remedies = [item for item in report.findings if item.rule in CODE_RULES and item.net_saving_us is None]
+    return max(((item.saving_us, item.title) for item in remedies if item.saving_us is not None), default=None)
 
 
 def layers_gain(layers: Sequence[LayerReport], changing: Collection[str]) -> tuple[float, float]:

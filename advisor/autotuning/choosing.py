@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from advisor.autotuning import distributed, internals, keys, lookup, ranking, triton_configs, watching
-from advisor.autotuning.decisions.cache import FOR_CONSTANTS, WITH_HOOKS, Cache, ProblemKey, Row, memory_cache
+from advisor.autotuning.decisions.cache import FOR_CONSTANTS, IMPORTED, WITH_HOOKS, Cache, ProblemKey, Row, memory_cache
 from advisor.autotuning.decisions.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Call, Session
 from advisor.autotuning.ranking import LEAST, Ranking, most_trials
@@ -205,16 +205,18 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
 
 
 def _known(situation: Situation, session: Session) -> Decision | None:
-    """A decision in the cache."""
-    cache, problem, call = situation.cache, situation.problem.id, situation.call
+    """A decision in the cache, or one that was imported from another tuner's."""
+    identities = situation.call.identities
     lists = [situation.exhaustive_list]
     if situation.mode != "exhaustive":
         lists.append(situation.list_name)
-    decided = cache.decision(problem, lists)
-    if decided is None or decided[0] not in call.identities:
-        return None
-    session.refresh()
-    return _decision(situation, session, call.identities.index(decided[0]), "cached", "decided before", None)
+    for problem, decided_for in ((situation.problem, lists), (situation.problem.by_name, [""])):
+        decided = situation.cache.decision(problem.id, decided_for)
+        if decided is not None and decided[0] in identities:
+            session.refresh(problem.id)
+            how: How = "imported" if decided[1] == IMPORTED else "cached"
+            return _decision(situation, session, identities.index(decided[0]), how, "decided before", None)
+    return None
 
 
 # -------------------------------------------------------------------------------------------------------- without measuring

@@ -74,9 +74,9 @@ class Session:
     clocks_mhz: dict[int, tuple[float, float]] = field(default_factory=dict)  # lowest and highest, of what this process measured
     likely: Sequence[int] = ()  # what may be asked for next, and is compiled along where cores have nothing else to do
 
-    def refresh(self) -> None:
-        """Takes over what the cache knows."""
-        known = self.cache.rows(self.problem)
+    def refresh(self, problem: str | None = None) -> None:
+        """Takes over what the cache knows, of this problem unless of another."""
+        known = self.cache.rows(problem or self.problem)
         for place, identity in enumerate(self.call.identities):
             row = known.get(identity)
             if row is not None:

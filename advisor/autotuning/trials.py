@@ -63,10 +63,12 @@ class Trials:
             mean, sigma, shares, reach = np.log(np.where(usable, scores, np.inf)), UNLEARNED_SIGMA, ANALYTICAL, LENGTH_SCALE
         else:
             mean, sigma, shares, reach = beliefs(scores, predicted_us, usable, learned=ranked.learned, spread=ranked.spread)
+        names = dict.fromkeys(name for configuration in self.configurations for name in configuration)
+        columns = {name: tuple(configuration.get(name) for configuration in self.configurations) for name in names}
         self.prior = Prior(
             mean=mean,
             sigma=sigma,
-            features=coordinates(self.configurations) * (LENGTH_SCALE / reach),
+            features=coordinates(columns) * (LENGTH_SCALE / reach),
             where=(),
             bound_us=np.zeros(count),
             ceiling_us=(best_us, best_us, best_us),

@@ -195,7 +195,7 @@ class Tuner(Tunable):
                 best_config=decision.config,
                 configs_timings=self.configs_timings,
                 duration=decision.duration_s if measured else None,
-                cache_hit=decision.how == "cached",
+                cache_hit=decision.how in ("cached", "imported"),
             )
         if internals.prints() and measured:
             print(

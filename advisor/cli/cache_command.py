@@ -2,7 +2,7 @@
 
 ls       what was decided: kernel, GPU, key, configuration, latency; --timings: every configuration, and why any was left out
 export   write it to FILE: JSON to ship in a container
-import   read exports; nothing measured is overwritten
+import   read exports, Triton's *.autotune.json and triton-dejavu's cache.json, or folders of them; nothing measured is overwritten
 prune    forget problems, by age, kernel or GPU
 
 The cache lies in $ADVISOR_CACHE_DIR, else in ~/.cache/triton-advisor.
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
-from advisor.system.errors import InputError, NothingMatchedError, UsageError, agree, several
+from advisor.system.errors import InputError, NothingMatchedError, NotOursError, UsageError, agree, several
+from advisor.system.reading import files_below
 from advisor.system.settings import read_settings
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ls.add_argument("--timings", action="store_true", help="every configuration, and why any was left out")
     export = actions.add_parser("export", help="write it to a file")
     export.add_argument("file", metavar="FILE", help="FILE.json")
-    bring = actions.add_parser("import", help="read exports")
-    bring.add_argument("paths", metavar="FILE", nargs="+", help="what `advisor cache export` wrote")
+    bring = actions.add_parser("import", help="read exports and the caches of other tuners")
+    bring.add_argument("paths", metavar="PATH", nargs="+", help="files, or folders of them")
+    bring.add_argument("--gpu", metavar="NAME", help="GPU that another tuner's files were measured on (Triton's do not say)")
     prune = actions.add_parser("prune", help="forget")
     prune.add_argument("--older-than", metavar="DAYS", type=options.amount_of_time, help="not used for so many days")
     prune.add_argument("--all", action="store_true", help="everything")
@@ -147,10 +149,19 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
 
     from advisor.autotuning.decisions.exchange import import_path
+    from advisor.autotuning.decisions.other_tuners import FILES
 
-    problems, files = 0, len(arguments.paths)
-    for text in arguments.paths:
-        problems += import_path(cache, Path(text)).problems
+    problems = files = 0
+    for path in map(Path, arguments.paths):
+        for file in files_below(path, FILES) if path.is_dir() else [path]:
+            try:
+                problems, files = problems + import_path(cache, file, arguments.gpu), files + 1
+            except NotOursError as error:
+                if file == path:
+                    raise
+                options.warn(f"skipped {error}")
+    if not files:
+        raise NothingMatchedError("nothing to import", " ".join(arguments.paths), "exports, *.autotune.json or cache.json")
     _check_kept(cache)
     brought_in = f"{several(problems, 'problem')} from {several(files, 'file')} {agree(problems, 'is', 'are')}"
     print(f"advisor: {brought_in} in {cache.path}", file=sys.stderr)

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 
 from advisor.system.errors import UsageError
 from advisor.system.phrases import glossary
+
+CLOSE = 0.6
+"""Likeness of what is suggested, as of `difflib.get_close_matches`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     entry = spoken.get(_plain(wanted))
     rule = rules.get(wanted) or rules.get(wanted.replace(" ", "-"))
     if rule is None and entry is None:
-        known = [*rules, *terms]
-        close = difflib.get_close_matches(wanted, known, n=3) or [
-            term for term in known if wanted in term.lower() or difflib.get_close_matches(wanted, term.lower().split())
-        ]
-        close = close[:3] or sorted(rules)[:3]
+        alike = {term: _likeness(wanted, term) for term in (*rules, *terms)}
+        close = [term for term in sorted(alike, key=lambda term: -alike[term])[:3] if alike[term] >= CLOSE] or sorted(rules)[:3]
         raise UsageError(
             "no such rule or term", wanted, "one that `advisor rules` or `advisor explain` lists", f"closest: {', '.join(close)}"
         )
@@ -47,6 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
     if rule is not None:
         print(f"{rule}: {TITLES[rule]}\n\n{explanation(rule).strip()}")
     return 0
+
+
+def _likeness(wanted: str, term: str) -> float:
+    """How alike a term, or the likest of its words, is to what was asked for: 0 to 1."""
+    return max(difflib.SequenceMatcher(None, wanted, part).ratio() for part in (term.lower(), *re.split("[ -]", term.lower())))
 
 
 def _plain(term: str) -> str:

@@ -310,42 +310,20 @@ def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
 
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     """The problems of a kernel that the options name; its own example where they name no sizes."""
+    from advisor.advising.options import token_counts
     from advisor.measurement import as_launched
-    from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry
-    from advisor.python_source.described import problem_dtype
-    from advisor.result.schema import Problem
+    from advisor.measurement.kernel_file import kernel_entry
+    from advisor.measurement.plan import kernel_problems
     from advisor.tables.models import find_model
-    from advisor.tables.routing import check_routing
 
-    entry = kernel_entry(kernel)
-    ops = [op for op in entry["ops"] if arguments.op in (None, op)]
     sizes = [dict(size) for size in arguments.sizes or ()]
-    if arguments.model and entry["family"] == "fused_moe":
+    tokens = token_counts(arguments.tokens, sizes)
+    if arguments.model and kernel_entry(kernel)["family"] == "fused_moe":
         model, split, ranks = find_model(arguments.model), arguments.tensor_parallel or 1, arguments.expert_parallel or 1
         experts = model.E // ranks  # of one rank: where they are fewer than a token takes, all of them
         sizes.append({"M": 1, "E": experts, "topk": min(model.top_k, experts), "H": model.H, "N": model.N // split})
-    if not sizes:
-        sizes = [dict(entry.get("example") or {})]
-    if not sizes[0]:
-        raise UsageError(f"{kernel.label}: which problem?", None, "--sizes NAME=VALUE,…", "its KERNELS entry has no example")
-    from advisor.advising.options import token_counts
-
-    tokens = token_counts(arguments.tokens, arguments.sizes or ())
-    if tokens:
-        sizes = [{**size, "M": m} for size in sizes for m in tokens]
-    for op in ops:
-        for item in sizes:
-            check_sizes(kernel, op, item)
-    dtype = problem_dtype(entry, kernel.label, arguments.dtype)
-    routing = routing_of(arguments) if entry["family"] == "fused_moe" else {}
-    if routing.get("routing") is not None:
-        for element in sizes:
-            check_routing(routing["routing"], element["E"], "--routing")
-    return [
-        as_launched(Problem(family=entry["family"], op=op, sizes=size, dtype=dtype, block_shape=block_shape_of(entry, dtype), **routing))
-        for size in sizes
-        for op in ops
-    ]
+    problems = kernel_problems(kernel, sizes, tokens=tokens, op=arguments.op, dtype=arguments.dtype, routing=routing_of(arguments))
+    return [as_launched(problem) for problem in problems]
 
 
 def _ordering_gpu(arguments: argparse.Namespace) -> Any:

@@ -29,7 +29,8 @@ from advisor.system.processes import sigterm_as_interrupt
 from advisor.system.progress import StatusLine
 
 if TYPE_CHECKING:
-    from advisor.tuning import Order, Row, Tuned
+    from advisor.search.search_report import Winner
+    from advisor.tuning import Order, Tuned
 
 INTERVAL_S = 10.0
 
@@ -104,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Path(arguments.output)
     options.write_text(output / "result.json", to_json(tuned.result))
     options.write_text(output / "report.html", to_html(tuned.result))
-    before_after = markdown(tuned.rows, tuned.about, tuned.source, tuned.warnings)
+    before_after = markdown(tuned.winners, tuned.about, tuned.source, tuned.warnings)
     written: list[Path] = []
     if arguments.export:
         written, warnings = write_exports(Path(arguments.export), tuned.result.exports, before_after, tuned.table)
@@ -149,32 +150,32 @@ def _order(arguments: argparse.Namespace) -> Order:
 
 def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
     """A line per decision, losses included; plain rows that any tool can cut."""
-    trials = sum(row.tried for row in tuned.rows)
-    print(f"{tuned.about}, {_trials(trials)}: {_counted(tuned.rows)} ({tuned.source})")
+    winners = tuned.winners
+    print(f"{tuned.about}, {_trials(sum(winner.tried for winner in winners))}: {_counted(winners)} ({tuned.source})")
     failures = {search.study_name: search.failures for search in tuned.result.searches}
-    for row in tuned.rows:
-        print(f"  {row.task}  {_latencies(row)}  {_trials(row.tried)}  {row.verdict}: {row.note}")
-        chosen = {"before": row.before, "after": row.after} if row.changed else {"keeps": row.before, "best": row.candidate}
+    for winner in winners:
+        task, before = winner.decision.task.id, winner.decision.incumbent
+        print(f"  {task}  {_latencies(winner)}  {_trials(winner.tried)}  {winner.outcome}: {winner.note}")
+        chosen = {"before": before, "after": winner.configuration} if winner.changed else {"keeps": before, "best": winner.candidate}
         for name, configuration in chosen.items():
             if configuration is not None:
                 print(f"    {name:6} {configuration.label()}")
-        if failed := failures.get(f"{tuned.study}/{row.task}"):
+        if failed := failures.get(f"{tuned.study}/{task}"):
             print(f"    failed: {', '.join(f'{kind} {count}' for kind, count in failed.items())}")
-        print(f"    stopped: {row.stopped}")
-    print(f"  study: {tuned.study}/{tuned.rows[0].task}{', …' if len(tuned.rows) > 1 else ''} in {storage}")
+        print(f"    stopped: {winner.stopped}")
+    print(f"  study: {tuned.study}/{winners[0].decision.task.id}{', …' if len(winners) > 1 else ''} in {storage}")
     for path in files:
         print(f"  written: {path}")
 
 
-def _counted(rows: Sequence[Row]) -> str:
+def _counted(winners: Sequence[Winner]) -> str:
     """A clause on the outcomes of the decisions."""
     from advisor.search.backend import NOT_RECORDED
 
-    improved, new = (sum(row.verdict == verdict for row in rows if row.changed) for verdict in ("improved", "new"))
-    unknown = sum(row.verdict == NOT_RECORDED for row in rows)
-    if new == len(rows):
-        return f"{new} of {len(rows)} new"
-    counted = f"{improved} of {len(rows)} improved" + (f", {new} new" if new else "")
+    improved, new, unknown = (sum(winner.outcome == outcome for winner in winners) for outcome in ("improved", "new", NOT_RECORDED))
+    if new == len(winners):
+        return f"{new} of {len(winners)} new"
+    counted = f"{improved} of {len(winners)} improved" + (f", {new} new" if new else "")
     return counted + (f", {unknown} not recorded as they run today" if unknown else "")
 
 
@@ -182,16 +183,15 @@ def _trials(number: int) -> str:
     return f"{number} {'trial' if number == 1 else 'trials'}"
 
 
-def _latencies(row: Row) -> str:
+def _latencies(winner: Winner) -> str:
     """The latencies of a decision, as far as known; for one that stays as it is, the search's best too."""
-
-    if row.changed:
-        now = "no latency" if row.after_us is None else f"{microseconds(row.after_us)} µs"
-        if row.before_us is None or row.speedup is None:
+    if winner.changed:
+        now = "no latency" if winner.us is None else f"{microseconds(winner.us)} µs"
+        if winner.before_us is None or winner.speedup is None:
             return now
-        return f"{microseconds(row.before_us)} -> {now}  speedup {row.speedup:.3f}"
-    known = [] if row.before_us is None else [f"{microseconds(row.before_us)} µs"]
-    known += [] if row.candidate is None or row.candidate_us is None else [f"best found {microseconds(row.candidate_us)} µs"]
+        return f"{microseconds(winner.before_us)} -> {now}  speedup {winner.speedup:.3f}"
+    known = [] if winner.before_us is None else [f"{microseconds(winner.before_us)} µs"]
+    known += [] if winner.candidate is None or winner.best_us is None else [f"best found {microseconds(winner.best_us)} µs"]
     return ", ".join(known) or "no latency"
 
 

@@ -14,7 +14,7 @@ sizes = {M = "m", N = "n", K = "a_ptr.shape[1]"}  # of launches, by the kernel's
 [kernels."kernels/own.py::my_kernel"]           # of no family: one launch, as `advisor advise` takes it
 args = {n_rows = 8192, n_cols = 4096}
 grid = "n_rows"                                 # where it does not follow from how the file launches the kernel
-types = {x_ptr = "*fp16"}                       # of tensors, where they are not bf16
+types = {x_ptr = "*fp16"}                       # of tensors, where they are not as guessed (bf16)
 contents = {lengths_ptr = 4096}                 # what an index tensor holds: one number for all of it, or a list
 
 [tables."*/E=128,*.json"]                       # a pattern of the whole path, as the shell's; the first that matches counts

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.measurement.launch import Launch
 from advisor.rows.cells import is_latency
 from advisor.system.errors import AdvisorError, InputError
-from advisor.system.reading import read_text
+from advisor.system.reading import parse_json, read_text
 
 TEXT_LIMIT_BYTES = 512 * 1024 * 1024
 RECORD_LIMIT = 2_000_000
@@ -73,8 +72,7 @@ class Collector:
     """Gathers launches into records, and what could not be read into notes."""
 
     def __init__(self) -> None:
-        self._samples: dict[tuple[Any, ...], list[float]] = {}
-        self._counts: dict[tuple[Any, ...], int] = {}
+        self._launches: dict[KernelRecord, list[tuple[float, int]]] = {}  # durations and counts, by a record without either
         self.notes: list[str] = []
         self._left_out = 0
 
@@ -94,9 +92,8 @@ class Collector:
         if not name or duration_us is None or not is_latency(duration_us) or count < 1:
             self.note(f"{name or 'a kernel without a name'}: no usable duration")
             return
-        key = (name, grid, block, gpu, compute_capability)
-        self._samples.setdefault(key, []).append(duration_us)
-        self._counts[key] = self._counts.get(key, 0) + count
+        kernel = KernelRecord(name=name, samples_us=(), count=0, grid=grid, block=block, gpu=gpu, compute_capability=compute_capability)
+        self._launches.setdefault(kernel, []).append((duration_us, count))
 
     def note(self, text: str) -> None:
         """Something that was left out; a handful of notes is kept in words, the rest is counted."""
@@ -108,19 +105,10 @@ class Collector:
     def finish(self) -> tuple[tuple[KernelRecord, ...], tuple[str, ...]]:
         """The records in order of appearance, and the notes."""
         records = tuple(
-            KernelRecord(
-                name=key[0],
-                samples_us=tuple(samples),
-                count=self._counts[key],
-                grid=key[1],
-                block=key[2],
-                gpu=key[3],
-                compute_capability=key[4],
-            )
-            for key, samples in self._samples.items()
+            replace(kernel, samples_us=tuple(us for us, _ in launches), count=sum(count for _, count in launches))
+            for kernel, launches in self._launches.items()
         )
-        notes = (*self.notes, f"and {self._left_out} more") if self._left_out else tuple(self.notes)
-        return records, notes
+        return records, (*self.notes, *([f"and {self._left_out} more"] if self._left_out else ()))
 
 
 def clean(text: object) -> str:
@@ -128,31 +116,13 @@ def clean(text: object) -> str:
     return re.sub(r"[\x00-\x1f\x7f]+", " ", str(text)).strip()[:NAME_LIMIT]
 
 
-def parse_json(text: str, label: str) -> Any:
-    """JSON from outside.
-
-    Raises:
-        InputError: It is not JSON, or nested beyond reason.
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{label}: not valid JSON, line {error.lineno}: {error.msg}", None, None, REMEDY) from None
-    except (RecursionError, ValueError) as error:
-        raise InputError(f"{label}: not usable JSON ({type(error).__name__})", None, None, REMEDY) from None
-
-
 def number(value: object) -> float | None:
     """A finite number, however it is written (`1,234.5` too); None where it is none."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
-        return float(value) if math.isfinite(value) else None
-    if not isinstance(value, str) or len(value) > 64:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)) or (isinstance(value, str) and len(value) > 64):
         return None
     try:
-        parsed = float(value.replace(",", "").strip())
-    except ValueError:
+        parsed = float(value.replace(",", "") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
         return None
     return parsed if math.isfinite(parsed) else None
 
@@ -409,7 +379,7 @@ def read_profile(path: str | os.PathLike[str], launches: Sequence[Launch] = (), 
 def parse_profile(text: str, label: str, launches: Sequence[Launch] = (), gpu: GpuSpec | None = None) -> Profile | None:
     """As `read_profile`, from text; `label` is what errors call the file."""
     if text.lstrip()[:1] in ("{", "["):
-        document = parse_json(text, label)
+        document = parse_json(text, label, REMEDY)
         if is_torch_profiler(document):
             name, (records, notes) = "torch-profiler", parse_torch_profiler(document, label)
         elif is_proton(document):

@@ -17,11 +17,13 @@ from advisor.measurement.devices.device import DeviceSpec, find_device
 from advisor.measurement.launch import Batch, Launch, Outcome, problem_key
 from advisor.measurement.measured_rows import OK, Journal, bound_us, row_key, row_of
 from advisor.measurement.plan import batches_of, read_plan
-from advisor.measurement.scheduler import Limits, Scheduler
+from advisor.measurement.scheduler import Limits, Scheduler, measure_ceilings
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, Comparison, Side, verdict
 from advisor.result.schema import Fingerprint
 from advisor.system.errors import AdvisorError, MeasurementError, NoGpuError, NothingMatchedError
 
+CEILINGS_S = 120.0
+"""How long a GPU's own ceilings may take to measure."""
 MAX_BATCH = 16
 """Launches of one problem that share rounds, at most: with more, the rounds of one launch lie too far apart."""
 
@@ -165,7 +167,7 @@ def _ceilings(scheduler: Scheduler, spec: DeviceSpec, folder: Path, summary: Sum
     try:
         if path.exists():  # measured before: a resumed run has better things to do
             return
-        figures = scheduler.measure_ceilings()
+        figures = scheduler.ask(measure_ceilings, CEILINGS_S)
         if figures:
             origin = "measured" if spec.kind == "cuda" else f"simulated by the {spec.kind} device"
             summary.ceilings = write_ceilings(folder, summary.gpu, figures, summary.fingerprint, origin)
@@ -320,10 +322,7 @@ class OutOfTimeError(MeasurementError):
 
 def _verdict(scheduler: Scheduler, batch: Batch, deadline: float | None) -> MeasuredComparison | None:
     """The verdict of the rounds of a batch of two; None: the deadline passed first."""
-    if deadline is not None and scheduler.clock() >= deadline:  # not worth a worker's start
-        return None
-    outcomes = next((outcomes for _, outcomes in scheduler.run([batch], deadline=deadline)), None)
-    if outcomes is None:
+    if (outcomes := scheduler.outcomes(batch, deadline)) is None:
         return None
     (base, head), fingerprint = outcomes, scheduler.description.fingerprint
     sides = [Side(rounds=o.rounds, failure=o.failure, fingerprint=fingerprint, session="interleaved") for o in (base, head)]

@@ -34,15 +34,24 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
-from advisor.measurement.kernel_file import KernelRef, block_shape_of, check_runnable, configurations, find_kernels, kernel_entry
+from advisor.measurement.kernel_file import (
+    KernelRef,
+    block_shape_of,
+    check_runnable,
+    check_sizes,
+    configurations,
+    find_kernels,
+    kernel_entry,
+)
 from advisor.measurement.launch import Batch, Launch
 from advisor.pipelines import token_draws
 from advisor.pipelines.batch import ELEMENT_BYTES, SIZES
+from advisor.python_source.described import problem_dtype
 from advisor.result.schema import Configuration, Problem
-from advisor.system.errors import AdvisorError, InputError
+from advisor.system.errors import AdvisorError, InputError, UsageError
 from advisor.system.reading import parse_toml, read_bytes
 from advisor.tables.entries import default_configuration
-from advisor.tables.routing import Routing
+from advisor.tables.routing import Routing, check_routing
 
 RECOMMENDED = 4
 """Of the configurations that the predictor ranks first, how many come right after the default."""
@@ -375,6 +384,47 @@ def campaign_space(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None) -> 
         return space
     first = default_configuration("vllm", problem.sizes["M"], problem.sizes["E"], dtype=problem.dtype, block_shape=problem.block_shape)
     return (first, *(configuration for configuration in space if configuration != first))
+
+
+def kernel_problems(
+    kernel: KernelRef,
+    sizes: Sequence[Mapping[str, int]],
+    *,
+    tokens: Sequence[int] | None,
+    op: str | None,
+    dtype: str | None,
+    routing: Mapping[str, Any],
+    cache: str | None = None,
+) -> list[Problem]:
+    """The problems that options name of a kernel, each of every operator.
+
+    Args:
+        kernel: The kernel.
+        sizes: Of each problem; none: those of its own example.
+        tokens: Each in place of the sizes' M.
+        op: One of its operators; None: all.
+        dtype: Of the operands; None: the kernel's.
+        routing: `routing` and `distribution` of problems whose kernel routes tokens.
+        cache: What the L2 holds; None: warm.
+
+    Raises:
+        UsageError: A size is missing or not the kernel's; or there are none, and it has no example.
+    """
+    entry = kernel_entry(kernel)
+    named = [dict(size) for size in sizes] or [dict(entry.get("example") or {})]
+    if not named[0]:
+        raise UsageError(f"{kernel.label}: which problem?", None, "--sizes NAME=VALUE,…", "its KERNELS entry has no example")
+    named = [{**size, "M": rows} for size in named for rows in tokens] if tokens else named
+    launched = [(operator, size) for size in named for operator in entry["ops"] if op in (None, operator)]
+    for operator, size in launched:
+        check_sizes(kernel, operator, size)
+    dtype = problem_dtype(entry, kernel.label, dtype)
+    more: dict[str, Any] = {"block_shape": block_shape_of(entry, dtype), "cache": cache or "warm"}
+    if entry["family"] == "fused_moe":
+        more |= routing
+        for size in named if routing.get("routing") is not None else ():
+            check_routing(routing["routing"], size["E"], "--routing")
+    return [Problem(family=entry["family"], op=operator, sizes=size, dtype=dtype, **more) for operator, size in launched]
 
 
 def launches_of(kernel: KernelRef, problems: Sequence[Problem], gpu: GpuSpec | None, count: int | None = 1) -> list[Launch]:

@@ -224,7 +224,7 @@ class Scheduler:
         self._of_thread = threading.local()  # its compiling worker
         self._compilers: set[Worker] = set()
         self._known: dict[str, Future[Failure | None]] = {}
-        self.description: DeviceDescription = self._ask(describe, self.limits.open_s)
+        self.description: DeviceDescription = self.ask(describe, self.limits.open_s)
 
     def __enter__(self) -> Scheduler:
         return self
@@ -241,16 +241,12 @@ class Scheduler:
             worker.process.kill()  # its thread closes the rest
         self._pool.shutdown()
 
-    def measure_ceilings(self, timeout_s: float = 120.0) -> dict[str, float]:
-        """The device's own ceilings (`ceilings.FIGURES`).
+    def ask(self, job: Callable[..., T], timeout_s: float) -> T:
+        """What a job of the worker returns that is no batch: `describe`, `measure_ceilings`.
 
         Raises:
             MeasurementError: It does not answer, or fails.
         """
-        return self._ask(measure_ceilings, timeout_s)
-
-    def _ask(self, job: Callable[..., T], timeout_s: float) -> T:
-        """What a job of the worker returns that is no batch."""
         worker, what = self._gpu_worker(), job.__name__.replace("_", " ")
         worker.send(job, self.spec)
         deadline = self.clock() + timeout_s
@@ -307,6 +303,12 @@ class Scheduler:
             if running is not None and not running.indices:
                 yield self._finish(running)
                 running = None
+
+    def outcomes(self, batch: Batch, deadline: float | None) -> list[Outcome] | None:
+        """One outcome per launch of a batch; None: the deadline (as of `run`) passed first."""
+        if deadline is not None and self.clock() >= deadline:  # not worth a worker's start
+            return None
+        return next((outcomes for _, outcomes in self.run([batch], deadline=deadline)), None)
 
     def _fill(self, source: Iterator[Batch], pending: deque[_Pending], deadline: float | None) -> bool:
         """Draws batches until two wait and enough launches compile ahead, or the time is up; True where there are no more."""

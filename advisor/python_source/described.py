@@ -124,8 +124,6 @@ def heuristic_values(source: SourceFile, function: JitFunction, arguments: Mappi
     unknown: dict[str, str] = {}
     for name, rule in function.heuristics.items():
         try:
-            if rule is None:
-                raise NotLiteralError("not a function of the file")
             values[name] = source.evaluator().call(rule, [{**arguments, **values}])
         except NotLiteralError as error:
             unknown[name] = str(error)

@@ -76,7 +76,7 @@ class JitFunction:
     """A `@triton.jit` function.
 
     Attributes:
-        heuristics: The functions that set parameters and options, by name; None: one that is not of the file.
+        heuristics: The functions that set parameters and options, by name.
         inductor: The literal arguments of TorchInductor's decorator, where it has one.
         unspecialized: Arguments of which Triton tells the compiler neither that they are 1 nor that they are multiples of 16
             (`do_not_specialize`).
@@ -89,7 +89,7 @@ class JitFunction:
     end_line: int
     parameters: tuple[Parameter, ...]
     autotune: Autotune | None = None
-    heuristics: Mapping[str, ast.FunctionDef | None] = field(default_factory=dict)
+    heuristics: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
     inductor: Mapping[str, Any] | None = None
     unspecialized: frozenset[str] = frozenset()
     unaligned: frozenset[str] = frozenset()
@@ -194,9 +194,15 @@ def _heuristics(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any
     if isinstance(value, ast.Dict):
         for key, item in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                named = evaluator.source.plain_functions.get(item.id) if isinstance(item, ast.Name) else None
-                rules[key.value] = _as_function(key.value, item) if isinstance(item, ast.Lambda) else named
+                rules[key.value] = _as_function(key.value, item if isinstance(item, ast.Lambda) else _calling(item))
     return rules
+
+
+def _calling(function: ast.expr) -> ast.Lambda:
+    """`lambda args: f(args)`, for a function that the file may import."""
+    arguments = ast.arguments(posonlyargs=[], args=[ast.arg("args")], kwonlyargs=[], kw_defaults=[], defaults=[])
+    body = ast.Call(func=function, args=[ast.Name("args", ast.Load())], keywords=[])
+    return ast.fix_missing_locations(ast.copy_location(ast.Lambda(args=arguments, body=ast.copy_location(body, function)), function))
 
 
 def _parameters(node: ast.FunctionDef, evaluator: FunctionReader) -> Iterator[Parameter]:

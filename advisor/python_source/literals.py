@@ -129,14 +129,19 @@ def cdiv(a: int, b: int) -> int:
 
 
 def next_power_of_2(n: int) -> int:
-    """The least power of two that is at least n.
+    """The least power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _power_of_a_size(n: int) -> int:
+    """The same of what a file says.
 
     Raises:
         NotLiteralError: It is no size: a default of -1, say, that every caller replaces.
     """
     if n < 0:
         raise NotLiteralError(f"{n} is no size")
-    return 1 << max(n - 1, 0).bit_length()
+    return next_power_of_2(n)
 
 
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
@@ -158,7 +163,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "zip": zip,
     "enumerate": enumerate,
     "cdiv": cdiv,
-    "next_power_of_2": next_power_of_2,
+    "next_power_of_2": _power_of_a_size,
     "product": lambda *lists: _product(*lists),
 }
 

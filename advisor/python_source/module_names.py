@@ -163,7 +163,7 @@ class ModuleNames(Graph):
                 break
         value = self._after(reader, name, body, place)
         if isinstance(value, ast.FunctionDef):
-            raise NotLiteralError(f"{name} is a function")
+            raise NotLiteralError(f"{name} is a function of the file, which is not run")
         return value
 
     def assigned_in(self, scope: ast.FunctionDef | ast.ClassDef, name: str) -> bool:

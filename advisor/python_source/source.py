@@ -65,6 +65,11 @@ class SourceFile:
             return self
         return self._others.setdefault((backend, arch), self.given(backend=backend, arch=arch))
 
+    @property
+    def before_bf16(self) -> bool:
+        """Whether the target's tensor cores do not take bf16: NVIDIA's before Ampere."""
+        return self.backend == "cuda" and isinstance(self.arch, int) and self.arch < 80
+
     def given(self, **changes: Any) -> SourceFile:
         """The file with other attributes, and what its tree alone decides: that is worked out once."""
         file = replace(self, **changes)

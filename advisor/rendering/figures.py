@@ -127,8 +127,11 @@ def known(launch: LaunchReport) -> bool:
 
 
 def of_one_program(launch: LaunchReport, result: Result) -> bool:
-    """Whether the launch's grid is not known, so that its figures are those of one program and say nothing of how long it takes."""
-    return result.verdict.current_us == 0 and launch.problem.sizes == {"programs": 1} and launch.measured is None
+    """Whether the launch's grid is not known, or the trips of all launches' loops are not, so that its figures are those of one program, or
+    of one trip, and say nothing of how long it takes."""
+    if result.verdict.current_us > 0 or launch.measured is not None or launch.predicted is None:
+        return False
+    return launch.problem.sizes == {"programs": 1} or all(item.problem.sizes != {"programs": 1} for item in result.launches)
 
 
 def stuck(launch: LaunchReport) -> bool:
@@ -304,19 +307,22 @@ def peak_text(launch: LaunchReport) -> str:
     return f"{times}{share_text(share)} of {unit_peak(launch.peak_pipeline)}"
 
 
-def roofline_us(launch: LaunchReport) -> float | None:
-    """The time that the launch's own demand takes at the peak of the busiest pipeline, outputs written back included: the bound leaves out
-    what the L2 may still hold. None where no pipeline has a rate, or the work is not certain."""
-    times = [part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0]
-    if not times or any(part.cause == UNCERTAIN for part in launch.gap):
-        return None
-    return 1e6 * max(times)
-
-
 def roofline_beyond(launch: LaunchReport) -> float | None:
-    """`roofline_us` where it is above the bound by more than rounding; else None."""
-    roofline = roofline_us(launch)
-    return roofline if roofline is not None and roofline >= 1.02 * launch.bound.us else None
+    """The time that the launch's own demand takes at the peak of the busiest pipeline, outputs written back included, where that is above
+    the bound by more than rounding: the bound leaves out what the L2 may still hold. None also where the work is not certain."""
+    times = [part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0]
+    roofline = 1e6 * max(times, default=0.0)
+    certain = all(part.cause != UNCERTAIN for part in launch.gap)
+    return roofline if certain and roofline >= 1.02 * launch.bound.us else None
+
+
+def beyond_bound(launch: LaunchReport) -> str:
+    """What the launch's own work takes at the peak where that is more than the bound, in words: of work that is certain alone, with what
+    is assumed."""
+    if (roofline := roofline_beyond(launch)) is not None:
+        return phrase("screen.roofline", us=microseconds(roofline))
+    assumed = sum(part.us for part in launch.gap if part.cause == UNCERTAIN)
+    return phrase("screen.certain_bound", us=microseconds(launch.bound.us + assumed)) if assumed else ""
 
 
 EXPLAINED = 0.1

@@ -33,8 +33,9 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
         head.append(_totals(result))
     head += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
     for number, action in enumerate(result.actions[:ACTIONS], 1):
-        head += _command(action) if unsized and action.snippet else _action(number, action, result)
-        if unsized and action.snippet:
+        alone = unsized and action.snippet is not None and not action.snippet.startswith("[")  # a command says what to do by itself
+        head += _command(action) if alone else _action(number, action, result)
+        if alone:
             break
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
@@ -190,8 +191,8 @@ def _single(result: Result, part: Group) -> list[Text]:
     launch = result.launches[0]
     out = [_group_head(part, result), _row(launch, "", result)]
     bound = f"  bound {figures.microseconds(launch.bound.us)} µs ({figures.clean(launch.binding_pipeline)})"
-    if (roofline := figures.roofline_beyond(launch)) is not None:
-        bound += f"   {phrase('screen.roofline', us=figures.microseconds(roofline))}"
+    if beyond := figures.beyond_bound(launch):
+        bound += f"   {beyond}"
     if launch.ceiling is not None:
         bound += f"   {'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs"
     if launch.library is not None:

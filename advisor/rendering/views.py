@@ -22,7 +22,6 @@ from advisor.result.schema import (
     TunedProblem,
     TunedTiming,
 )
-from advisor.system.phrases import phrase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,9 +385,7 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
 
 
 def _bound_note(launch: LaunchReport) -> str:
-    roofline = figures.roofline_beyond(launch)
-    words = f"{figures.bound_words(launch)}: {launch.binding_pipeline}"
-    return words if roofline is None else f"{words}; {phrase('screen.roofline', us=figures.microseconds(roofline))}"
+    return "; ".join(filter(None, (f"{figures.bound_words(launch)}: {launch.binding_pipeline}", figures.beyond_bound(launch))))
 
 
 def cause_name(cause: str) -> str:

@@ -22,7 +22,7 @@ from advisor.learned.configured.model import LOOKED_AT, TIE
 from advisor.pipelines import ProblemBatch, problem_batch
 from advisor.pipelines.batch import launch_numbers, most_row_blocks
 from advisor.result.schema import Problem
-from advisor.search.space import Feasibility, SearchSpace, feasibility
+from advisor.search.space import SearchSpace, feasibility
 from advisor.system.errors import NothingMatchedError
 
 if TYPE_CHECKING:
@@ -188,15 +188,6 @@ LEAST_SIGMA = 0.12
 """Standard deviation of the predictor's error, at least. On simulated sweeps of GPUs left out (`tests/bench/search.py --simulated`) a
 search with 0.1 stops after a quarter fewer trials, and keeps 0.2 to 0.7 % less of the speedup."""
 
-# Which parameters are worth moving, by what binds: (part of a parameter's name, its length scale relative to the others).
-_WORTH: Mapping[str, tuple[tuple[str, float], ...]] = {
-    "tail": (("BLOCK", 0.7),),
-    "tensor": (("BLOCK", 0.8), ("num_warps", 0.8), ("GROUP", 1.5)),
-    "l2": (("GROUP", 0.6), ("BLOCK", 0.8)),
-    "dram": (("GROUP", 1.0), ("BLOCK_SIZE_K", 0.8), ("num_stages", 0.8)),
-    "launch": (("num_stages", 0.7), ("num_warps", 0.7), ("GROUP", 2.0)),
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
@@ -275,35 +266,24 @@ class Prior:
         return after_precedents(self.mean, self.features, self.where, precedents, tried)
 
 
-def coordinates(configurations: Sequence[Mapping[str, Any]]) -> Array:
-    """Coordinates of configurations of whatever parameters, [c, d]: as `features`, each parameter mattering alike."""
-    names = dict.fromkeys(name for configuration in configurations for name in configuration)
-    return _coordinates({name: tuple(configuration.get(name) for configuration in configurations) for name in names}, {})
+def coordinates(values_by_name: Mapping[str, Sequence[Any]], most_groups: Callable[[], Array] | None = None) -> Array:
+    """Coordinates of configurations, [c, d]: doublings of numbers, a corner each for other values, over their length scale.
 
-
-def features(space: SearchSpace, feasible: Feasibility, problem: Problem) -> Array:
-    """Coordinates of the configurations, [c, d]: doublings of numbers, a corner each for other values, over their length scale."""
-    worth = dict(_WORTH.get(feasible.binding, ()))
-    if feasible.tail:
-        worth |= dict(_WORTH["tail"])
-    return _coordinates({name: space.columns[name] for name in space.names}, worth, lambda: most_row_blocks(space.columns, problem))
-
-
-def _coordinates(
-    values_by_name: Mapping[str, Sequence[Any]], worth: Mapping[str, float], most_groups: Callable[[], Array] | None = None
-) -> Array:
+    Args:
+        values_by_name: Of each parameter, [c].
+        most_groups: Gives the most tiles of rows that a group can hold, [c].
+    """
     columns: list[Array] = []
     for name, values in values_by_name.items():
         if len(set(values)) == 1:
             continue
-        scale = LENGTH_SCALE * next((factor for part, factor in worth.items() if part in name), 1.0)
         if all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values):
             doublings = np.log2(np.array(values, dtype=np.float64))
             if "STAGES" in name.upper():
                 doublings = np.array(values, dtype=np.float64)  # one stage more is one buffer more, whatever their number
             if "GROUP" in name.upper() and most_groups is not None:
                 doublings = np.minimum(doublings, np.log2(most_groups()))
-            columns.append(doublings / scale)
+            columns.append(doublings / LENGTH_SCALE)
         else:
             columns += [np.array([value == corner for value in values], dtype=np.float64) * 0.7 for corner in sorted(set(values), key=str)]
     return np.stack(columns, axis=1) if columns else np.zeros((len(next(iter(values_by_name.values()), ())), 0))
@@ -322,7 +302,6 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
     ceilings = np.zeros(3)
     launches = np.ones(len(space), dtype=bool)
     learned = True
-    coordinates = np.zeros((len(space), 0))
     batches = [problem_batch([problem]) for problem in problems]
     for problem, batch in zip(problems, batches, strict=True):
         feasible, prediction = feasibility(space, problem, gpu), predictor.predict(batch, space.batch, gpu)
@@ -344,15 +323,13 @@ def prior_of(problems: Sequence[Problem], space: SearchSpace, gpu: GpuSpec, pred
         bound += feasible.bound_us
         stopped = stopped or dict(feasible.stopped_by)
         sigmas.append(prediction.sigma(best))
-        if not coordinates.shape[1]:
-            coordinates = features(space, feasible, problem)
     if len(batches) > 1:
         scores = _scores(predictor, batches, space, gpu)
     mean, sigma, shares, reach = beliefs(scores, total, launches, learned=learned, spread=float(np.mean(sigmas)))
     return Prior(
         mean=mean,
         sigma=sigma,
-        features=coordinates * (LENGTH_SCALE / reach),
+        features=coordinates(space.columns, lambda: most_row_blocks(space.columns, problems[0])) * (LENGTH_SCALE / reach),
         where=place_among_problems(problems[0]),
         bound_us=bound,
         ceiling_us=(float(ceilings[0]), float(ceilings[1]), float(ceilings[2])),

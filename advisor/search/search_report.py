@@ -16,11 +16,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.pipelines.batch import repeats
 from advisor.result.schema import Configuration, SearchReport, SearchTrial
-from advisor.search.backend import Backend, Versus
+from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend, Versus
 from advisor.search.contest import Reading, contest
 from advisor.search.prior import HEARD
 from advisor.search.sampler import DIED, LOST, MAX_LOST, SKIPPED, SLOWER
-from advisor.search.study import CLOCK, FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner, measured_latencies
+from advisor.search.study import CLOCK, FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner, counts, measured_latencies
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -31,6 +31,7 @@ class Winner:
     """The outcome of a search for one decision.
 
     Attributes:
+        decision: What was searched for.
         configuration: What to run: the search's best where it won, else the incumbent; None: nothing is known to run.
         changed: Whether that differs from the incumbent.
         us: Its latency in microseconds where it was measured.
@@ -42,8 +43,11 @@ class Winner:
         fails: Why the incumbent cannot be launched, where that is known: it was not measured.
         note: Why, in words.
         rounds: How what lay near the best was told apart, in words; empty where nothing did.
+        tried: Trials.
+        stopped: Why the search ended, in words.
     """
 
+    decision: Decision = field(compare=False)
     configuration: Configuration | None
     changed: bool
     us: float | None
@@ -55,6 +59,30 @@ class Winner:
     fastest_us: float | None = None
     fails: str | None = None
     rounds: str = ""
+    tried: int = 0
+    stopped: str = ""
+
+    @property
+    def before_us(self) -> float | None:
+        """Latency of what runs today, in microseconds, where it is known."""
+        return self.versus.base_us if self.versus is not None else None if self.changed else self.us
+
+    @property
+    def speedup(self) -> float | None:
+        """Before over after, where both are known."""
+        return self.before_us / self.us if self.before_us and self.us else None
+
+    @property
+    def candidate(self) -> Configuration | None:
+        """The search's best, where that does not come to run."""
+        return None if self.best == self.configuration else self.best
+
+    @property
+    def outcome(self) -> str:
+        """A verdict, or `new` where nothing runs today."""
+        if self.changed:
+            return "improved" if self.decision.incumbent is not None else "new"
+        return "unchanged" if self.versus is None else self.versus.verdict
 
 
 Latencies = Mapping[int, tuple[float, Mapping[str, float]]]
@@ -106,11 +134,12 @@ def decide(tuner: Tuner, decision: Decision, backend: Backend, deadline: float |
     """Chooses the winner and measures it against the incumbent, in the same rounds; what is not compared by `deadline` did not win."""
     latencies, rounds = _in_rounds(tuner, decision, backend, deadline)
     best = best_of(tuner, decision, tuner.noise_floor(decision.task.id), latencies)
-    today = decision.incumbent
-    if best is None:
-        return Winner(configuration=today, changed=False, us=None, best=None, note="no trial gave a latency")
-    winner = _decided(tuner, decision, backend, deadline, latencies, best)
-    return replace(winner, rounds=rounds)
+    winner = Winner(decision=decision, configuration=decision.incumbent, changed=False, us=None, best=None, note="no trial gave a latency")
+    if best is not None:
+        winner = _decided(tuner, decision, backend, deadline, latencies, best)
+    study, usable = tuner.study(decision.task.id), np.isfinite(tuner.sampler(decision.task.id).prior.mean).sum()
+    stopped = f"{stopped_because(study)}; {usable} of {len(tuner.space)} configurations can be tried"
+    return replace(winner, rounds=rounds, tried=sum(counts(t) for t in study.get_trials(deepcopy=False)), stopped=stopped)
 
 
 def _in_rounds(tuner: Tuner, decision: Decision, backend: Backend, deadline: float | None) -> tuple[Latencies, str]:
@@ -147,9 +176,10 @@ def _decided(
     least = min(us for us, _ in latencies.values())
     fastest = least if least < us else None
     if today is None:
-        return Winner(configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")
+        return Winner(decision=decision, configuration=best, changed=True, us=us, parts_us=parts, best=best, note="nothing ran before")
     if decision.incumbent_fails is not None:
         return Winner(
+            decision=decision,
             configuration=best,
             changed=True,
             us=us,
@@ -161,6 +191,7 @@ def _decided(
         )
     if best == today or tuner.space.index_of(best) == tuner.space.index_of(today):
         return Winner(
+            decision=decision,
             configuration=today,
             changed=False,
             us=us,
@@ -170,6 +201,7 @@ def _decided(
         )
     if tuner.space.index_of(today) in tuner.sampler(decision.task.id).deadly(tuner.study(decision.task.id).get_trials(deepcopy=False)):
         return Winner(
+            decision=decision,
             configuration=today,
             changed=False,
             us=None,
@@ -181,6 +213,7 @@ def _decided(
     best_us = versus.head_us if versus.head_us is not None else us
     if versus.verdict == "improved":
         return Winner(
+            decision=decision,
             configuration=best,
             changed=True,
             us=best_us,
@@ -191,7 +224,9 @@ def _decided(
             fastest_us=fastest,
             note=versus.reason,
         )
+    unknown = versus.verdict in (NOT_RECORDED, NOT_COMPARED)
     return Winner(
+        decision=decision,
         configuration=today,
         changed=False,
         us=versus.base_us,
@@ -199,7 +234,7 @@ def _decided(
         best=best,
         best_us=best_us,
         versus=versus,
-        note=f"the search's best did not win ({versus.reason})",
+        note=f"{versus.reason}; what runs today is kept" if unknown else f"the search's best did not win ({versus.reason})",
     )
 
 
@@ -263,11 +298,6 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
 def stopped_because(study: Study) -> str:
     """Why the search of a study ended, in words."""
     return str(study.user_attrs.get(STOPPED) or "interrupted; run it again to go on")
-
-
-def can_be_tried(tuner: Tuner, decision: Decision) -> int:
-    """The number of configurations of the space not known to fail, nor out of reach of what measures."""
-    return int(np.isfinite(tuner.sampler(decision.task.id).prior.mean).sum())
 
 
 def state_of(trial: FrozenTrial) -> str:

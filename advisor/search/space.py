@@ -74,6 +74,12 @@ class SearchSpace:
                 fits &= np.array([column == value for column in self.columns[name]])
         return fits
 
+    def among(self, configurations: Iterable[Configuration]) -> NDArray[np.bool_]:
+        """Which configurations of the space are among these, named alike, [c]."""
+        listed = ((self.index_of(configuration), configuration.flat(all_options=True)) for configuration in configurations)
+        same = [place for place, flat in listed if place is not None and self.configurations[place].flat(all_options=True) == flat]
+        return np.isin(np.arange(len(self)), same)
+
     def suggest(self, trial: optuna.Trial) -> Configuration:
         """Asks a trial for every value of the space, and returns the configuration they make.
 
@@ -144,15 +150,6 @@ class SearchSpace:
         return cls.of(Configuration.from_flat(row) for row in rows if all(accepts(row) for accepts in constraints))
 
     @classmethod
-    def from_triton_configs(cls, configs: Iterable[Any]) -> SearchSpace:
-        """A space of `triton.Config` objects (anything with `kwargs`, `num_warps`, `num_stages`)."""
-        configurations = []
-        for config in configs:
-            options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
-            configurations.append(Configuration.from_flat({**config.kwargs, **{k: v for k, v in options.items() if v is not None}}))
-        return cls.of(configurations)
-
-    @classmethod
     def of_problem(cls, problem: Problem, vendor: str) -> SearchSpace:
         """The configurations that a problem may be launched with on a GPU of `vendor` (`pipelines.space.problem_space`)."""
         return cls.from_batch(problem_space(problem, vendor))
@@ -187,8 +184,6 @@ class Feasibility:
     stopped_by: Mapping[str, int]
     bound_us: NDArray[np.float64]
     problem_bound_us: float
-    binding: str  # pipeline that binds the problem
-    tail: bool  # less than two waves at the median configuration: the last wave matters
 
 
 def feasibility(space: SearchSpace, problem: Problem, gpu: GpuSpec) -> Feasibility:
@@ -199,12 +194,9 @@ def feasibility(space: SearchSpace, problem: Problem, gpu: GpuSpec) -> Feasibili
     launches = (resident > 0) & np.isfinite(np.broadcast_to(analysis.latency_us, shape))
     limiter = np.broadcast_to(analysis.schedule.limiter, shape)[~launches]
     stopped = {name: int((limiter == i).sum()) for i, name in enumerate(LIMITERS) if (limiter == i).any()}
-    waves = np.broadcast_to(analysis.schedule.waves, shape)[launches]
     return Feasibility(
         launches=launches,
         stopped_by=stopped,
         bound_us=np.broadcast_to(analysis.config_bound.us, shape).astype(np.float64),
         problem_bound_us=float(analysis.bound.us[0]),
-        binding=analysis.bound.binding_pipeline(0),
-        tail=bool(waves.size and np.median(waves) < 2),
     )

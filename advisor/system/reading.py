@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tomllib
@@ -214,6 +215,20 @@ def parse_toml(data: bytes, label: str, remedy: str | None = None) -> dict[str, 
         raise InputError(f"{label}: is not TOML ({error})", None, None, remedy) from None
 
 
+def parse_json(data: str | bytes, label: str, remedy: str | None = None) -> Any:
+    """A JSON document; the arguments are those of `parse_toml`.
+
+    Raises:
+        InputError: It is none, or nested beyond reason.
+    """
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{label}: not valid JSON, line {error.lineno}: {error.msg}", None, None, remedy) from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"{label}: not usable JSON ({type(error).__name__})", None, None, remedy) from None
+
+
 ENTRY_LIMIT = 300_000
 """Files and folders looked at before giving up: a checkout of vLLM has some ten thousand, an environment with torch fifty thousand. Who
 names / or a home folder by mistake is told within seconds instead of waiting for the disk."""
@@ -224,8 +239,8 @@ def not_permitted(path: Path) -> InputError:
     return InputError(f"{path}: permission denied", None, "a file or folder that you may read", "check its permissions, and its folder's")
 
 
-def files_below(folder: Path, suffix: str) -> list[Path]:
-    """Every file below a folder whose name ends in `suffix`, in the order of their paths; links to folders are not entered.
+def files_below(folder: Path, suffix: str | tuple[str, ...]) -> list[Path]:
+    """Every file below a folder whose name ends in (one) `suffix`, in the order of their paths; links to folders are not entered.
 
     Raises:
         InputError: The folder may not be read, or holds more than `ENTRY_LIMIT` files and folders.

@@ -161,19 +161,19 @@ def default_table(name: TableName, problem: Problem, gpu: GpuSpec, tokens: Colle
         version: Of the stack; None: the newest.
     """
     experts, kind = problem.sizes["E"], default_options(problem, gpu, version)
-    changes = [item for end in _changes(name.stack, experts, kind) for item in (end, end + 1)]
-    keys = {*usual_tokens(name.stack, experts, kind), *tokens, *changes}
+    keys = {*usual_tokens(name.stack, experts, kind), *tokens}
     entries = {key: default_configuration(name.stack, key, experts, **kind) for key in keys}
     return new_table(name, {item: entry for item, entry in entries.items() if not entry_errors(entry, name, gpu)}, name.triton_version)
 
 
 def usual_tokens(stack: str, experts: int, options: Mapping[str, Any]) -> tuple[int, ...]:
-    """The token counts that a table of a stack is made for where none are named: those of its tuner, and their doubles up to the last token
-    count at which its default changes, which have to be in the table. `options` are those of `default_options`."""
-    doubles, last = [2 * STANDARD_TOKENS[-1]], max(_changes(stack, experts, options), default=0)
-    while doubles[-1] <= last:
+    """The token counts that a table of a stack is made for where none are named: those of its tuner, their doubles up to the last token
+    count at which its default changes, and those on either side of each change. `options` are those of `default_options`."""
+    changes = _changes(stack, experts, options)
+    doubles = [2 * STANDARD_TOKENS[-1]]
+    while doubles[-1] <= max(changes, default=0):
         doubles.append(2 * doubles[-1])
-    return (*STANDARD_TOKENS, *doubles[:-1])
+    return tuple(sorted({*STANDARD_TOKENS, *doubles[:-1], *(item for end in changes for item in (end, end + 1))}))
 
 
 def _changes(stack: str, experts: int, options: Mapping[str, Any]) -> list[int]:

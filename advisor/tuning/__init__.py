@@ -16,7 +16,6 @@ from advisor.search.storage import database_errors_named
 from advisor.search.study import Budget, Tuner
 from advisor.system.errors import NoGpuError, UsageError
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
-from advisor.tuning.export import Row
 from advisor.tuning.order import Order
 from advisor.tuning.plan import Plan, make_plan
 from advisor.tuning.tuned_result import Tuned, report
@@ -93,8 +92,9 @@ def open_backend(plan: Plan, deadlines: Deadlines) -> AbstractContextManager[Any
     """
     if plan.recording is not None:
         simulated = plan.order.recorded is not None and holds_simulated(plan.order.recorded)
-        return nullcontext(RecordedBackend(plan.recording, plan.subjects, simulated=simulated))
-    backend = MeasuringBackend(plan.order.device, plan.subjects, plan.launched, deadlines.search)
+        return nullcontext(RecordedBackend(plan.recording, plan.problems, simulated=simulated))
+    assert plan.kernel is not None
+    backend = MeasuringBackend(plan.order.device, plan.kernel, plan.problems, plan.launched, deadlines.search)
     try:
         _check_gpu(plan, backend.gpu)
     except UsageError:
@@ -129,4 +129,4 @@ def make_tuner(plan: Plan, watch: Watch | None = None) -> Tuner:
     )
 
 
-__all__ = ["Order", "Row", "Tuned", "make_plan", "tune_order"]
+__all__ = ["Order", "Tuned", "make_plan", "tune_order"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 from advisor.measurement import (
@@ -40,25 +40,16 @@ NEAR_OPTIMAL_PROBLEMS, NEAR_OPTIMAL_ROWS = 8, 2.0
 layer, and 2.5 rows or more for each (`fused_moe_near_optimal`: 4 GPUs, 12 layers)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """One launch of a task: the kernel that runs it and its problem."""
-
-    id: str
-    problem: Problem
-    kernel: KernelRef | None = None
-
-
 class RecordedBackend:
     """Replays rows. Absent configurations of a near-optimal file are taken to be slower than its best, and counted as trials.
 
-    `simulated`: rows of the file say that nothing was run for them.
+    `problems`: of the launches, by name. `simulated`: rows of the file say that nothing was run for them.
     """
 
     noise_floor: float | None = None
 
-    def __init__(self, recording: Recording, subjects: Mapping[str, Subject], *, simulated: bool = False) -> None:
-        self.recording, self.subjects, self.simulated = recording, subjects, simulated
+    def __init__(self, recording: Recording, problems: Mapping[str, Problem], *, simulated: bool = False) -> None:
+        self.recording, self.problems, self.simulated = recording, problems, simulated
         self.name = f"recorded {recording.source}" + (", simulated" if simulated else "")
         self.only_best = holds_only_best(recording)
 
@@ -86,7 +77,7 @@ class RecordedBackend:
         return replace(measured, base_parts_us=sides[0] if before else {}, head_parts_us=sides[1] if after else {})
 
     def _latency(self, name: str, configuration: Configuration) -> float | None:
-        return self.recording.latency_us(self.subjects[name].problem, configuration)
+        return self.recording.latency_us(self.problems[name], configuration)
 
 
 def holds_only_best(recording: Recording) -> bool:
@@ -110,7 +101,8 @@ class MeasuringBackend:
 
     Args:
         device: As `advisor measure --device`; or the device itself, found.
-        subjects: The launches, by name.
+        kernel: What runs the launches.
+        problems: Of the launches, by name.
         launched: What is launched for a configuration, by launch.
         search_until: On `time.monotonic`; a measurement that has not ended then is left.
     """
@@ -118,12 +110,12 @@ class MeasuringBackend:
     def __init__(
         self,
         device: str | DeviceSpec,
-        subjects: Mapping[str, Subject],
+        kernel: KernelRef,
+        problems: Mapping[str, Problem],
         launched: Callable[[Configuration, str], Configuration],
         search_until: float | None = None,
     ) -> None:
-
-        self.subjects, self.launched, self.search_until = subjects, launched, search_until
+        self.kernel, self.problems, self.launched, self.search_until = kernel, problems, launched, search_until
         spec = find_device(device, look=False)  # the worker that opens it finds out
         self.scheduler = Scheduler(spec)
         self.gpu = self.scheduler.description.gpu
@@ -231,13 +223,10 @@ class MeasuringBackend:
         )
 
     def _launch(self, name: str, configuration: Configuration) -> Launch:
-        subject = self.subjects[name]
-        assert subject.kernel is not None
-        return Launch(kernel=subject.kernel, problem=as_launched(subject.problem), configuration=self.launched(configuration, name))
+        return Launch(kernel=self.kernel, problem=as_launched(self.problems[name]), configuration=self.launched(configuration, name))
 
     def _run(self, launch: Launch, rounds: int, *, floor: bool, deadline: float | None) -> Outcome | None:
         """The outcome of a launch; None: the deadline passed first."""
-        if deadline is not None and self.scheduler.clock() >= deadline:  # not worth a worker's start
-            return None
         batch = Batch(launches=(launch,), rounds=rounds, max_rounds=rounds if rounds < MIN_ROUNDS else MAX_ROUNDS, floor=floor)
-        return next((outcome for _, (outcome,) in self.scheduler.run([batch], deadline=deadline)), None)
+        outcomes = self.scheduler.outcomes(batch, deadline)
+        return None if outcomes is None else outcomes[0]

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,51 +24,11 @@ from advisor.tuning.plan import Plan
 ANOTHER = "choose another --export"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One decision, before and after; latencies in microseconds, None where not known.
-
-    Attributes:
-        task: The decision.
-        tokens: Its token count, where it is an entry of a table.
-        before, before_us: What ran.
-        after, after_us: What runs now.
-        tried: Trials.
-        verdict: One of the report's.
-        note: Why, in words.
-        stopped: Why the search ended.
-        candidate, candidate_us: The search's best, where that did not come to run.
-    """
-
-    task: str
-    tokens: int | None
-    before: Configuration | None
-    before_us: float | None
-    after: Configuration | None
-    after_us: float | None
-    tried: int
-    verdict: str
-    note: str
-    stopped: str = ""
-    candidate: Configuration | None = None
-    candidate_us: float | None = None
-
-    @property
-    def speedup(self) -> float | None:
-        """Before over after."""
-        return self.before_us / self.after_us if self.before_us and self.after_us else None
-
-    @property
-    def changed(self) -> bool:
-        """Whether another configuration runs after than before."""
-        return self.after != self.before
-
-
 HEADER = ("decision", "before", "before µs", "after", "after µs", "speedup", "trials", "outcome")
 
 
-def cells(row: Row) -> tuple[str, ...]:
-    """A row as text."""
+def cells(winner: Winner) -> tuple[str, ...]:
+    """The outcome of a decision as a row of text."""
 
     def us(value: float | None) -> str:
         return "unknown" if value is None else microseconds(value)
@@ -77,28 +36,28 @@ def cells(row: Row) -> tuple[str, ...]:
     def label(configuration: Configuration | None) -> str:
         return "-" if configuration is None else configuration.label()
 
-    speedup = "-" if row.speedup is None else f"{row.speedup:.3f}"
-    after = "as before" if row.after == row.before else label(row.after)
-    outcome = f"{row.verdict}: {row.note}"
-    if row.candidate is not None:
-        takes = "" if row.candidate_us is None else f" ({microseconds(row.candidate_us)} µs)"
-        outcome += f"; the search's best: {label(row.candidate)}{takes}"
-    return (row.task, label(row.before), us(row.before_us), after, us(row.after_us), speedup, str(row.tried), outcome)
+    before, speedup = winner.decision.incumbent, "-" if winner.speedup is None else f"{winner.speedup:.3f}"
+    after = "as before" if winner.configuration == before else label(winner.configuration)
+    outcome = f"{winner.outcome}: {winner.note}"
+    if winner.candidate is not None:
+        takes = "" if winner.best_us is None else f" ({microseconds(winner.best_us)} µs)"
+        outcome += f"; the search's best: {label(winner.candidate)}{takes}"
+    return (winner.decision.task.id, label(before), us(winner.before_us), after, us(winner.us), speedup, str(winner.tried), outcome)
 
 
-def markdown(rows: Sequence[Row], title: str, source: str, warnings: Sequence[str] = ()) -> str:
+def markdown(winners: Sequence[Winner], title: str, source: str, warnings: Sequence[str] = ()) -> str:
     """The before/after table for a pull request, losses included, and what to warn of in what is exported."""
-    changed = sum(row.changed for row in rows)
+    changed = sum(winner.changed for winner in winners)
     lines = [
         f"### {title}",
         "",
-        f"{changed} of {len(rows)} decisions changed ({source}). A search's best that did not win against what "
+        f"{changed} of {len(winners)} decisions changed ({source}). A search's best that did not win against what "
         "runs today is listed with its latency, and not used.",
         "",
         "| " + " | ".join(HEADER) + " |",
         "|" + " --- |" * len(HEADER),
     ]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(winner)) + " |" for winner in winners]
     return "\n".join(lines) + "\n" + "".join(f"\n{warning}\n" for warning in warnings)
 
 

@@ -16,10 +16,10 @@ from advisor.advising.exports import layer_table_name, table_name_on
 from advisor.advising.targets import PlannedLaunch, Request, Target
 from advisor.advising.targets.resolve import resolve_target
 from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
-from advisor.measurement import DeviceSpec, KernelRef, Scheduler, find_device, find_kernels, read_kernels
-from advisor.measurement.kernel_file import block_shape_of, check_sizes, kernel_entry, kernels_made_for
+from advisor.measurement import DeviceSpec, KernelRef, Scheduler, find_device, find_kernels
+from advisor.measurement.kernel_file import block_shape_of, kernel_entry, kernels_made_for
+from advisor.measurement.plan import kernel_problems
 from advisor.measurement.recorded import read_recording
-from advisor.python_source.described import problem_dtype
 from advisor.result.schema import Configuration, Problem
 from advisor.search.prior import Prior
 from advisor.search.space import SearchSpace
@@ -215,41 +215,21 @@ def target_of(order: Order) -> tuple[Target, KernelRef | None]:
     if refused := [name for name, value in named.items() if value is not None]:
         raise UsageError(f"{', '.join(refused)} is for fused_moe and its tables", text, None, "give --sizes NAME=VALUE,…")
     made, left_out = kernels_made_for(kernels, order.op, order.request.dtype)
-    problems: list[tuple[KernelRef, Problem]] = []
-    for kernel in made:
-        entry = read_kernels(kernel.file)[kernel.function]
-        sizes = [dict(size) for size in order.sizes] or [dict(entry.get("example") or {})]
-        if order.request.tokens:
-            sizes = [{**size, "M": tokens} for size in sizes for tokens in order.request.tokens]
-        ops = [op for op in entry["ops"] if order.op in (None, op)]
-        dtype = problem_dtype(entry, kernel.label, order.request.dtype)
-        for op in ops:
-            for size in sizes if order.sizes or order.request.tokens else ():
-                check_sizes(kernel, op, size)
-            problems += [
-                (
-                    kernel,
-                    Problem(
-                        family=entry["family"],
-                        op=op,
-                        sizes=size,
-                        dtype=dtype,
-                        block_shape=block_shape_of(entry, dtype),
-                        routing=order.request.routing,
-                        cache="cold" if order.request.cache == "cold" else "warm",
-                    ),
-                )
-                for size in sizes
-                if size
-            ]
-    if not problems:
-        raise UsageError(f"{text}: which problem?", order.op, "--sizes NAME=VALUE,…, and an operator of the kernel's with --op")
-    if len({kernel for kernel, _ in problems}) != 1:
-        known = ", ".join(kernel.target for kernel in kernels)
-        raise UsageError("tune one kernel at a time", text, f"one of {known}", f"name one, as in `advisor tune {kernels[0].target}`")
-    kernel = problems[0][0]
+    if len(made) != 1:
+        known = ", ".join(kernel.target for kernel in made)
+        raise UsageError("tune one kernel at a time", text, f"one of {known}", f"name one, as in `advisor tune {made[0].target}`")
+    kernel, request = made[0], order.request
+    problems = kernel_problems(
+        kernel,
+        order.sizes,
+        tokens=request.tokens,
+        op=order.op,
+        dtype=request.dtype,
+        routing={"routing": request.routing, "distribution": request.distribution},
+        cache=request.cache,
+    )
     launches: dict[str, PlannedLaunch] = {}  # a problem that is named twice is one
-    for _, problem in problems:
+    for problem in problems:
         label = f"{problem.op}-" + "-".join(f"{name}{value}" for name, value in problem.sizes.items())
         launches[label] = PlannedLaunch(
             id=label, kernel=kernel.function, problem=problem, configuration=None, source="kernel's default", decision_id=label

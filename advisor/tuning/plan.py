@@ -29,7 +29,7 @@ from advisor.system.reading import read_bytes
 from advisor.tables.audit import entry_errors
 from advisor.tables.tables import Table, clamp, read_table, select
 from advisor.tables.tuned_table import replacement
-from advisor.tuning.backends import Subject, holds_only_best
+from advisor.tuning.backends import holds_only_best
 from advisor.tuning.order import (
     Order,
     check_exported,
@@ -59,7 +59,7 @@ class Plan:
     predictor: Predictor
     space: SearchSpace
     decisions: tuple[Decision, ...]
-    subjects: Mapping[str, Subject]
+    kernel: KernelRef | None  # what is measured; a recording need not say it
     recording: Recording | None
     base_table: Table | None  # what the export starts from
     about: str  # the layer or kernel, and the GPU
@@ -67,6 +67,11 @@ class Plan:
     warnings: tuple[str, ...] = ()
     tokens: Mapping[str, int] = field(default_factory=dict)  # by task
     unjudged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by task: operators that share its entry, and have no say in it
+
+    @property
+    def problems(self) -> dict[str, Problem]:
+        """The problems of the launches, by name."""
+        return {launch.id: launch.problem for launch in self.target.launches}
 
     def launched(self, configuration: Configuration, launch: str) -> Configuration:
         """The configuration that is launched for one of the space: parameters outside the space stay as today (`replacement`)."""
@@ -113,7 +118,6 @@ def make_plan(order: Order) -> Plan:
         space, valid = space_of(target, kernel, shares, measuring=True)
     else:
         space, valid = recorded_space(recording, space_of(target, kernel, shares, measuring=False)[0], shares)
-    subjects = {launch.id: Subject(id=launch.id, problem=launch.problem, kernel=kernel) for launch in target.launches}
     sources = _sources(order, kernel, recording, shares)
     decisions = []
     for share, group in shares.items():
@@ -124,7 +128,7 @@ def make_plan(order: Order) -> Plan:
         today = group[0].configuration
         identity = "; ".join(
             f"{launch.problem.op} {sorted(launch.problem.sizes.items())} {launch.problem.dtype} {launch.problem.cache} "
-            f"{launch.problem.block_shape} {launch.problem.routing}"
+            f"{launch.problem.block_shape} {launch.problem.routing or launch.problem.distribution}"
             for launch in group
         )
         decisions.append(
@@ -144,7 +148,7 @@ def make_plan(order: Order) -> Plan:
         predictor=predictor,
         space=space,
         decisions=tuple(decisions),
-        subjects=subjects,
+        kernel=kernel,
         recording=recording,
         base_table=base,
         about=about,
@@ -291,17 +295,12 @@ def space_of(
     What runs today is not added to it: an export changes that, and a study's space stays the same for as long as it is gone on with.
     """
     if measuring and kernel is not None:
-        accepted = {share: set.intersection(*(_keys(kernel, launch.problem) for launch in group)) for share, group in shares.items()}
-        listed = {
-            key: configuration
-            for group in shares.values()
-            for launch in group
-            for key, configuration in _keyed(kernel, launch.problem).items()
-        }
+        accepted = {share: [configurations(kernel, launch.problem) for launch in group] for share, group in shares.items()}
+        listed = [configuration for of_launches in accepted.values() for space in of_launches for configuration in space]
         if not listed:
             raise InputError(f"{kernel.label}: has no space", None, "KERNELS[…]['space']", "see triton_kernels/README.md")
-        space = SearchSpace.of(listed.values())
-        return space, {share: np.array([_key(c) in keys for c in space.configurations]) for share, keys in accepted.items()}
+        union = SearchSpace.of(listed)
+        return union, _of_all_launches(union, accepted)
     space = SearchSpace.from_batch(target.space) if kernel is None else kernel_space(kernel)
     if kernel is not None:
         sound = sound_depths(space.batch, target.launches[0].problem, target.gpu.vendor, target.stack)
@@ -317,9 +316,8 @@ def recorded_space(
     Rows that name other parameters than the kernel's file (another kernel's sweep, without SPLIT_K) are a space of their own, of the names
     that most of them have.
     """
-    problems = {share: [launch.problem for launch in group] for share, group in shares.items()}
-    recorded = {share: [{_key(c): c for c in recording.configurations(p)} for p in problem] for share, problem in problems.items()}
-    listed = [c for of_launches in recorded.values() for rows in of_launches for c in rows.values()]
+    recorded = {share: [recording.configurations(launch.problem) for launch in group] for share, group in shares.items()}
+    listed = [configuration for of_launches in recorded.values() for rows in of_launches for configuration in rows]
     names = frozenset(space.configurations[0].flat(all_options=True))
     common = Counter(frozenset(c.flat(all_options=True)) for c in listed)
     separate = bool(common) and names not in common
@@ -327,19 +325,9 @@ def recorded_space(
         names = common.most_common(1)[0][0]
     beyond = [c for c in listed if frozenset(c.flat(all_options=True)) == names]
     wider = SearchSpace.of([*(() if separate else space.configurations), *beyond])
-    if holds_only_best(recording):
-        return wider, {}
-    keys = [_key(c) for c in wider.configurations]
-    return wider, {share: np.array([all(key in rows for rows in of_launches) for key in keys]) for share, of_launches in recorded.items()}
+    return wider, {} if holds_only_best(recording) else _of_all_launches(wider, recorded)
 
 
-def _key(configuration: Configuration) -> str:
-    return str(sorted(configuration.flat(all_options=True).items(), key=str))
-
-
-def _keyed(kernel: KernelRef, problem: Problem) -> dict[str, Configuration]:
-    return {_key(configuration): configuration for configuration in configurations(kernel, problem)}
-
-
-def _keys(kernel: KernelRef, problem: Problem) -> set[str]:
-    return set(_keyed(kernel, problem))
+def _of_all_launches(space: SearchSpace, listed: Mapping[str, Sequence[Sequence[Configuration]]]) -> dict[str, np.ndarray]:
+    """Per decision which configurations of the space are listed for each of its launches, [c]."""
+    return {share: np.all([space.among(of_launch) for of_launch in of_launches], axis=0) for share, of_launches in listed.items()}

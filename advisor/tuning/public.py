@@ -101,5 +101,5 @@ def tune(
     )
     tuned = tune_order(order)
     if export is not None:
-        write_exports(Path(export), tuned.result.exports, markdown(tuned.rows, tuned.about, tuned.source, tuned.warnings), tuned.table)
+        write_exports(Path(export), tuned.result.exports, markdown(tuned.winners, tuned.about, tuned.source, tuned.warnings), tuned.table)
     return tuned.result

@@ -31,12 +31,12 @@ from advisor.result.schema import (
     SearchReport,
 )
 from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
-from advisor.search.search_report import Winner, can_be_tried, decide, search_reports, stopped_because
-from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, counts, measured_latencies
+from advisor.search.search_report import Winner, decide, search_reports
+from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, measured_latencies
 from advisor.system.phrases import phrase
 from advisor.tables.tables import entry_of
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
-from advisor.tuning.export import Row, TunedTable, exports, tuned_table
+from advisor.tuning.export import TunedTable, exports, tuned_table
 from advisor.tuning.plan import Plan
 
 WORTH_NAMING = 1.1
@@ -45,11 +45,11 @@ WORTH_NAMING = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What came out: the result, the before/after rows, where latencies came from, what was tuned for which GPU, the study's name, the
-    table, if there is one, and what to warn of in what is exported (the result warns of it too)."""
+    """What came out: the result, the outcome of every decision, where latencies came from, what was tuned for which GPU, the study's name,
+    the table, if there is one, and what to warn of in what is exported (the result warns of it too)."""
 
     result: Result
-    rows: tuple[Row, ...]
+    winners: tuple[Winner, ...]
     source: str
     about: str
     study: str
@@ -73,7 +73,6 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         winners[decision.task.id] = decide(tuner, decision, backend, deadline)
         searches += search_reports(tuner, decision, plan.predictor.name)
     table = tuned_table(plan, winners)[0]
-    rows = [_row(plan, tuner, decision, winners[decision.task.id]) for decision in plan.decisions]
     artefacts, warnings = exports(plan, winners)
     if table is not None and table.beside:
         warnings = (*warnings, table.beside)
@@ -98,7 +97,15 @@ def report(plan: Plan, tuner: Tuner, backend: Backend, command: str, deadline: f
         fingerprint=backend.scheduler.description.fingerprint if isinstance(backend, MeasuringBackend) else result.fingerprint,
         warnings=(*result.warnings, *warnings, *_not_compared(plan, winners)),
     )
-    return Tuned(result=result, rows=tuple(rows), source=backend.name, about=plan.about, study=plan.name, table=table, warnings=warnings)
+    return Tuned(
+        result=result,
+        winners=tuple(winners.values()),
+        source=backend.name,
+        about=plan.about,
+        study=plan.name,
+        table=table,
+        warnings=warnings,
+    )
 
 
 def _not_compared(plan: Plan, winners: Mapping[str, Winner]) -> tuple[str, ...]:
@@ -114,27 +121,6 @@ def _left(winners: Mapping[str, Winner], outcome: str, why: str) -> str:
     left = [task for task, winner in winners.items() if winner.versus is not None and winner.versus.verdict == outcome]
     shown = ", ".join(left[:6]) + (", …" if len(left) > 6 else "")
     return f"{len(left)} of {len(winners)} decisions were not compared with what runs today, which is kept ({shown}): {why}" if left else ""
-
-
-def _row(plan: Plan, tuner: Tuner, decision: Decision, winner: Winner) -> Row:
-    """One line of the before/after table."""
-    versus, study = winner.versus, tuner.study(decision.task.id)
-    better = "improved" if decision.incumbent is not None else "new"
-    left = versus is not None and versus.verdict in (NOT_RECORDED, NOT_COMPARED)
-    return Row(
-        task=decision.task.id,
-        tokens=plan.tokens.get(decision.task.id),
-        before=decision.incumbent,
-        before_us=versus.base_us if versus is not None else None if winner.changed else winner.us,
-        after=winner.configuration,
-        after_us=winner.us,
-        verdict=better if winner.changed else versus.verdict if versus is not None else "unchanged",
-        note=f"{versus.reason}; what runs today is kept" if versus is not None and left else winner.note,
-        tried=sum(counts(t) for t in study.get_trials(deepcopy=False)),
-        stopped=f"{stopped_because(study)}; {can_be_tried(tuner, decision)} of {len(tuner.space)} configurations can be tried",
-        candidate=None if winner.best == winner.configuration else winner.best,
-        candidate_us=winner.best_us,
-    )
 
 
 def _as_it_runs(plan: Plan, winners: Mapping[str, Winner]) -> Target:

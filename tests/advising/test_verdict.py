@@ -82,6 +82,16 @@ def test_no_gain_is_claimed_that_its_own_probability_denies() -> None:
     assert "save" not in verdict(promising(0.9, speedup=1.01), ()).sentence
 
 
+@pytest.mark.parametrize(("share", "words"), [(0.3, "Loads are repeated: changing that should save 30 %."), (0.1, "should save 20 %.")])
+def test_a_change_of_the_code_that_saves_more_than_the_configuration_is_the_headline(share: float, words: str) -> None:
+    (launch,) = promising(0.9)
+    assert launch.predicted is not None
+    found = replace(
+        launch.findings[0], rule="second-pass", title="Loads are repeated", net_saving_us=None, saving_us=share * launch.predicted.us
+    )
+    assert verdict((replace(launch, findings=(found,)),), ()).sentence.endswith(words)
+
+
 def test_few_changes_are_named() -> None:
     (launch,) = promising(0.9)
     one = replace(launch.configuration, num_warps=2 * launch.configuration.num_warps)

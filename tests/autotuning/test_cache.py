@@ -13,7 +13,7 @@ import pytest
 
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
 from advisor.autotuning.decisions.exchange import entries, import_path, to_json
-from advisor.system.errors import InputError
+from advisor.system.errors import InputError, NotOursError
 
 from . import kernels
 from .fakes import Tensor
@@ -310,8 +310,8 @@ def test_export_and_import(fresh_cache, tmp_path):
     text = to_json(entries(default_cache()))
     (tmp_path / "export.json").write_text(text)
     other = Cache(tmp_path / "other")
-    brought = import_path(other, tmp_path / "export.json")
-    assert brought.problems == 2 and brought.timings == 11
+    assert import_path(other, tmp_path / "export.json") == 2
+    assert sum(len(other.rows(key.id)) for key in other.problems()) == 11
 
     def without_times(text):
         problems = json.loads(text)["problems"]
@@ -340,10 +340,14 @@ def test_importing_overwrites_nothing(fresh_cache, tmp_path):
         '{"format": "triton-advisor tuning cache", "version": 2}',
         '{"format": "triton-advisor tuning cache", "version": 1, "problems": [{}]}',
         '{"format": "triton-advisor tuning cache", "version": 1, "problems": 3}',
+        '{"configs_timings": [[1, 2]], "key": [1]}',
+        '{"configs_timings": [[{"kwargs": {}}, ["a"]]], "key": [1]}',
+        '{"configs_timings": [[{"kwargs": {}}, [-1, 1, 1]]], "key": [1]}',
+        '{"signature": "f", "cache": {"(1,)": 3}, "timings": 5}',
     ],
 )
 def test_files_that_cannot_be_imported(text, fresh_cache, tmp_path):
     path = tmp_path / "f.json"
     path.write_text(text)
-    with pytest.raises(InputError):
-        import_path(Cache(fresh_cache), path)
+    with pytest.raises((InputError, NotOursError)):
+        import_path(Cache(fresh_cache), path, "H200")

@@ -91,11 +91,18 @@ def test_a_decision_for_no_configuration_is_damage(filled, tmp_path, capsys):
     assert "a damaged export" in capsys.readouterr().err
 
 
-def test_what_is_no_export_is_not_imported(tmp_path, capsys):
-    (tmp_path / "cache.json").write_text("{}")
-    for name in ("cache.json", "nothing.json", ""):
-        assert main(["cache", "import", str(tmp_path / name)]) == 2
-    assert "not a tuning cache" in capsys.readouterr().err
+def test_import_from_a_folder(tmp_path, capsys):
+    document = {"key": [1], "configs_timings": [[{"kwargs": {"BLOCK": 1}, "num_warps": 4}, [1.0, 1.0, 1.0]]]}
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "k.autotune.json").write_text(json.dumps(document))
+    (tmp_path / "in" / "cache.json").write_text("{}")
+    assert main(["cache", "import", str(tmp_path / "in")]) == 2
+    assert "say which with --gpu NAME" in capsys.readouterr().err
+    assert main(["cache", "import", str(tmp_path / "in"), "--gpu", "H200"]) == 0
+    assert "skipped" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    for name, status in (("in/cache.json", 2), ("nothing.json", 2), ("empty", 5)):
+        assert main(["cache", "import", str(tmp_path / name)]) == status
 
 
 def test_a_cache_that_cannot_be_written_keeps_nothing_and_says_so(filled, tmp_path, capsys):

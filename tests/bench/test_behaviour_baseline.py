@@ -33,7 +33,7 @@ def read(tmp_path: Path) -> dict[str, Any]:
 def test_what_is_read_of_a_kernel_is_written_down(read: dict[str, Any]) -> None:
     found = read["kernels"]["fill"]
     assert found["launch"]["given"]["constexprs"] == {"BLOCK": 64} and found["sized"]["grid"] == [65]
-    assert "def fill" in found["rebuilt"] and found["guess"]["signature"]["x_ptr"] == "*fp16"
+    assert "def fill" in found["rebuilt"] and found["guess"]["signature"]["x_ptr"] == "*bf16"
 
 
 def test_a_planted_difference_is_seen(read: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

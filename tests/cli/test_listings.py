@@ -73,3 +73,5 @@ def test_explain_lists_all_terms_and_names_the_nearest(capsys):
     assert "tunable ceiling" in listed and "write-back" in listed
     assert main(["explain", "tunble"]) == 2
     assert "tunable ceiling" in capsys.readouterr().err
+    assert main(["explain", "wihtin"]) == 2  # as one word of several
+    assert "closest: within doubt" in capsys.readouterr().err

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from advisor.comparison.kernels import attempts
+from advisor.compiled.launches.launch import compile_launch
 from advisor.learned.analytical import AnalyticalPredictor
 
 from .repository import Repository
@@ -41,6 +45,20 @@ def matmul(a, b, c, M, N, K, BLOCK_SIZE_M: tl.constexpr, BLOCK_SIZE_N: tl.conste
            GROUP_SIZE_M: tl.constexpr):
     tl.store(c + tl.arange(0, BLOCK_SIZE_M), tl.load(a + tl.arange(0, BLOCK_SIZE_M)))
 """
+
+
+@pytest.fixture(autouse=True)
+def without_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled kernels are compared by their PTX: to disassemble takes longer than to compile most of them.
+
+    Files whose tests read instructions have a fixture of this name that changes nothing.
+    """
+
+    def compiled(*asked: Any) -> Any:
+        found, guess, failures = compile_launch(*asked, sass=False)
+        return replace(found, sass=""), guess, failures  # also where an earlier compilation left it in the cache
+
+    monkeypatch.setattr(attempts, "compile_launch", compiled)
 
 
 @pytest.fixture

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.kernel_version import own_launches
 from advisor.comparison.kernels.launch_digest import changed_launches
+from advisor.comparison.kernels.resources import _why_refused
+from advisor.compiled.compiler.kernel import CompileError
 from advisor.python_source.source import parse_source
 
 from .test_time_verdict import one, told_in
@@ -224,3 +227,8 @@ def run(x, y, n, tails):
 """
     _, subject = one(repository, base, base.replace("tl.load(x_ptr + BLOCK + tail)", "tl.load(x_ptr + tail + BLOCK)"))
     assert not any("TAIL=1" in note for note in (*subject.notes, *(row.label for row in subject.resources)))
+
+
+def test_what_this_triton_lacks_was_not_refused_for_a_guess():
+    got = "ImportError: cannot import name 'tlx' from 'rebuilt_0_prelude' (unknown location)"
+    assert _why_refused(Attempt(refused=CompileError("triton cannot compile it", got))) == "the Triton at hand lacks tlx"

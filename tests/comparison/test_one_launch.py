@@ -20,6 +20,12 @@ from advisor.result.schema import Configuration
 
 from .repository import compared_files
 
+
+@pytest.fixture(autouse=True)
+def without_machine_code() -> None:
+    """With it: some of these tests read its instructions."""
+
+
 H100 = load_gpu("H100")
 KERNEL = """
 import triton
@@ -334,3 +340,14 @@ def test_a_flag_around_what_was_there_shows_the_change_where_it_is_off():
     assert touched(version(base), version(head)).flags({}) == {"ROUND": False}
     more = head.replace(f"    {line}", f"        tl.store(out_ptr, 0.0)\n    {line}")
     assert touched(version(base), version(more)).flags({}) == {"ROUND": True}, "what is new stands under it"
+
+
+def test_what_changed_within_a_helper_counts_there_and_under_its_flags():
+    helper = "@triton.jit\ndef doubled(x, DOUBLE: tl.constexpr):\n    if DOUBLE:\n        x = x * 2.0\n    return x\n\n"
+    base = KERNEL.replace("@triton.jit\n", helper + "@triton.jit\n").replace(
+        "    if DOUBLE:\n        x = x * 2.0\n    tl.", "    x = doubled(x, DOUBLE)\n    tl."
+    )
+    head = base.replace("x * 2.0", "x * 3.0")
+    change = touched(version(base), version(head))
+    assert head.splitlines()[min(change.lines) - 1] == "        x = x * 3.0" and len(change.lines) == 1
+    assert change.flags({}) == {"DOUBLE": True}

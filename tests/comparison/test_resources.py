@@ -22,6 +22,11 @@ from advisor.result.comparison_schema import Compared, ResourceRow, Resources, S
 from advisor.result.schema import Configuration, Problem
 
 
+@pytest.fixture(autouse=True)
+def without_machine_code() -> None:
+    """With it: some of these tests read its instructions."""
+
+
 @pytest.fixture
 def compile_of_warps(monkeypatch):
     """Instead of a compilation: as many registers as the configuration has warps."""

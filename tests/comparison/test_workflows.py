@@ -10,13 +10,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
 import advisor
+from tests import loaded
 
 from .conftest import TABLE, entry, table
 from .repository import Repository
@@ -147,7 +147,7 @@ def compared(folder: Path, output: str = "advisor-compare", base: str = "main", 
     temporary = folder / "temporary"
     advisor = temporary / "triton-advisor" / "bin" / "advisor"
     advisor.parent.mkdir(parents=True)
-    advisor.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m advisor "$@"\n')
+    advisor.write_text(f'#!/bin/sh\nexec {shlex.join([*loaded.python(), "-m", "advisor"])} "$@"\n')
     advisor.chmod(0o755)
     environment = {
         **os.environ,

@@ -84,4 +84,4 @@ def k(a, c):
 """
     source = parse_source(text, Path("k.py"))
     found = next(guesses(source, source.kernel("k"))).signature
-    assert (found["a"], found["c"]) == ("*i64", "*fp16")
+    assert (found["a"], found["c"]) == ("*i64", "*bf16")

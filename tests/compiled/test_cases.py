@@ -76,7 +76,7 @@ def test_strides_that_are_not_given_are_of_contiguous_rows(target: str, constant
     analysis = analysed(found)
     assert float(analysis.demand.dram_bytes[0]) == pytest.approx(2 * 16384 * 4096 * 2, rel=0.01)
     assert analysis.predicted is not None and analysis.predicted.us == pytest.approx(94.5, rel=0.05)
-    assert missing_options(found) == (f"--arg {stride}=…",)
+    assert missing_options(found) == ()  # which is what nearly every call passes
     assert any(f"contiguous rows with {stride} = 4,096" in each for each in found.assumptions)
 
 
@@ -93,7 +93,7 @@ def test_a_second_pass_comes_from_where_its_row_is_still_held(
 
 def test_one_operand_of_fp32_makes_no_other_so(inspect: Inspect) -> None:
     types = inspect("exp_guess.py::k").guess.signature
-    assert {name: types[name] for name in ("a_ptr", "b_ptr", "g_ptr")} == {"a_ptr": "*fp16", "b_ptr": "*fp16", "g_ptr": "*fp32"}
+    assert {name: types[name] for name in ("a_ptr", "b_ptr", "g_ptr")} == {"a_ptr": "*bf16", "b_ptr": "*bf16", "g_ptr": "*fp32"}
 
 
 @pytest.mark.parametrize("constants", [{}, {"LO": -448.0}])
@@ -149,7 +149,7 @@ def test_guesses_compile_do_work_and_are_said(file: str, right: Callable[[Any, A
 def test_arguments_may_be_tuples(given: dict[str, Any], inspect: Inspect) -> None:
     found = inspect("tuple_arg.py::k", constexprs={"BLOCK": 4096}, grid="8192", **given)
     assert float(analysed(found).demand.dram_bytes[0]) == pytest.approx((8192 * 4096 + 4096) * 2, rel=0.01)
-    assert missing_options(found) == (() if given else ("--arg strides=…",))
+    assert missing_options(found) == ()
 
 
 def test_a_number_for_a_tuple_is_refused_with_how_to_give_one(inspect: Inspect) -> None:

@@ -101,11 +101,11 @@ def _source(body: str) -> SourceFile:
 @pytest.mark.parametrize(
     ("body", "types", "constants"),
     [
-        (EITHER, {"x": "*fp16", "y": "*fp16"}, {"packed": True, "wide": False}),
-        (DECAY, {"q": "*fp16", "k_": "*fp16", "lse": "*fp32", "out": "*fp16"}, {}),
+        (EITHER, {"x": "*bf16", "y": "*bf16"}, {"packed": True, "wide": False}),
+        (DECAY, {"q": "*bf16", "k_": "*bf16", "lse": "*fp32", "out": "*bf16"}, {}),
         (BITS, {"packed": "*u8"}, {}),
-        (TUPLES, {"x": "*fp16", "steps": "(i32,i32)"}, {"WEIGHTS": (1, 1)}),
-        (LIMITS, {"x": "*fp16"}, {"out_dtype_min": 1}),
+        (TUPLES, {"x": "*bf16", "steps": "(i32,i32)"}, {"WEIGHTS": (1, 1)}),
+        (LIMITS, {"x": "*bf16"}, {"out_dtype_min": 1}),
     ],
 )
 def test_the_one_guess_that_is_wrong_is_changed(body: str, types: dict[str, str], constants: dict[str, Any]) -> None:
@@ -145,10 +145,10 @@ def test_tuples_and_types_are_given_as_they_are_written() -> None:
 
 
 def test_pointers_in_a_tuple_are_aligned_as_others_are() -> None:
-    asked = LaunchOptions(signature="parts=(*fp16,*fp16,*fp16)", constexprs={"COUNT": 3})
+    asked = LaunchOptions(signature="parts=(*bf16,*bf16,*bf16)", constexprs={"COUNT": 3})
     for launch, said in ((asked, False), (LaunchOptions(constexprs={"COUNT": 3}), True)):
         found = next(guesses(_source(PARTS), _source(PARTS).kernel("k"), one_launch(_source(PARTS), "k", launch).given))
-        count = found.signature["parts"].count("*fp16")
+        count = found.signature["parts"].count("*")
         assert {f"parts.{i}" for i in range(count)} <= found.divisible
         assert any(f"parts: a tuple of {count} pointers" in note for note in map(str, found.assumptions)) == said
 

@@ -90,6 +90,24 @@ def test_a_program_may_look_up_the_same_entry_again_and_again(tmp_path: Path) ->
     assert demand.likely_read_footprints["x_ptr"] == pytest.approx(100 * 1024 * 2 * ROWS)
 
 
+RAGGED = """
+    def k(x_ptr, offsets_ptr, out_ptr, longest, BLOCK: tl.constexpr):
+        row, lanes = tl.program_id(0), tl.arange(0, BLOCK)
+        first, last = tl.load(offsets_ptr + row), tl.load(offsets_ptr + row + 1)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, longest, BLOCK):
+            at = first + start + lanes
+            total += tl.load(x_ptr + at, mask=at < last, other=0.0)
+        tl.store(out_ptr + row, tl.sum(total))
+"""
+
+
+def test_ragged_rows_likely_lie_one_behind_the_other(tmp_path: Path) -> None:
+    """Where one begins and where it ends are no two indices of one row."""
+    demand = inspected(RAGGED, tmp_path, longest=4096).demand
+    assert demand.likely_read_footprints["x_ptr"] == pytest.approx(4096 * 2 * ROWS)
+
+
 TWO_STRIDES = """
     def k(x_ptr, out_ptr, x_stride_h, x_stride_t, out_stride, D: tl.constexpr):
         t, h, lanes = tl.program_id(0), tl.program_id(1), tl.arange(0, D)
@@ -98,18 +116,18 @@ TWO_STRIDES = """
 
 
 def test_rows_whose_strides_are_not_given_follow_one_another(tmp_path: Path) -> None:
-    """The bound counts what is certain: that one program's row is read."""
+    """For the bound too."""
     path = tmp_path / "k.py"
     path.write_text(HEAD + textwrap.dedent(TWO_STRIDES))
     found = inspect_launch(
         make_launch(read_source(path), "k", constexprs={"D": 128}, grid=(50, 8)), compile_target("sm_90"), POOL, sass=False
     )
     assert found.demand.likely_read_footprints["x_ptr"] == found.demand.likely_written_footprints["out_ptr"] == 50 * 8 * 128 * 2
-    assert found.demand.read_footprints["x_ptr"] == 128 * 2
+    assert found.demand.read_footprints["x_ptr"] == found.demand.footprint_bytes["x_ptr"] == 50 * 8 * 128 * 2
     assert found.likely is not None
     assert (found.likely.scalars["x_stride_t"], found.likely.scalars["x_stride_h"]) == (128, 50 * 128)
     said = found.demand.unknown["the addresses of accesses to x_ptr"]
-    assert "assumes contiguous rows" in said and "x_stride_h = 6,400" in said
+    assert "assumed contiguous rows" in said and "x_stride_h = 6,400" in said
     analysis = kernel_analysis(found, load_gpu("H100"), "cold")
     assert analysis.predicted is not None and analysis.doubt_us is not None
     assert analysis.doubt_us[0] < analysis.predicted.us <= analysis.doubt_us[1]

@@ -21,18 +21,18 @@ def guessed(text: str) -> list[Guess]:
 
 def test_errors_of_guesses_say_what_was_guessed_and_how_to_give_it() -> None:
     refused = CompileError("k does not compile for sm_90", "dimensions")
-    guess = Guess(signature={"a": "tensordesc<fp16[1,1]>", "p": "*i64", "q": "*i64"}, constexprs={}, options={})
+    guess = Guess(signature={"a": "tensordesc<bf16[1,1]>", "p": "*i64", "q": "*i64"}, constexprs={}, options={})
     found = str(with_guess(refused, guess, Given(types={"q": "*i64"})))
-    assert "a: tensordesc<fp16[1,1]>, p: *i64)" in found and '--signature "a=tensordesc<fp16[128,64]>"' in found
+    assert "a: tensordesc<bf16[1,1]>, p: *i64)" in found and '--signature "a=tensordesc<bf16[128,64]>"' in found
     assert with_guess(refused, guess, Given(types=guess.signature)) is refused
 
 
 def test_an_error_about_two_floats_is_not_blamed_on_integers() -> None:
     refused = CompileError("k does not compile for sm_90", "Both operands must be same dtype. Got bf16 and fp16")
-    guess = Guess(signature={"q": "*fp16", "ids": "*i64"}, constexprs={}, options={})
+    guess = Guess(signature={"q": "*bf16", "ids": "*i64"}, constexprs={}, options={})
     found = str(with_guess(refused, guess, Given()))
-    assert "types were guessed (q: *fp16)" in found and found.endswith("--element bf16") and "ids" not in found
-    typed = with_guess(refused, guess, Given(types={"q": "*fp16"}))
+    assert "types were guessed (q: *bf16)" in found and found.endswith("--element fp16") and "ids" not in found
+    typed = with_guess(refused, guess, Given(types={"q": "*bf16"}))
     assert found != str(with_guess(refused, guess, Given(element_given=True))) == str(typed)
 
 

@@ -25,7 +25,7 @@ def test_helpers_that_import_each_other_end(tmp_path: Path) -> None:
         text = HEAD + f"from {theirs} import {theirs}\n@triton.jit\ndef {ours}(p, n):\n    tl.store(p, {theirs}(p, n))\n"
         (tmp_path / f"{ours}.py").write_text(text, encoding="utf-8")
     source = read_source(tmp_path / "a.py")
-    assert next(guesses(source, source.kernel("a"))).signature["p"] == "*fp16"
+    assert next(guesses(source, source.kernel("a"))).signature["p"] == "*bf16"
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def test_a_question_about_blocks_is_a_flag() -> None:
     [
         (
             "s = tl.load(q)\n    v = tl.load(p)\n    v = (v >> shift) & 0xF\n    v = ((v - 8) * s).to(tl.float16)\n    tl.store(o, v)",
-            {"p": "*i32", "q": "*fp16", "o": "*fp16"},
+            {"p": "*i32", "q": "*bf16", "o": "*bf16"},
         ),
-        ("v = tl.load(p)\n    tl.store(o, (v & 0xF) * tl.load(q) + (v >> 4))", {"p": "*u8", "q": "*fp16", "o": "*fp16"}),
+        ("v = tl.load(p)\n    tl.store(o, (v & 0xF) * tl.load(q) + (v >> 4))", {"p": "*u8", "q": "*bf16", "o": "*bf16"}),
         ("v = tl.load(p + tl.load(q))\n    tl.atomic_add(o + v, 1)", {"p": "*i64", "q": "*i64", "o": "*i32"}),
         (
             "a = tl.load(p)\n    acc = tl.zeros([16, 16], tl.float32)\n    tl.store(o, tl.dot(a, tl.load(q), acc))",
-            {"p": "*fp16", "q": "*fp16"},
+            {"p": "*bf16", "q": "*bf16"},
         ),
-        ("tl.atomic_add(o, tl.load(p) * tl.load(q))", {"p": "*fp16", "q": "*fp16", "o": "*fp16"}),
+        ("tl.atomic_add(o, tl.load(p) * tl.load(q))", {"p": "*bf16", "q": "*bf16", "o": "*bf16"}),
     ],
 )
 def test_what_is_taken_apart_or_counted_is_of_integers(body: str, kinds: dict[str, str]) -> None:
@@ -303,7 +303,7 @@ def k(p, o, q, n, BLOCK: tl.constexpr):
 
 def test_bits_are_seen_where_a_helper_takes_them_apart() -> None:
     found = guessed(HANDED)[0].signature
-    assert (found["p"], found["o"], found["q"]) == ("*u8", "*fp16", "*fp16")
+    assert (found["p"], found["o"], found["q"]) == ("*u8", "*bf16", "*bf16")
 
 
 @pytest.mark.parametrize(("shifts", "kind"), [("(v >> 3) & 15", "*u8"), ("(v >> 7) + (v >> 15)", "*i32"), ("(v >> 4) + (v << 24)", "*u8")])
@@ -313,13 +313,13 @@ def test_a_byte_is_one_that_is_shifted_by_less_than_its_bits(shifts: str, kind: 
 
 def test_the_bits_of_a_number_of_another_type_tell_nothing_of_its_type() -> None:
     text = JIT + "def k(p, o):\n    tl.store(o, tl.load(p).to(tl.uint16, bitcast=True) & 0xFF)\n"
-    assert guessed(text)[0].signature["p"] == "*fp16"
+    assert guessed(text)[0].signature["p"] == "*bf16"
 
 
 def test_only_what_is_computed_with_bits_becomes_an_integer_before_everything_does() -> None:
     text = JIT + "def k(p, q, o):\n    v = tl.load(p) + 1\n    tl.store(o, ((v ^ 3) & 0xF) * tl.load(q))\n"
     kinds = [tuple(guess.signature[n] for n in "pqo") for guess in guessed(text)]
-    assert kinds.index(("*i32", "*fp16", "*fp16")) < kinds.index(("*i32", "*i32", "*i32"))
+    assert kinds.index(("*i32", "*bf16", "*bf16")) < kinds.index(("*i32", "*i32", "*i32"))
 
 
 @pytest.mark.parametrize(("given", "size"), [({}, 64), ({"BLOCK": 128}, 128), ({"Lk": 72}, 72)])
@@ -358,7 +358,7 @@ def test_a_constant_of_an_address_is_an_integer(body: str, expected: float, name
 def test_an_offset_that_is_added_to_a_pointer_again_is_no_pointer() -> None:
     for step in ("p += n", "p = p + n"):
         text = JIT + f"def k(x, n):\n    p = x + tl.program_id(0)\n    for i in range(4):\n        tl.store(p, 0.0)\n        {step}\n"
-        assert guessed(text)[0].signature == {"x": "*fp16", "n": "i32"}
+        assert guessed(text)[0].signature == {"x": "*bf16", "n": "i32"}
 
 
 @pytest.mark.parametrize("use", ["tl.dot(a, a, input_precision=P)", "tl.dot(a, a, None, P)", "product(a, P)"])
@@ -379,7 +379,7 @@ def test_what_is_made_a_pointer_is_an_address_in_every_guess() -> None:
     )
     found = guessed(text)
     assert all(each.signature | {"a": "*i64", "b": "*i64"} == each.signature for each in found)
-    assert found[0].signature["one"] == "*fp16"  # a pointer to something else, for all that is known
+    assert found[0].signature["one"] == "*bf16"  # a pointer to something else, for all that is known
     assert {each.signature["sizes"] for each in found[:2]} == {"*i64", "*i32"}
 
 
@@ -465,3 +465,33 @@ def test_a_pointer_whose_type_is_said_is_passed() -> None:
     assert guess.constexprs["GATED"] is True and not any("GATED" in text for text in guess.assumed)
     none = next(guesses(source, source.kernel("k"), Given(types={"gate": "*fp32"}, scalars={"gate": None})))
     assert none.constexprs["GATED"] is False
+
+
+def test_a_block_is_not_taken_to_cover_a_size_that_it_is_masked_against_more_of() -> None:
+    body = "    h = tl.arange(0, B)\n    N = 2 * n + n * n\n    v = tl.where(h < n, tl.load(x + h), 0.0)\n"
+    masks = body + "    tl.store(x + h, v, mask=h < {})\n"
+    texts = [HEAD + "@triton.jit\ndef k(x, n, B: tl.constexpr):\n" + masks.format(mask) for mask in ("n", "N", "2 * n")]
+    found = [next(guesses(source, source.kernel("k"), Given(scalars={"n": 4}))) for source in (parse_source(t, "k.py") for t in texts)]
+    assert [guess.constexprs["B"] == 4 for guess in found] == [True, False, False]
+    assert ["B" in guess.settled for guess in found] == [True, False, False]
+
+
+def test_an_argument_that_may_be_none_is_so_where_the_launch_passes_none(tmp_path: Path) -> None:
+    """Also where it is a tensor in calls that pass one."""
+    text = (
+        HEAD + "@triton.jit\ndef k(x, y, n):\n    v = tl.load(x)\n    if y is not None:\n        v += tl.load(y)\n    tl.store(x, v)\n\n"
+        "def run(x, y=None):\n    k[(4,)](x, {}, 8)\n"
+    )
+    kinds = []
+    for passed in ("None", "x"):
+        launch = one_launch(parse_source(text.format(passed), "k.py"), "k", LaunchOptions())
+        kinds.append(next(guesses(launch.source, launch.source.kernel("k"), launch.given)).signature["y"])
+    assert kinds == ["constexpr", "*bf16"]
+
+
+def test_a_block_covers_a_size_that_a_helper_masks_it_against() -> None:
+    helper = (
+        "@triton.jit\ndef copy(p, size, WIDE: tl.constexpr):\n    at = tl.arange(0, WIDE)\n    tl.store(p + at, 0.0, mask=at < size)\n\n"
+    )
+    source = parse_source(HEAD + helper + "@triton.jit\ndef k(x, n, B: tl.constexpr):\n    copy(x, n, WIDE=B)\n", "k.py")
+    assert next(guesses(source, source.kernel("k"), Given(scalars={"n": 250}))).constexprs["B"] == 256

@@ -75,7 +75,7 @@ def test_heuristics_are_evaluated() -> None:
 def test_signature_is_inferred() -> None:
     source = parse_source(TUNED, "k.py")
     guess = next(guesses(source, source.kernel("kernel"), Given()))
-    assert guess.signature["x_ptr"] == "*fp16"
+    assert guess.signature["x_ptr"] == "*bf16"
     assert guess.signature["ids_ptr"] == "*i64"
     assert guess.signature["eps"] == "fp32"
     assert guess.signature["n"] == "i32"
@@ -94,7 +94,7 @@ def test_types_of_numbers_are_guessed_from_values_and_said() -> None:
     plain = next(guesses(source, function, Given(constexprs={"B": 16})))
     assert {"factor, n, stride: i32", "eps: fp32"} <= set(plain.assumed)
     types = shown_together(plain.assumptions)[0]
-    assert types.startswith("x_ptr: *fp16 ") and types.endswith("(--element or --signature changes types)")
+    assert types.startswith("x_ptr: *bf16 ") and types.endswith("(--element or --signature changes types)")
     given = next(guesses(source, function, Given(constexprs={"B": 16}, scalars={"factor": 2.5, "n": 2**40, "stride": 8})))
     assert [given.signature[name] for name in ("factor", "n", "stride", "w")] == ["fp32", "i64", "i32", "i64"]
     assert not [text for text in given.assumed if "i32" in text]

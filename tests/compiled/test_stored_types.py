@@ -45,21 +45,22 @@ def inspected(body: str, pool: Pool, **given: object) -> Inspection:
         ("w = q + r\nfor i in range(n):\n    tl.store(w, x.to(tl.int8))\n    w += 256", "*i8"),
         ("tl.store(q + r, x.to(tl.int8))\ntl.store(q + 4096 + r, x.to(tl.int16))", "*i16"),
         # What follows from nothing, or is a float for all that is known.
-        ("tl.store(q + r, x)", "*fp16"),
-        ("tl.store(q + r, tl.zeros((64,), tl.int8))", "*fp16"),
+        ("tl.store(q + r, x)", "*bf16"),
+        ("tl.store(q + r, tl.zeros((64,), tl.int8))", "*bf16"),
         ("tl.store(q + r, (x > 0).to(tl.float16))", "*fp16"),
-        ("tl.store(q + r, (x > 0).to(tl.float32))", "*fp16"),  # folded with what the store does
-        ("tl.store(q + r, (r - 8).to(tl.float32))", "*fp16"),
-        ("tl.store(q + r, x.to(tl.int8))\ntl.store(q + 4096 + r, x)", "*fp16"),
-        ("tl.store(q + r, (tl.load(q + r) + x).to(tl.int8))", "*fp16"),
-        ("tl.store((q + r).to(tl.pointer_type(tl.float32)), x.to(tl.int8))", "*fp16"),
+        ("tl.store(q + r, (x > 0).to(tl.float32))", "*bf16"),  # folded with what the store does
+        ("tl.store(q + r, (r - 8).to(tl.float32))", "*bf16"),
+        ("tl.store(q + r, x.to(tl.int8))\ntl.store(q + 4096 + r, x)", "*bf16"),
+        ("tl.store(q + r, (tl.load(q + r) + x).to(tl.int8))", "*bf16"),
+        ("tl.store((q + r).to(tl.pointer_type(tl.float32)), x.to(tl.int8))", "*bf16"),
     ],
 )
 def test_a_tensor_is_of_the_type_of_what_is_widened_only_to_be_stored(body: str, kind: str, pool: Pool) -> None:
     found = inspected(body, pool)
     assert found.compiled.signature["q"] == found.guess.signature["q"] == kind
-    said = "" if kind == "*fp16" else " (what is stored there)"
-    assert found.guess.assumed[:2] == ("p: *fp16", f"q: {kind}{said}")
+    half = "*fp16" if "tl.float16" in body else "*bf16"  # the one of two bytes that the kernel names
+    said = "" if kind == half else " (what is stored there)"
+    assert found.guess.assumed[:2] == (f"p: {half}", f"q: {kind}{said}")
 
 
 def test_names_of_indices_stand_against_floats_that_may_be_guessed_themselves(pool: Pool) -> None:

@@ -13,6 +13,7 @@ from advisor.advising.missing_options import say_contents
 from advisor.compiled.demand.likely_places import NOT_TOLD, in_words
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.gpus.hardware import load_gpu
+from advisor.rendering import figures
 from advisor.result.schema import Result
 
 pytest.importorskip("triton")
@@ -138,6 +139,7 @@ def test_the_best_of_several_configurations_is_no_ground_either(tmp_path: Path) 
     assert "yet: a loop's trips depend on the contents of rows_ptr. One trip is counted." in result.verdict.sentence
     assert result.actions[0].title.startswith("Specify the contents of")
     assert any("the contents of a_ptrs, c_ptrs and rows_ptr" in note for note in result.verdict.notes)
+    assert all(figures.of_one_program(launch, result) for launch in result.launches) and not result.verdict.current_us  # no time is shown
     assert "Specify the contents of a_ptrs, c_ptrs and rows_ptr" in [action.title for action in result.actions]
 
 

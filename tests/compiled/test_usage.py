@@ -25,7 +25,7 @@ def test_bits_are_seen_behind_what_only_moves_them(call: str) -> None:
 
 def test_conditional_steps_of_a_pointer_are_followed_once_each() -> None:
     steps = "    if n > 1:\n        q = q + n\n    else:\n        q += 2 * n\n" * 40
-    assert types(JIT + f"def k(p, n):\n    q = p\n{steps}    tl.store(q, 1.0)\n") == {"p": "*fp16", "n": "i32"}
+    assert types(JIT + f"def k(p, n):\n    q = p\n{steps}    tl.store(q, 1.0)\n") == {"p": "*bf16", "n": "i32"}
 
 
 @pytest.mark.parametrize(
@@ -39,12 +39,12 @@ def test_conditional_steps_of_a_pointer_are_followed_once_each() -> None:
 )
 def test_of_two_pointers_that_are_chosen_from_both_are_pointers(chosen: str) -> None:
     text = JIT + f"def k(a, b, o, n, FIRST: tl.constexpr):\n    p = {chosen}\n    tl.store(o, tl.load(p + tl.arange(0, 16)))\n"
-    assert types(text) == {"a": "*fp16", "b": "*fp16", "o": "*fp16", "n": "i32", "FIRST": "constexpr"}
+    assert types(text) == {"a": "*bf16", "b": "*bf16", "o": "*bf16", "n": "i32", "FIRST": "constexpr"}
 
 
 def test_an_offset_that_is_chosen_is_no_pointer() -> None:
     text = JIT + "def k(a, n):\n    o = tl.where(tl.arange(0, 16) < 4, 0, n)\n    tl.store(o + a, 1.0)\n"
-    assert types(text) == {"a": "*fp16", "n": "i32"}
+    assert types(text) == {"a": "*bf16", "n": "i32"}
 
 
 @pytest.mark.parametrize(("given", "said"), [({}, True), ({"types": {"p": "*i64"}}, False)])
@@ -64,7 +64,7 @@ def test_a_tile_that_a_helper_asks_for_its_type_is_no_pointer(tile: str) -> None
         "@triton.jit\ndef k(p, q, o):\n    r = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]\n"
         "    v = tl.load(p + r)\n    tl.store(o + r, inner(v, tl.load(q + r)))\n"
     )
-    assert types(text) == {"p": "*fp16", "q": "*fp16", "o": "*fp16"}
+    assert types(text) == {"p": "*bf16", "q": "*bf16", "o": "*bf16"}
 
 
 def test_the_seed_of_random_numbers_is_an_integer_and_what_they_meet_is_not() -> None:
@@ -72,12 +72,12 @@ def test_the_seed_of_random_numbers_is_an_integer_and_what_they_meet_is_not() ->
         "def k(scores, seeds, o):\n    r = tl.arange(0, 16)\n    u = tl.rand(tl.load(seeds), r)\n"
         "    tl.store(o + r, tl.load(scores + r) > u)\n"
     )
-    assert types(text) == {"scores": "*fp16", "seeds": "*i64", "o": "*fp16"}
+    assert types(text) == {"scores": "*bf16", "seeds": "*i64", "o": "*bf16"}
 
 
 @pytest.mark.parametrize("asked", ["q.dtype.element_ty", "q.type.element_ty"])
 def test_a_parameter_of_a_kernel_that_is_asked_for_its_element_is_a_pointer(asked: str) -> None:
-    assert types(JIT + f"def k(p, q):\n    tl.store(p, tl.zeros((16,), {asked}))\n")["q"] == "*fp16"
+    assert types(JIT + f"def k(p, q):\n    tl.store(p, tl.zeros((16,), {asked}))\n")["q"] == "*bf16"
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.python_source.described import heuristic_values
-from advisor.python_source.source import SourceFile, parse_source
+from advisor.python_source.source import SourceFile, parse_source, read_source
 
 HEAD = "import functools\nimport advisor\nimport triton\nimport triton.language as tl\n"
 LIST = "[triton.Config({'BLOCK': b}, num_warps=8) for b in (64, 128)]"
@@ -49,6 +51,17 @@ def test_a_space_has_all_combinations_in_the_order_of_the_drop_in() -> None:
 def test_heuristics_under_another_name() -> None:
     found = source("from triton import heuristics as h", "@h({'BLOCK': lambda a: 16 * a['n']})")
     assert heuristic_values(found, found.kernel("k"), {"n": 4}) == ({"BLOCK": 64}, {})
+
+
+def test_heuristics_of_another_file(tmp_path: Path) -> None:
+    (tmp_path / "sizes.py").write_text("def block(args):\n    return 16 * args['n']\n")
+    path = tmp_path / "k.py"
+    path.write_text(
+        "import triton\nfrom sizes import block\n\n@triton.heuristics({'BLOCK': block, 'G': unknown})\n@triton.jit\ndef k(n): pass\n"
+    )
+    found = read_source(path)
+    values, unknown = heuristic_values(found, found.kernel("k"), {"n": 4})
+    assert values == {"BLOCK": 64} and unknown.keys() == {"G"}
 
 
 @pytest.mark.parametrize(

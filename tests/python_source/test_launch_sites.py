@@ -10,6 +10,7 @@ import pytest
 
 from advisor.compiled.launches.target import make_launch
 from advisor.python_source.launch_sites import common_launch, grid_from_launches
+from advisor.python_source.literals import next_power_of_2
 from advisor.python_source.source import SourceFile, parse_source
 
 KERNEL = "@triton.jit\ndef k(x_ptr, n, m, BLOCK: tl.constexpr):\n    pass\n"
@@ -173,6 +174,7 @@ def test_a_default_that_is_no_size_is_no_block() -> None:
     text = "import triton\n\ndef run(x, n=-1):\n    B = triton.next_power_of_2(n)\n    k[(8,)](x, n, 1, BLOCK=B)\n"
     found = grid_from_launches(parse_source(HEAD + text, "k.py"), "k", {})
     assert found is not None and not found.constexprs
+    assert next_power_of_2(-1) == 1, "a row that is guessed to be so"
 
 
 @pytest.mark.parametrize("where", [SETTINGS, "from .sizes import settings\n", "from sizes import settings\n"])

@@ -62,7 +62,7 @@ def test_branches_on_what_triton_has_are_decided(known: str) -> None:
     other = parse_source(HEAD + f"if {known}:\n    f = tl.load\nelse:\n{DEF.format(2)}{CALLS}", "k.py")
     assert set(other.functions) == {"k"} and other.constant("f") == Symbol("tl.load")
     assert "def f" not in "".join(rebuild(other, "k").modules.values())
-    assert next(guesses(other, other.kernel("k"))).signature == {"p": "*fp16"}  # through f, p is loaded from
+    assert next(guesses(other, other.kernel("k"))).signature == {"p": "*bf16"}  # through f, p is loaded from
     with pytest.raises(UsageError, match=r"f is in the end no kernel.*k\.py::f:9") as error:
         other.kernel("f")
     source, name = other.named(str(error.value).rsplit("::", 1)[1])

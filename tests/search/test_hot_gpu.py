@@ -10,7 +10,7 @@ from advisor.measurement.devices.fake import FakeDevice, OutOfResources
 from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.contest import Reading, contest
-from advisor.tuning.backends import MeasuringBackend, Subject
+from advisor.tuning.backends import MeasuringBackend
 
 PROBLEM = Problem(family="gemm", op="gemm", sizes={"M": 4096, "N": 4096, "K": 4096}, dtype="bf16")
 
@@ -31,10 +31,10 @@ def _rested_us() -> list[tuple[float, Configuration]]:
 def test_pairs_on_a_fake_device_with_a_power_limit_are_decided_right():
     pairs = [(a, b) for a, b in itertools.combinations(_rested_us(), 2) if 1.03 < max(a[0], b[0]) / min(a[0], b[0]) < 1.15]
     random.Random(1).shuffle(pairs)
-    subjects = {"x": Subject(id="x", problem=PROBLEM, kernel=find_kernels("gemm_kernel")[0])}
+    (kernel,) = find_kernels("gemm_kernel")
     task, right, once = Task(id="t", launches=("x",)), 0, 0
     device = "fake,gpu=H100,power_limit=700,outliers=0"
-    with MeasuringBackend(device, subjects, lambda configuration, launch: configuration) as backend:
+    with MeasuringBackend(device, kernel, {"x": PROBLEM}, lambda configuration, launch: configuration) as backend:
         for pair in pairs[:200]:
             first = {}
             for place, (_, configuration) in enumerate(pair):

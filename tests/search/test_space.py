@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -24,14 +22,6 @@ def test_ranges_and_constraints():
     space = SearchSpace.from_ranges(RANGES, [lambda c: c["BLOCK_SIZE_M"] * c["BLOCK_SIZE_N"] <= 4096])
     assert 0 < len(space) < len(small_space()) == 48
     assert all(c.parameters["BLOCK_SIZE_M"] * c.parameters["BLOCK_SIZE_N"] <= 4096 for c in space.configurations)
-
-
-def test_triton_configs_keep_their_options_and_lose_duplicates():
-    one = SimpleNamespace(kwargs={"BLOCK": 64}, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None)
-    other = SimpleNamespace(kwargs={"BLOCK": 64}, num_warps=4, num_stages=3, num_ctas=1, maxnreg=128)
-    space = SearchSpace.from_triton_configs([one, one, other])
-    assert [c.maxnreg for c in space.configurations] == [None, 128]
-    assert "maxnreg" in space.names and "num_ctas" not in space.names
 
 
 def test_rows_of_one_space_must_name_the_same_values():

@@ -15,7 +15,7 @@ import pytest
 
 from advisor.advising.targets import Request
 from advisor.cli import main
-from advisor.measurement import configurations, find_kernels
+from advisor.measurement import KernelRef, configurations, find_kernels
 from advisor.measurement.devices import probe
 from advisor.measurement.devices.device import no_gpu
 from advisor.measurement.devices.fake import unit
@@ -29,7 +29,7 @@ from advisor.tables.audit import audit_table
 from advisor.tables.entries import default_configuration
 from advisor.tables.tables import read_table, select
 from advisor.tuning import Deadlines, Order, make_plan
-from advisor.tuning.backends import MeasuringBackend, Subject
+from advisor.tuning.backends import MeasuringBackend
 from tests.search.test_tuned_result import near_optimal
 
 SWEEP = Path(__file__).resolve().parents[1] / "data" / "sweep.csv"
@@ -500,17 +500,16 @@ def test_a_slow_clock_in_the_first_rounds_rules_nothing_out(tmp_path, capsys):
 
 
 @pytest.fixture
-def softmax() -> tuple[Task, dict[str, Subject], tuple[Configuration, ...]]:
-    """A task, its subjects, and configurations for it."""
+def softmax() -> tuple[Task, tuple[KernelRef, dict[str, Problem]], tuple[Configuration, ...]]:
+    """A task, its kernel and problems, and configurations for it."""
     (kernel,), problem = find_kernels("softmax"), Problem(family="normalization", op="softmax", sizes={"B": 4096, "H": 2048})
-    subjects = {"softmax": Subject(id="softmax", problem=problem, kernel=kernel)}
-    return Task(id="softmax", launches=("softmax",)), subjects, configurations(kernel, problem)
+    return Task(id="softmax", launches=("softmax",)), (kernel, {"softmax": problem}), configurations(kernel, problem)
 
 
 def test_a_clock_that_stays_slow_is_not_the_configurations_failure_at_once(softmax):
     """It may be tried again, until it looks as if it were what draws the clock down."""
-    task, subjects, known = softmax
-    with MeasuringBackend("fake,gpu=H200,throttle=1", subjects, lambda configuration, launch: configuration) as backend:
+    task, launches, known = softmax
+    with MeasuringBackend("fake,gpu=H200,throttle=1", *launches, lambda configuration, launch: configuration) as backend:
         found = [backend.measure(task, known[0], lambda rounds, us: False) for _ in range(3)]
     assert [each.again for each in found] == [True, True, False]
     assert all(each.failure == "no-round-counts" and "all of 30 rounds" in each.message for each in found)
@@ -519,10 +518,10 @@ def test_a_clock_that_stays_slow_is_not_the_configurations_failure_at_once(softm
 @pytest.mark.parametrize("seconds", [-1.0, 1.0])
 def test_what_runs_at_the_deadline_is_left(softmax, seconds):
     """A round takes longer than what is left; the limit of a round is 30 s."""
-    task, subjects, known = softmax
+    task, launches, known = softmax
     began = time.monotonic()
     device, until = "fake,gpu=H200,sleep_ms=60000", began + seconds
-    with MeasuringBackend(device, subjects, lambda configuration, launch: configuration, until) as backend:
+    with MeasuringBackend(device, *launches, lambda configuration, launch: configuration, until) as backend:
         found = backend.measure(task, known[0], lambda rounds, us: False)
         assert found.again and found.failure == "out-of-time" and found.us is None
         versus = backend.compare(task, known[0], known[1], began + 2 * seconds)

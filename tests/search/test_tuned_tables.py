@@ -93,14 +93,14 @@ def test_what_is_launched_is_the_tables_kernel(fields, tmp_path):
     torch = pytest.importorskip("torch")
     request = Request(hidden_size=4096, top_k=2, tokens=(64,))
     plan = make_plan(Order(target=str(table(tmp_path, fields)), request=request, storage="x", device="fake,gpu=H200"))
-    subject = plan.subjects["w13-M64"]
-    problem = {**kernel_problem(subject.problem, None), "M": 4, "E": 2, "topk": 1, "H": 256, "N": 128}
-    made = function_of(subject.kernel, "make_inputs")(problem, "cpu", torch.Generator().manual_seed(0))
-    scaled = subject.problem.block_shape is not None
+    planned = plan.problems["w13-M64"]
+    problem = {**kernel_problem(planned, None), "M": 4, "E": 2, "topk": 1, "H": 256, "N": 128}
+    made = function_of(plan.kernel, "make_inputs")(problem, "cpu", torch.Generator().manual_seed(0))
+    scaled = planned.block_shape is not None
     assert (made["b_scale"] is not None) == scaled == (made["b"].dtype == torch.float8_e4m3fn)
     if scaled:
         assert made["b_scale"].shape == tuple(
-            -(-size // block) for size, block in zip(made["b"].shape, (1, *subject.problem.block_shape), strict=True)
+            -(-size // block) for size, block in zip(made["b"].shape, (1, *planned.block_shape), strict=True)
         )
 
 
@@ -112,7 +112,7 @@ def test_fp8_is_measured_and_named_as_the_kernel_has_it(tmp_path, capsys):
     assert {launch.problem.block_shape for launch in plan.target.launches} == {(128, 128)}
     assert plan.target.launches[0].configuration.parameters["BLOCK_SIZE_K"] == 128
     assert table_name(plan.target).file_name() == f"{NAME},dtype=fp8_w8a8,block_shape=[128,128].json"
-    kernel = Request(tokens=(64,), dtype="fp8", gpu="H200")
+    kernel = Request(tokens=(64,), dtype="fp8", gpu="H200", distribution="random")
     order = Order(
         target="fused_moe::fused_moe_kernel",
         request=kernel,
@@ -120,7 +120,9 @@ def test_fp8_is_measured_and_named_as_the_kernel_has_it(tmp_path, capsys):
         device="fake,gpu=H200",
         sizes=({"E": 8, "topk": 2, "H": 4096, "N": 3584},),
     )
-    assert {subject.problem.block_shape for subject in make_plan(order).subjects.values()} == {(128, 128)}
+    plan = make_plan(order)
+    assert {(problem.block_shape, problem.distribution) for problem in plan.problems.values()} == {((128, 128), "random")}
+    assert all("random" in decision.identity for decision in plan.decisions)
     recorded = make_plan(Order(**layer, recorded=str(rows(tmp_path, "fp8"))))
     assert table_name(recorded.target).file_name() == f"{NAME},dtype=fp8_w8a8.json"
 

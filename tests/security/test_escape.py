@@ -34,14 +34,10 @@ os.chdir(top)
 open('__init__.py', 'w').write({module!r})
 """
 """A module whose name the room imports, beside a folder too deep to remove by recursion, where the worker of old left both."""
-PATHS = {
-    "unset": None,
-    "the working folder": ".",
-    "an empty entry": ":/nowhere",
-    "a relative one": "here/../.",
-    "a folder within": "here",
-    "an absolute one": "CHECKOUT/here",
-}
+ENTRIES = (".", "", "/nowhere", "here/../.", "here", "CHECKOUT/here")
+"""What PYTHONPATH may name: the working folder, as a dot, nothing, or a way back to it, and a folder within it. If one of them were read,
+what lies there would come before Python's own."""
+PATHS = {"unset": None, "every form": ":".join(ENTRIES)}
 
 
 @pytest.fixture(params=list(PATHS))

@@ -12,6 +12,7 @@ import pytest
 from advisor.cli import main
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.guesses.inference import Given
 from advisor.compiled.launches.launch import KernelLaunch, inspect_launch
 from advisor.python_source.source import parse_source
 from advisor.system.errors import AdvisorError
@@ -145,6 +146,8 @@ HOSTILE = {
 }  # fmt: skip
 ENDLESS_WAYS = ("a huge power", "a loop without end")
 """What goes on until it is stopped."""
+PATIENCE_S = 10
+"""For all others, which end by themselves, on a busy machine too."""
 
 REFUSED = (
     "format",
@@ -168,17 +171,23 @@ REFUSED = (
 def pools() -> Iterator[dict[str, Pool]]:
     """A compile process with all defences, and one with the room alone: each starts with its first request, and again after it was killed.
     It runs nothing of a request itself, and what answers one ends with it."""
-    with Pool(1, timeout_s=3, budget_s=3600) as guarded, Pool(1, timeout_s=3, budget_s=3600) as free:
+    with Pool(1, timeout_s=PATIENCE_S, budget_s=3600) as guarded, Pool(1, timeout_s=PATIENCE_S, budget_s=3600) as free:
         yield {"guard": guarded, "room alone": free}
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A cache for each: what is the same in all tests, the smallest kernel for a target, is compiled once."""
+    return {name: str(tmp_path_factory.mktemp("cache")) for name in ("guard", "room alone")}
 
 
 @pytest.fixture(params=["guard", "room alone"])
 def workers(
-    request: pytest.FixtureRequest, pools: dict[str, Pool], free_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, pools: dict[str, Pool], caches: dict[str, str], free_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Pool:
     """A compile process with all defences, or with all switched off but the room."""
     need_walls()
-    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", caches[request.param])
     if request.param == "room alone":
         unguard(free_folder, monkeypatch)
         monkeypatch.setattr("advisor.python_source.rebuild.check_module", lambda *anything: None)
@@ -195,10 +204,10 @@ def test_a_hostile_kernel_does_nothing(
     text = HOSTILE[way].replace("{canary}", str(canary)).replace("CANARY", str(canary))
     text = HEAD + text.replace("LIBRARY", str(tmp_path / "e.so")).replace("FILE", str(secret))
     target = AMD if '"=v"' in text else NVIDIA
-    monkeypatch.setattr(workers, "timeout_s", 1 if way in ENDLESS_WAYS else 3)
+    monkeypatch.setattr(workers, "timeout_s", 1 if way in ENDLESS_WAYS else PATIENCE_S)
     said = ""
     try:
-        launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k")
+        launch = KernelLaunch(source=parse_source(text, tmp_path / "k.py"), kernel="k", given=Given(types={"x": "*fp32"}))
         found = inspect_launch(launch, target, workers, sass=False)
         said = found.compiled.ptx + found.compiled.amdgcn + found.compiled.ttir
         assert SECRET.encode().hex() not in said

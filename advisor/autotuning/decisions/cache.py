@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,6 +38,8 @@ FOR_CONSTANTS = " for "
 """In a problem's source, before the constants that its calls pass and its key does not hold (`source.passed_constants`)."""
 WITH_HOOKS = " with hooks"
 """After the source of a kernel whose latencies hold what `pre_hook`, `post_hook`, `reset_to_zero` or `restore_value` take."""
+BY_NAME, IMPORTED = "by-name", "imported"
+"""Source of a problem of another tuner, which knows its kernel by name only; and how it was decided."""
 DAMAGE = ("malformed", "not a database", "no such table", "no such column")
 """In SQLite's words for a file that is of no use."""
 _PROBLEMS = "SELECT kernel, source, triton, gpu, key, family, problem FROM problems"
@@ -62,6 +64,11 @@ class ProblemKey:
         """Name of the problem in the cache."""
         text = json.dumps([self.kernel, self.source, self.triton, self.gpu, self.key])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    @property
+    def by_name(self) -> ProblemKey:
+        """The problem under which another tuner's timings of a kernel of this name, GPU and key are kept."""
+        return replace(self, source=BY_NAME, triton="")
 
     @property
     def constants(self) -> str:
@@ -260,18 +267,17 @@ class Cache:
         query = f"{_PROBLEMS} WHERE family = ? AND problem = ? ORDER BY used DESC, id"
         return self._do(lambda connection: [_problem(*values) for values in connection.execute(query, (family, problem))])
 
-    def forget(self, chosen: Callable[[ProblemKey, float], bool]) -> int:
-        """Deletes the problems that `chosen(problem, last used)` holds for; how many there were."""
+    def forget(self, chosen: Callable[[ProblemKey, float], bool]) -> None:
+        """Deletes the problems that `chosen(problem, last used)` holds for."""
 
-        def action(connection: sqlite3.Connection) -> int:
+        def action(connection: sqlite3.Connection) -> None:
             rows = connection.execute(_PROBLEMS.replace(" FROM", ", used FROM")).fetchall()
             doomed = [(key.id,) for *values, used in rows if chosen(key := _problem(*values), used)]
             with transaction(connection):
                 for table, column in (("timings", "problem"), ("decisions", "problem"), ("problems", "id")):
                     connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", doomed)
-            return len(doomed)
 
-        return self._do(action)
+        self._do(action)
 
     def close(self) -> None:
         """Closes the file."""

@@ -19,7 +19,7 @@ _STATES: dict[str, State] = {
     "wrong-output": "output",
 }
 
-How = Literal["measured", "cached", "predicted", "default", "only", "off"]
+How = Literal["measured", "cached", "imported", "predicted", "default", "only", "off"]
 
 
 class Timing(NamedTuple):
@@ -40,8 +40,8 @@ class Timing(NamedTuple):
 class Decision:
     """The configuration for one key, and how it came about.
 
-    `how`: measured (now, or together with other processes), cached, predicted, default (nothing was known; `reason` says why), only (there
-    is one configuration), off.
+    `how`: measured (now, or together with other processes), cached, imported (another tuner's), predicted, default (nothing was known;
+    `reason` says why), only (there is one configuration), off.
     """
 
     config: Any  # triton.Config

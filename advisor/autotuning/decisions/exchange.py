@@ -1,4 +1,4 @@
-"""Taking the cache elsewhere: a JSON file to ship in a container."""
+"""Taking the cache elsewhere: a JSON file to ship in a container; and bringing in such a file, or what other tuners left."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from advisor.autotuning.decisions import other_tuners
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row, copy_of
 from advisor.autotuning.triton_configs import parameters
 from advisor.gpus.hardware import gpu_model
 from advisor.rows.cells import LATENCY_LIMIT, is_latency
 from advisor.system.errors import InputError, NothingMatchedError
-from advisor.system.reading import read_bytes
+from advisor.system.reading import parse_json, read_bytes
 from advisor.system.settings import read_settings
 
 MAX_FILE_BYTES = 200_000_000
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file.
-
-    Raises:
-        InputError: It cannot be read.
-    """
-    try:
-        return json.loads(read_bytes(path, str(path), "a JSON file", MAX_FILE_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read as JSON", error) from None
 
 
 FORMAT = "triton-advisor tuning cache"
@@ -37,14 +26,6 @@ VERSION = 1
 SIMULATED = "simulated"
 
 _SQLITE = b"SQLite format 3\0"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """The outcome of an import."""
-
-    problems: int
-    timings: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +68,23 @@ def to_json(listed: Iterable[Entry]) -> str:
     return json.dumps({"format": FORMAT, "version": VERSION, "problems": problems}, indent=1) + "\n"
 
 
-def import_path(cache: Cache, path: Path) -> Imported:
-    """Brings in one export; what is measured already stays as it is.
+def import_path(cache: Cache, path: Path, gpu: str | None = None) -> int:
+    """Brings in one export, or one file of another tuner (`other_tuners`), and says how many problems it has. What is measured already
+    stays as it is.
+
+    Args:
+        cache: Where to.
+        path: The file.
+        gpu: Where another tuner's file was measured, if its path does not say.
 
     Raises:
-        InputError: It cannot be read, or is something else.
+        InputError: It cannot be read.
+        NotOursError: It is something else.
+        UsageError: Nothing says on which GPU it was measured.
     """
-    document = read_json(path)
+    document = _document(path)
     if not isinstance(document, Mapping) or document.get("format") != FORMAT:
-        raise InputError(f"{path}: not a tuning cache", None, "an export of `advisor cache export`")
+        document = {"version": VERSION, "problems": other_tuners.problems_of(path, document, gpu)}
     if _simulated(document):
         raise InputError(
             f"{path}: its latencies are simulated, and would be taken for this machine's kernels'",
@@ -106,15 +95,18 @@ def import_path(cache: Cache, path: Path) -> Imported:
     return _import_export(cache, path, document)
 
 
+def _document(path: Path) -> Any:
+    return parse_json(read_bytes(path, str(path), "a JSON file", MAX_FILE_BYTES), str(path))
+
+
 def _simulated(document: Any) -> bool:
     """Whether an export says that nothing was run for its latencies, by the name and in the word that rows have for it."""
     return isinstance(document, Mapping) and document.get("origin") == SIMULATED
 
 
-def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imported:
+def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> int:
     if document.get("version") != VERSION:
         raise InputError(f"{path}: written by another version", document.get("version"), f"version {VERSION}")
-    count = timings = 0
     try:
         if not isinstance(document["problems"], list):
             raise TypeError("its problems are no list")
@@ -132,10 +124,9 @@ def _import_export(cache: Cache, path: Path, document: Mapping[str, Any]) -> Imp
             cache.record_all(key.id, rows, replace_existing=False)
             for name, config, how in decided:
                 cache.decide(key.id, name, config, how)
-            count, timings = count + 1, timings + len(rows)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:  # the last: an integer beyond what a float holds
         raise InputError(f"{path}: a damaged export", f"{type(error).__name__}: {error}") from None
-    return Imported(problems=count, timings=timings)
+    return len(document["problems"])
 
 
 def cache_file(text: str) -> tuple[Path, str | None] | None:
@@ -178,7 +169,7 @@ def read_cache_file(path: Path) -> list[Entry]:
     """
     simulated = False
     if path.suffix == ".json":
-        cache, document = Cache(None), read_json(path)
+        cache, document = Cache(None), _document(path)
         _import_export(cache, path, document)
         simulated = _simulated(document)
     else:
@@ -224,7 +215,6 @@ def _checked(row: Row) -> Row:
 
 __all__ = [
     "Entry",
-    "Imported",
     "cache_file",
     "entries",
     "import_path",

@@ -39,12 +39,12 @@ MOST_SHOWN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """With what a problem is computed on a GPU. `configuration` None: the kernel lists none; `element`: triton's name of the type;
-    `former`: what the base is compiled with, where that is another configuration."""
+    """With what a problem is computed on a GPU. `configuration` None: the kernel lists none; `element`: triton's name of the type, if
+    known; `former`: what the base is compiled with, where that is another configuration."""
 
     configuration: Configuration | None
     problem: Problem | None
-    element: str
+    element: str | None
     former: Configuration | None = None
     recorded: RecordedLaunch | None = None
 
@@ -278,7 +278,7 @@ def _launches(
     return [_with_precision(entry or Attempt(), version, run.element) for entry, version in zip(attempts, versions, strict=True)]
 
 
-def _with_precision(attempt: Attempt, version: KernelVersion | None, element: str) -> Attempt:
+def _with_precision(attempt: Attempt, version: KernelVersion | None, element: str | None) -> Attempt:
     """With the constant that has `tl.dot`'s input precision (triton_kernels/README.md)."""
     if attempt.launch is None or version is None:
         return attempt
@@ -286,7 +286,7 @@ def _with_precision(attempt: Attempt, version: KernelVersion | None, element: st
     constants = dict(given.constexprs)
     if isinstance(precision, str) and precision not in constants:
         constants[precision] = "ieee" if element == "fp32" else "tf32"
-    return replace(attempt, launch=replace(attempt.launch, given=replace(given, constexprs=constants, element=element)))
+    return replace(attempt, launch=replace(attempt.launch, given=replace(given, constexprs=constants, element=element or given.element)))
 
 
 def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:

@@ -25,7 +25,6 @@ from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_h
 from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
-from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -140,18 +139,10 @@ def kernel_subjects(
     unread = [f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."] if helpers else []
     if apart:
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
+    if len(names) > LARGEST_KERNELS:
+        unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
-    if len(names) > LARGEST_KERNELS:
-        out.append(
-            Subject(
-                kind="file",
-                title=path,
-                path=path,
-                change=change,
-                notes=(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.",),
-            )
-        )
     return out
 
 
@@ -248,9 +239,9 @@ def _subject(
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
     element = _element(shown, first, settings)
-    alike = same or (old is not None and new is not None and same_body(old, new) and not touched(old, new).lines)
+    alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
     listing = _lists_anew(old, new)
-    notes += [f"What lists its configurations changed ({', '.join(listing)}), and cannot be read."] if listing else []
+    notes += ["What lists its configurations changed, and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
     judged = (
         resources.judged(
@@ -274,7 +265,7 @@ def _subject(
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    rows += [_at_one_launch(row, old, new, bool(listing)) for row in judged.predicted]
+    rows += [_at_one_launch(row, old, new, listing) for row in judged.predicted]
     described = old is not None or shown.entry or settings != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
         notes.append(unpredicted)
@@ -308,34 +299,36 @@ _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 """What stands for an option of which nothing is known, as Triton's own."""
 
 
-def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """The names that changed of those from which lists of configurations come that cannot be read on either side."""
+def _of_body(version: KernelVersion) -> list[tuple[str, str]]:
+    """What the names in a kernel's arguments and body come down to."""
+    node = version.function.node
+    return meaning(version.source, names_in(node.args, *node.body))
+
+
+def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
+    """Whether lists of configurations that cannot be read on either side come from something else."""
     if old is None or new is None or not (old.unread and new.unread):
-        return []
+        return False
     sides = []
     for side in (old, new):
         calls = [node for node in side.function.node.decorator_list if isinstance(node, ast.Call)]
         tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
         parts = [part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg != "key"))]
-        sides.append({*meaning(side.source, names_in(*parts)), *(("@autotune", ast.dump(part)) for part in parts)})
-    return sorted({name for name, _ in sides[0] ^ sides[1]})
+        sides.append((meaning(side.source, names_in(*parts)), [ast.dump(part) for part in parts]))
+    return sides[0] != sides[1]
 
 
 def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None, listed_anew: bool) -> StaticRow:
     """A prediction, without a verdict where a side's configurations cannot be read, or neither's and what lists them changed; and without
-    the one that nothing changes where the two do not choose among the same."""
+    one that nothing changes, or little, where the two do not choose among the same."""
     if old is None or new is None:
         return row
     if (old.unread != new.unread or listed_anew) and row.verdict in TIME_VERDICTS:
         whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
         return without_time(row, "cannot-tell", f"{whose} cannot be read")
-    if row.verdict != "predicted-unchanged" or set(old.named) == set(new.named):
-        return row
-    if old.configurations and new.configurations:
-        return replace(row, verdict="within-doubt", reason="of one configuration, and the two sides do not choose among the same")
-    side, tuned = ("head", new) if new.configurations else ("base", old)
-    reason = f"at one launch: the {side} chooses among {len(tuned.configurations)} configurations"
-    return replace(row, verdict="within-doubt", reason=reason)
+    if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named):
+        return without_time(row, "cannot-tell", "of one configuration, where the two sides do not choose among the same")
+    return row
 
 
 def _sizes_to_give(sizes: Mapping[str, Any]) -> str:
@@ -457,11 +450,11 @@ def problems_of(
     return [problem_of({"dtype": dtype, **example}, str(family), op, f"{name}: example") for op in named[:LARGEST_PROBLEMS]]
 
 
-def _element(version: KernelVersion, problem: Problem | None, settings: KernelSettings) -> str:
+def _element(version: KernelVersion, problem: Problem | None, settings: KernelSettings) -> str | None:
     """Triton's name of the element type that is compiled for: that of the problem, else the first that advisor.toml names (in problems
-    that could not be read), else the first that the kernel's file names."""
+    that could not be read), else the first that the kernel's description names; None: nothing says so."""
     types = version.entry.get("dtypes")
     dtype_of_settings = next((item["dtype"] for item in settings.problems[:1] if "dtype" in item), None)
-    named = dtype_of_settings or (types[0] if isinstance(types, (list, tuple)) and types else "bf16")
+    named = dtype_of_settings or (types[0] if isinstance(types, (list, tuple)) and types else None)
     dtype = problem.dtype if problem is not None else named
-    return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype))
+    return {"tf32": "fp32", "fp8": "fp8e4nv", "int8": "i8"}.get(str(dtype), str(dtype)) if dtype is not None else None

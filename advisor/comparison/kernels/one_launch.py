@@ -97,7 +97,7 @@ def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
 MOST_ROUNDS = 3
 """Of asking which names of the launcher a grid hangs on: one may follow from others."""
 ELEMENT_BYTES = 2
-"""Of tensors of which nothing is said: bf16."""
+"""Of tensors of which nothing is said."""
 POINTERS = ("*", "tensordesc")
 """Begin the types of arguments that are tensors."""
 WARPS_OF_A_ROW = ((32_768, 32), (8_192, 16), (0, 8))
@@ -127,7 +127,7 @@ def both_launches(
     versions: Sequence[KernelVersion | None],
     configurations: Sequence[Configuration | None],
     gpu: GpuSpec,
-    element: str,
+    element: str | None,
     problem: Problem | None,
     settings: KernelSettings,
     recorded: RecordedLaunch | None = None,
@@ -139,7 +139,7 @@ def both_launches(
         versions: Base and head.
         configurations: Of either, where its file lists some.
         gpu: What it runs on.
-        element: Triton's name of the type of its tensors.
+        element: Triton's name of the type of its tensors, where it is known.
         problem: What is computed, where the kernel's family is known.
         settings: What advisor.toml says of the kernel.
         recorded: A launch of it that was recorded.
@@ -235,7 +235,7 @@ def sizes_to_give(version: KernelVersion, settings: KernelSettings) -> Mapping[s
     """The sizes of a kernel that nothing says, with typical values."""
     gpu = load_gpu("H100")
     with contextlib.suppress(AdvisorError):
-        launch = _made(version, next(iter(version.configurations), None), settings.args, {}, settings, gpu, "bf16")
+        launch = _made(version, next(iter(version.configurations), None), settings.args, {}, settings, gpu, None)
         return dict(_unknown_sizes(version, launch, blocks=False))
     return {}
 
@@ -274,7 +274,7 @@ def _made(
     whence: Mapping[str, Origin],
     settings: KernelSettings,
     gpu: GpuSpec,
-    element: str,
+    element: str | None,
 ) -> KernelLaunch:
     """The launch of a version with values, each with where it is from."""
     source = version.source.on(*gpu.triton_target[:2])

@@ -59,6 +59,8 @@ TOO_FLAT = "and K >= 16"
 ONE_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
+_LACKING = re.compile(r"cannot import name '(\w+)' from 'rebuilt_")
+"""What Python says of an import that Triton lacks: a file may do without it (`except ImportError`), no guess makes up for it."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
 
 
@@ -116,7 +118,7 @@ def judged(
     best: Mapping[str, Run],
     gpus: Sequence[GpuSpec],
     compiling: Compiling,
-    element: str,
+    element: str | None,
     problem: Problem | None = None,
     settings: KernelSettings | None = None,
     *,
@@ -170,7 +172,8 @@ def judged(
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
             reason = unseen or _reason(base, head)
             refused = [side for side in (base, head) if side.refused is not None]
-            if all(side.kind in GUESSES_MATTER for side in refused) and not _tuned_alone(run):
+            by_guess = all(side.kind in GUESSES_MATTER and not _LACKING.search(str(side.refused)) for side in refused)
+            if by_guess and not _tuned_alone(run):
                 sizes |= {**base.sizes, **head.sizes}
                 for side in refused:
                     sizes |= {item: "None" if value is None else value for item, value in side.invented.items()}
@@ -191,11 +194,6 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            others = _other_sizes(old, new, base, head) or _tuned_alone(run)
-            if others:
-                empty, reason = ["base", "head"], others
-            elif one_sided := _guessed_of_one(old, new, base, head):
-                empty, reason = ["base", "head"], one_sided
             verdicts = [
                 time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
@@ -203,18 +201,13 @@ def judged(
             predicted += [item.row for item in filter(None, verdicts)]
             if any(item is not None and item.row.verdict in ("predicted-improved", "predicted-regressed") for item in verdicts):
                 notes += _assumed_types(base, head)
-            if same and any(item.one_guess for item in filter(None, verdicts)):
-                empty, reason = ["base", "head"], reason or ONE_GUESS
-            if (
-                old is not None
-                and new is not None
-                and (instead := in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}))
-            ):
-                predicted = [
-                    without_time(row, "cannot-tell", f"because {instead}") if row.gpu in devices.split(", ") else row for row in predicted
-                ]
-            if others:
-                predicted = [without_time(row, "cannot-tell", others) if row.gpu in devices.split(", ") else row for row in predicted]
+            others = _other_sizes(old, new, base, head) or _tuned_alone(run)
+            one_guess = ONE_GUESS if same and any(item.one_guess for item in filter(None, verdicts)) else ""
+            if incomparable := others or _guessed_of_one(old, new, base, head) or one_guess:
+                empty, reason = ["base", "head"], incomparable
+            instead = in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}) if old and new else ""
+            if untimed := others or (instead and f"because {instead}"):
+                predicted = [without_time(row, "cannot-tell", untimed) if row.gpu in devices.split(", ") else row for row in predicted]
             rows.append(
                 ResourceRow(
                     kernel=name,
@@ -325,6 +318,8 @@ def _why_refused(attempt: Attempt) -> str:
     got = getattr(attempt.refused, "got", None)
     if not attempt.kind and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
+    if lacking := _LACKING.search(str(got)):
+        return f"the Triton at hand lacks {lacking[1]}"
     if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:
         return str(attempt.refused)
     more = f" and {len(guessed) - MOST_NAMED} more" if len(guessed) > MOST_NAMED else ""
@@ -426,7 +421,8 @@ def _compile(
         pair = compiled_pair(old, new, run, gpu, settings, workers, flags)
         if pair[0].compiled is not None and pair[1].compiled is not None:
             base, head = pair
-            notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
+            if empty or machine_code(base) != machine_code(head) or _seen(head, change):
+                notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
         else:
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
             flags = {}

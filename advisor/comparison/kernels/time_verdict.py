@@ -26,6 +26,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
 from advisor.rendering.figures import microseconds
 from advisor.result.comparison_schema import StaticRow, StaticVerdict
+from advisor.result.schema import LaunchReport
 from advisor.system.phrases import phrase
 
 WITHOUT_GRID = 16
@@ -93,7 +94,7 @@ def time_verdict(
         pair = [inspected(side, grid or usual) for side, grid in zip((base, head), grids, strict=True)]
         targets = [KernelTarget(id=name, launch=side.launch, source="compiled for this launch") for side in pair]
         analyses, alone = analysed_alike(pair, gpu)
-        reports = [compiled_report(target, item, gpu) for target, item in zip(targets, analyses, strict=True)]
+        reports = [_of_both(compiled_report(target, item, gpu), pair) for target, item in zip(targets, analyses, strict=True)]
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
         return None
@@ -145,6 +146,14 @@ def time_verdict(
     return Prediction(
         row=row, work=work, lacking=lacking, one_guess=bool(guessed) or (alike and changed), passed=frozenset(passed if alike else guessed)
     )
+
+
+def _of_both(report: LaunchReport, pair: Sequence[Inspection]) -> LaunchReport:
+    """With the constants alone that both sides take: of another there is no change of its value."""
+    assert report.configuration is not None
+    constants = [side.guess.constexprs for side in pair if side.guess is not None]
+    parameters = {name: value for name, value in report.configuration.parameters.items() if all(name in values for values in constants)}
+    return replace(report, configuration=replace(report.configuration, parameters=parameters))
 
 
 def _without(lacking: Collection[str], alike: bool, stored: bool) -> str:

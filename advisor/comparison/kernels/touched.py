@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.python_source.language import dotted
 
@@ -40,17 +39,14 @@ class Touched:
 
 
 def touched(old: KernelVersion, new: KernelVersion) -> Touched:
-    """The lines that only one version has, and calls of helpers that differ."""
-    sides = [list(_lines(version.function.node.body, ())) for version in (old, new)]
+    """The lines that only one version has, of the kernel and of the helpers of its file."""
+    sides = [list(_lines(version.function.node.body, (), _helpers(version))) for version in (old, new)]
     counts = [Counter(line.text for line in lines) for lines in sides]
-    known = [{name: nodes[-1] for name, nodes in version.source.definitions.items()} for version in (old, new)]
-    helpers = {name for name in known[0].keys() & known[1].keys() if own_tree(known[0][name]) != own_tree(known[1][name])}
     fresh: tuple[list[Line], ...] = ([], [])
     for side, lines in enumerate(sides):
         left = counts[side] - counts[1 - side]
         for line in lines:
-            is_fresh = left[line.text] > 0 or bool(helpers & set(_called(line.node)))
-            if is_fresh:
+            if left[line.text] > 0:
                 left[line.text] -= 1
                 fresh[side].append(line)
             elif fresh[side] and line.under and getattr(fresh[side][-1].node, "value", None) is line.under[-1][0]:  # what was there before
@@ -65,30 +61,38 @@ def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
     """The flags that let a kernel store what it works out."""
     stores = [
         line
-        for line in _lines(new.function.node.body, ())
+        for line in _lines(new.function.node.body, (), {})
         if any(name.rsplit(".", 1)[-1] == "store" or ".atomic_" in name for name in _called(line.node))
     ]
     return _flags(stores, new.function.constants)
+
+
+def _helpers(version: KernelVersion) -> dict[str, ast.FunctionDef]:
+    """The other functions of Triton in a kernel's file, by name."""
+    return {name: nodes[-1] for name, nodes in version.source.definitions.items() if nodes and name != version.function.name}
 
 
 def _called(node: ast.AST) -> Iterator[str]:
     return (name for inner in ast.walk(node) if isinstance(inner, ast.Call) and (name := dotted(inner.func)))
 
 
-def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...]) -> Iterator[Line]:
+def _lines(body: Sequence[ast.stmt], under: tuple[tuple[ast.expr, bool], ...], helpers: dict[str, ast.FunctionDef]) -> Iterator[Line]:
+    """The lines of a block, and behind the first call of each helper the helper's, under what the call stands under."""
     for node in body:
         if isinstance(node, ast.If):
             yield Line(f"if {ast.unparse(node.test)}", ast.copy_location(ast.Expr(node.test), node), under)
-            yield from _lines(node.body, (*under, (node.test, True)))
-            yield from _lines(node.orelse, (*under, (node.test, False)))
+            yield from _lines(node.body, (*under, (node.test, True)), helpers)
+            yield from _lines(node.orelse, (*under, (node.test, False)), helpers)
             if isinstance(node.body[-1], ast.Return):  # what follows runs where it does not return
                 under = (*under, (node.test, False))
         elif isinstance(node, ast.For | ast.While | ast.With):
             head = [node.target, node.iter] if isinstance(node, ast.For) else [node.test] if isinstance(node, ast.While) else []
             yield Line(" ".join(map(ast.unparse, head)), ast.copy_location(ast.Expr(head[-1] if head else ast.Constant(0)), node), under)
-            yield from _lines(node.body, under)
+            yield from _lines(node.body, under, helpers)
         elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             yield Line(ast.unparse(node), node, under)
+            for helper in [helpers.pop(name) for name in _called(node) if name in helpers]:
+                yield from _lines(helper.body, under, helpers)
 
 
 def _flags(lines: Collection[Line], constants: Collection[str]) -> dict[str, Any]:

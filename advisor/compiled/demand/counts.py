@@ -201,11 +201,6 @@ class KernelDemand:
     approximations: tuple[str, ...]
 
     @property
-    def written_footprint_bytes(self) -> float:
-        """Distinct bytes of all that is stored or updated."""
-        return sum(self.written_footprints.values())
-
-    @property
     def updated(self) -> frozenset[str]:
         """Arguments that only atomic operations reach: unlike what is stored, their old values have to come from somewhere. An exchange
         needs none."""

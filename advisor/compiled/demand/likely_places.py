@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.demand.footprints import likely_footprints
-from advisor.compiled.ir.execution import POSITIONS, Inputs, not_given, what_holds
+from advisor.compiled.ir.execution import Inputs, Positions, not_given, what_holds
 from advisor.compiled.ir.ir import Operation
 from advisor.python_source.stride_use import STRIDE_NAME
 
@@ -68,10 +68,12 @@ def in_words(reasons: Iterable[str]) -> str:
     return ", and ".join(named) or NOT_TOLD
 
 
+LONGEST_ROW = 2**16
+"""Elements, or rows of a sequence, from one offset to the next."""
 LOOKED_AT = 128
 """Programs that tell how far apart rows are; the first and the last are among them."""
 ALIGNED = 16
-"""Elements that strides are multiples of, as the compiler is told of those that are not given."""
+"""Elements that strides of rows as long are multiples of, as the compiler is told of those that are not given."""
 
 PREDICTED = ", the prediction"
 """Parts what is said of the bound from what is said of the prediction."""
@@ -82,7 +84,8 @@ Count = Callable[[Inputs, NDArray[np.int64] | None], KernelDemand]
 def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs | None:
     """The arguments with likely values where addresses hang on those that are not known; None: on none that has one.
 
-    Index tensors hold another index everywhere, but for those that decide trips of loops. Sizes are as long as the tile that they stride
+    Index tensors hold another index everywhere, but for those that decide trips of loops; ends of ragged rows lie as far apart as none of
+    them is long. Sizes are as long as the tile that they stride
     over. A stride is the distance at which rows just do not overlap, the last of a kernel's the innermost.
 
     Args:
@@ -99,15 +102,24 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
         return None
     strides = [name for name in names if STRIDE_NAME.search(name)]
     sizes = {name: max(_row(item) for item in _hanging_on(name, unlocated)) for name in names if name not in strides}
-    contents = {**inputs.contents, **dict.fromkeys(indices, POSITIONS)}
+    ragged = {access.name for access in demand.accesses if _follows_another(access, demand.accesses)}
+    contents = {**inputs.contents, **{name: Positions(LONGEST_ROW if name in ragged else 1) for name in indices}}
     likely = replace(inputs, scalars={**inputs.scalars, **sizes, **dict.fromkeys(strides, 0)}, contents=contents)
     programs = np.unique(np.linspace(0, demand.programs - 1, LOOKED_AT).astype(np.int64))
     for name in reversed(strides):
-        among = {access.operation.text for access in _hanging_on(name, unlocated)}
+        hanging = _hanging_on(name, unlocated)
+        among = {item.operation.text for item in [item for item in hanging if not not_given(item.unlocated_for)] or hanging}
         counted = [item for item in count(likely, programs).accesses if item.operation.text in among and item.reach_bytes]
-        row = max(_rows_of_tensors(counted), default=1)
-        likely = replace(likely, scalars={**likely.scalars, name: -(-int(row) // ALIGNED) * ALIGNED})
+        row = int(max(_rows_of_tensors(counted), default=1))
+        likely = replace(likely, scalars={**likely.scalars, name: row if row < ALIGNED else -(-row // ALIGNED) * ALIGNED})
     return likely
+
+
+def _follows_another(access: AccessDemand, accesses: Iterable[AccessDemand]) -> bool:
+    """Whether a tensor is read one element further than by another load: where rows of it begin and where they end (`cu_seqlens`)."""
+    size, reach = element_bytes(access.element), access.reach_bytes
+    others = [item.reach_bytes for item in accesses if item.name == access.name and item.kind == access.kind == "load"]
+    return reach is not None and (reach[0] - size, reach[1] - size) in others
 
 
 def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
@@ -122,17 +134,28 @@ def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
 
 
 def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, count: Count) -> KernelDemand:
-    """The demand with the places that likely arguments (`likely_inputs`) tell, in what a prediction reckons with, and said."""
+    """The demand with the places that likely arguments (`likely_inputs`) tell, in what a prediction reckons with, and said.
+
+    Rows of which only the stride is not known lie contiguous for the bound too: it is the stride of nearly every call.
+    """
     counted = count(likely, None)
+    strides = {name: value for name, value in likely.scalars.items() if name not in inputs.scalars and STRIDE_NAME.search(name)}
+    contiguous = replace(inputs, scalars={**inputs.scalars, **strides})
+    alone = likely.scalars.keys() == contiguous.scalars.keys() and likely.contents.keys() == inputs.contents.keys()
+    rows = counted if alone else count(contiguous, None) if strides else demand
     texts = dict(demand.unknown)
-    places = {access.operation.text: access for access in counted.accesses}
+    likely_places, certain_places = ({access.operation.text: access.reach_bytes for access in item.accesses} for item in (counted, rows))
     for access in demand.accesses:
-        what = untold_place(access.argument, access.operation)
-        place = places.get(access.operation.text)  # none where likely arguments leave its loop without a trip
-        if what in texts and access.reach_bytes is None and place is not None and place.reach_bytes is not None:
-            texts[what] = f"{texts[what].partition(PREDICTED)[0]}{PREDICTED}{_assumed(access, inputs, likely)}"
+        what, text = untold_place(access.argument, access.operation), access.operation.text
+        if what in texts and access.reach_bytes is None and likely_places.get(text) is not None:
+            certain = f"{texts[what].partition(': the bound')[0]}: assumed"
+            former = f"{texts[what].partition(PREDICTED)[0]}{PREDICTED} assumes"
+            texts[what] = f"{former if certain_places.get(text) is None else certain} {_assumed(access, inputs, likely)}"
     return replace(
         demand,
+        footprint_bytes=rows.footprint_bytes,
+        read_footprints=rows.read_footprints,
+        written_footprints=rows.written_footprints,
         likely_footprint_bytes=counted.likely_footprint_bytes,
         likely_read_footprints=counted.likely_read_footprints,
         likely_written_footprints=counted.likely_written_footprints,
@@ -142,14 +165,14 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
 
 
 def _assumed(access: AccessDemand, inputs: Inputs, likely: Inputs) -> str:
-    """What the prediction assumes of where an access goes, in words."""
+    """What is assumed of where an access goes, in words."""
     assumed = {
         name: value for name, value in likely.scalars.items() if name not in inputs.scalars and ARGUMENT + name in access.unlocated_for
     }
     parts = [f"contiguous rows with {', '.join(f'{name} = {value:,}' for name, value in assumed.items())}"] * bool(assumed)
     indices = [reason for reason in access.unlocated_for if not reason.startswith(ARGUMENT)]
     parts += [f"different rows for each index (from {in_words(indices)})"] * bool(indices)
-    return f" assumes {' and '.join(parts)}"
+    return " and ".join(parts)
 
 
 def _hanging_on(name: str, accesses: Iterable[AccessDemand]) -> list[AccessDemand]:

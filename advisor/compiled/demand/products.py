@@ -174,9 +174,10 @@ def _onward(op: Operation, owner: Operation | None, name: str, axis: int) -> lis
         return None if axis == along else [(result, moved) for result in op.results]
     if op.name == "tt.trans":
         order = re.search(r"array<i32: ([\d, ]+)>", op.text)
-        return [(op.results[0], [int(n) for n in order.group(1).split(",")].index(axis))] if order else None
+        axes = [int(n) for n in order.group(1).split(",")] if order else []
+        return [(op.results[0], axes.index(axis))] if axis in axes else None  # regions beside each other may name values alike
     if op.name == "tt.broadcast":
-        return [(op.results[0], axis)] if op.types[0].shape[axis] == op.types[-1].shape[axis] else None
+        return [(op.results[0], axis)] if op.types[0].shape[axis:][:1] == op.types[-1].shape[axis:][:1] else None
     return [(result, axis) for result in op.results] if op.name in _SAME or op.name.startswith(("arith.", "math.")) else None
 
 

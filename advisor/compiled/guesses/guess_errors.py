@@ -13,10 +13,14 @@ from advisor.compiled.guesses.assumptions import NARROWER, narrower_note, shown_
 from advisor.compiled.guesses.inference import Given, Guess
 from advisor.compiled.ir.ir import Operation, parse
 from advisor.compiled.ir.slicing import MEMORY, Flow
+from advisor.python_source.source import SourceFile
 
 MOST_SHOWN = 4
 _OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}
 """What integers are that turn out not to be as wide as was guessed, which is likelier than that they are none."""
+_OF_ANOTHER_TRITON = re.compile(r"unexpected keyword argument|cannot import name|module '?triton\S* has no attribute")
+"""In errors that no argument mends: `tl.dot(..., trans_b=True)`."""
+_LINE = re.compile(r"line (\d+) from `def (\w+)`")
 _FLOAT_NAMES = re.compile(r"\b(?:bf16|fp16|fp32|fp64)\b")
 
 
@@ -30,6 +34,8 @@ def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
     """
     if error.kind != "failed" or error.remedy is not None:
         return error
+    if _OF_ANOTHER_TRITON.search(str(error.got)):
+        return CompileError(error.what, error.got, error.limit, "the kernel is written for another version of Triton", error.kind)
     guessed = {name: kind for name, kind in guess.signature.items() if name not in given.types}
     descriptors = [name for name, kind in guessed.items() if kind.startswith("tensordesc")]
     integers = [name for name, kind in guessed.items() if kind.startswith(("*i", "*u"))]
@@ -55,7 +61,17 @@ def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
     if not texts:
         return error
     remedy = f"{'; '.join(texts)}; if one is wrong, give it: {' or '.join(options)}"
-    return CompileError(error.what, error.got, error.limit, remedy, error.kind)
+    return CompileError(error.what.replace("does not compile", "does not compile as guessed"), error.got, error.limit, remedy, error.kind)
+
+
+def in_lines_of_file(text: str, source: SourceFile) -> str:
+    """What a compiler said, with lines of the file in place of those counted from a function's `def`."""
+
+    def line(match: re.Match[str]) -> str:
+        function = source.functions.get(match[2])
+        return match[0] if function is None else f"line {function.line + int(match[1]) - 1}"
+
+    return _LINE.sub(line, text)
 
 
 def certain_of_guesses(demand: KernelDemand, guess: Guess) -> KernelDemand:

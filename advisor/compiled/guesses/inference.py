@@ -16,7 +16,7 @@ from advisor.compiled.guesses.parameter_guesses import (
     constant_value,
     type_of,
 )
-from advisor.compiled.guesses.usage import rank_of, row_sizes, usage_of, whole_quotients
+from advisor.compiled.guesses.usage import rank_of, row_sizes_through, usage_of, whole_quotients
 from advisor.compiled.guesses.usage_marks import Usage
 from advisor.python_source.described import heuristic_values
 from advisor.python_source.jit_function import MISSING, JitFunction, Parameter, as_dict
@@ -91,7 +91,7 @@ class Given:
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     scalars: Mapping[str, Any] = field(default_factory=dict)
-    element: str = "fp16"
+    element: str = "bf16"
     element_given: bool = False
     multiples: frozenset[str] = frozenset()
     passed: Mapping[str, bool] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def guesses(
         ("integers where bits are taken apart", {"bitwise": "i32"}),
         ("integer pointers", {"element": "i32"}),
     ]
-    rank, rows = rank_of(function.node), row_sizes(function)
+    rank, rows = rank_of(function.node), row_sizes_through(source, function)
     seen = set()
     for label, choice in variants:
         choice["corrected"] = corrected or {}
@@ -243,7 +243,8 @@ class _Draft:
         kind = self.choice["corrected"].get(name, kind)
         if items_of(kind):
             return type_of(value) if isinstance(value, tuple) else kind
-        if kind.startswith("*") and isinstance(value, (bool, int, float)):
+        absent = name in self.given.scalars and value is None and use.optional and name not in self.given.switched
+        if kind.startswith("*") and (absent or isinstance(value, (bool, int, float))):
             return type_of(value)  # it is loaded from where it is a tensor, in a branch that this launch does not take
         if kind.startswith("*"):
             is_guess = not use.addresses and kind != parameter.annotation

@@ -26,7 +26,7 @@ from advisor.compiled.guesses.origins import (
 )
 from advisor.compiled.guesses.parameter_guesses import argument_type
 from advisor.compiled.guesses.usage_marks import TEXTS, Marks, Usage
-from advisor.python_source.bindings import is_none
+from advisor.python_source.bindings import call_arguments, is_none, names_in
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import Constexpr
@@ -400,10 +400,12 @@ def _sides(node: ast.AST) -> list[ast.expr]:
 def row_sizes(function: JitFunction) -> dict[str, set[str]]:
     """The arguments that a block is masked against, by the argument that the block is of; also half of one against half of the other.
 
-    Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more.
+    Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more. And not one that is
+    masked against more of the same size as well (`n`, and `N = 2 * n + n * n`).
     """
     origins = Origins(function)
     sizes_by_block: dict[str, set[str]] = {}
+    beyond: dict[str, set[str]] = {}
     for node in ast.walk(function.node):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
             left, right = _unsliced(node.left), node.comparators[0]
@@ -412,7 +414,24 @@ def row_sizes(function: JitFunction) -> dict[str, set[str]]:
             size, same_part = _part_of(right)
             if {block, size} <= origins.parameters and part == same_part and not origins.assigned.get(size):
                 sizes_by_block.setdefault(block, set()).add(size)
-    return sizes_by_block
+            else:
+                values = origins.values(right) if isinstance(right, ast.Name) else [right]
+                beyond.setdefault(block, set()).update(names_in(*(more for more in values if isinstance(more, ast.BinOp))))
+    covered = {block: sizes - beyond.get(block, set()) for block, sizes in sizes_by_block.items()}
+    return {block: sizes for block, sizes in covered.items() if sizes}
+
+
+def row_sizes_through(source: SourceFile, function: JitFunction) -> dict[str, set[str]]:
+    """`row_sizes` of a kernel, also of what it hands to helpers of its file."""
+    rows = row_sizes(function)
+    for call in (node for node in ast.walk(function.node) if isinstance(node, ast.Call)):
+        if (helper := source.functions.get(last_name(call))) is not None and helper is not function:
+            given, _ = call_arguments(helper.node, call)
+            handed = {name: node.id for name, node in given.items() if isinstance(node, ast.Name) and node.id in function.names}
+            for block, sizes in row_sizes(helper).items():
+                if block in handed and sizes & handed.keys():
+                    rows.setdefault(handed[block], set()).update(handed[size] for size in sizes & handed.keys())
+    return rows
 
 
 def _range_of(node: ast.expr) -> tuple[str, int]:

@@ -169,8 +169,14 @@ class Execution:
 LOADED = "loaded addresses"
 """Stands for the argument that a pointer points into where its address was loaded, as a number: then for all of memory."""
 
-POSITIONS = object()
-"""Contents of an index tensor that holds its own positions: another index everywhere."""
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Contents of an index tensor that holds its own positions, another index everywhere; `apart`: how far from the next, as where a row
+    of many elements begins."""
+
+    apart: int = 1
+
 
 APART_BITS = 32
 """Of addresses that positions stand for: each of another tensor, of up to 4 GiB."""
@@ -195,8 +201,9 @@ def loaded(operands: Sequence[Value], shape: tuple[int, ...], contents: Mapping[
     if base is None or base not in contents:
         return values.unknown({f"{FROM}{base}" if base not in (None, LOADED) else f"values loaded{where}"}, shape)
     content = contents[base]
-    if content is POSITIONS:
-        return Value(parts=pointer.parts, shape=shape) if pointer.known else values.unknown(pointer.reasons, shape)
+    if isinstance(content, Positions):
+        parts = tuple(part * content.apart for part in pointer.parts)
+        return Value(parts=parts, shape=shape) if pointer.known else values.unknown(pointer.reasons, shape)
     if isinstance(content, (int, float, bool)):
         return values.number(plain(content), shape)
     flat = np.asarray(content).reshape(-1)
@@ -222,7 +229,7 @@ def _widened(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def addresses(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Numbers as addresses: those below any of a GPU are positions (`POSITIONS`), which stand for tensors that lie apart."""
+    """Numbers as addresses: those below any of a GPU are `Positions`, which stand for tensors that lie apart."""
     return np.where(numbers < 1 << APART_BITS, numbers << APART_BITS, numbers)
 
 

@@ -350,9 +350,9 @@ def inspection_of(
     inputs, counted = inputs_of(launch, guess), counted or Counted()
 
     def count(inputs: Inputs, programs: NDArray[np.int64] | None = None) -> KernelDemand:
-        return counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled), programs)
+        return certain_of_guesses(counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled), programs), guess)
 
-    demand = certain_of_guesses(count(inputs), guess)
+    demand = count(inputs)
     inspection = Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
     likely = likely_inputs(demand, inputs, count)
     if likely is None:

@@ -94,7 +94,7 @@ def make_launch(
             constexprs=constants,
             options=dict(options or {}),
             scalars=scalars,
-            element=element or named_element(source, kernel) or "fp16",
+            element=element or named_element(source, kernel) or ("fp16" if source.before_bf16 else "bf16"),
             element_given=element is not None,
         ),
         origins={**dict.fromkeys([*(types or {}), *constants, *scalars, *(options or {})], "said"), **({"grid": "said"} if grid else {})},

@@ -187,12 +187,12 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
     demand, analysis = context.demand, context.analysis
     unlocated = demand.unlocated | (context.inspection.least or demand).unlocated  # or guessed
     located = [access for access in demand.accesses if access.kind == "load" and access.name not in unlocated]
-    bytes_of = _by_name(located)
     # What programs pass over twice is another cause.
-    bytes_of = {n: amount for n, amount in bytes_of.items() if n not in {access.name for access in _of_second_passes(context)}}
+    twice = {access.name for access in _of_second_passes(context)}
+    bytes_of = {n: amount for n, amount in _by_name(located).items() if n not in twice}
     # What every program needs whole beside a tensor of its own, such as the weights of a row, no order of programs spares.
     whole = {n for n, amount in bytes_of.items() if demand.likely_read_footprints[n] * demand.programs <= amount * 1.01}
-    requested = {n: amount for n, amount in bytes_of.items() if n not in whole} or bytes_of
+    requested = {n: amount for n, amount in bytes_of.items() if n not in whole} or ({} if twice else bytes_of)
     loads = [access for access in located if access.name in requested]
     footprints = {name: demand.likely_read_footprints[name] for name in requested}
     loaded, distinct = sum(requested.values()), sum(footprints.values())
@@ -206,7 +206,7 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
     return make_finding(
         context,
         "advice",
-        f"Every byte is loaded {loaded / distinct:.1f} times",
+        f"Every byte of {' and '.join(sorted(requested))} is loaded {loaded / distinct:.1f} times",
         evidence=f"{amount(loaded)} through the L2 for {amount(distinct)} of distinct data (L2: {amount(analysis.gpu.l2_bytes)}); "
         f"re-reading costs {microseconds(costs)} of {microseconds(analysis.predicted.us)} in all",
         remedy="use larger tiles, or order programs so that neighbours share operands (GROUP_SIZE_M)",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from advisor.gpus.hardware import GpuSpec, match_device_name
+from advisor.gpus.hardware import match_device_name
 from advisor.measurement.devices.ceilings import measure_on_cuda
 from advisor.measurement.devices.nvml import Monitor
 from advisor.measurement.devices.probe import no_gpu
@@ -84,27 +84,13 @@ class CudaDevice:
         self.uuid = f"GPU-{uuid}" if uuid is not None else None
         self.monitor = Monitor(self.uuid)
         self.facts = self.monitor.facts()
-        self._gpu = match_device_name(self.properties.name)
-        l2_bytes = int(getattr(self.properties, "L2_cache_size", 0)) or (self._gpu.l2_bytes if self._gpu else 64 << 20)
-        self.l2_bytes = l2_bytes
+        self.default_clock_mhz = self.facts.default_clock_mhz  # the driver's
+        self.gpu = match_device_name(self.properties.name)
+        self.gpu_name = self.gpu.name if self.gpu else str(self.properties.name)  # the short one where `ceilings/` describes the GPU
+        self.l2_bytes = int(getattr(self.properties, "L2_cache_size", 0)) or (self.gpu.l2_bytes if self.gpu else 64 << 20)
         self._flush_buffer: Any = None
         self._flush_sum: Any = None
         self._empty_pair_us: dict[bool, float] = {}
-
-    @property
-    def gpu_name(self) -> str:
-        """Short name where `ceilings/` describes the GPU."""
-        return self._gpu.name if self._gpu else str(self.properties.name)
-
-    @property
-    def gpu(self) -> GpuSpec | None:
-        """Its description."""
-        return self._gpu
-
-    @property
-    def default_clock_mhz(self) -> float | None:
-        """The driver's default SM clock."""
-        return self.facts.default_clock_mhz
 
     def try_launch(self) -> None:
         """Compiles and launches an empty kernel, so that what is wrong with the machine is one error, and no launch's failure.
@@ -136,7 +122,7 @@ class CudaDevice:
             torch=self.torch.__version__,
             triton=triton.__version__,
             python=platform.python_version(),
-            sm_clock_mhz=self.facts.default_clock_mhz,
+            sm_clock_mhz=self.default_clock_mhz,
             memory_clock_mhz=reading.memory_clock_mhz,
             mig=self.facts.mig,
             power_cap_w=self.facts.power_cap_w,
@@ -162,7 +148,7 @@ class CudaDevice:
 
     def hold_queue(self, duration_us: float) -> None:
         """Enqueues a kernel that spins, so that what is enqueued meanwhile runs without gaps."""
-        clock_mhz = max(self.facts.default_clock_mhz or 0.0, self._gpu.max_clock_mhz if self._gpu else 0.0) or 2000.0
+        clock_mhz = max(self.default_clock_mhz or 0.0, self.gpu.max_clock_mhz if self.gpu else 0.0) or 2000.0
         self.torch.cuda._sleep(int(duration_us * clock_mhz))
 
     def time_events(self, run: Callable[[], Any], samples: int) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -92,36 +93,29 @@ def parse_device(text: str) -> DeviceSpec:
     kind, *settings = text.split(",")
     if kind not in KINDS:
         raise UsageError("no such device", text, "auto, cuda or fake[,OPTION=VALUE…]", "check the spelling")
+    known: Mapping[str, float | str] = {}
+    if kind == "fake":
+        from advisor.measurement.devices import fake
+
+        known = fake.OPTIONS
     options: dict[str, float | str] = {}
     for name, _, value in (setting.partition("=") for setting in settings):
-        options[name] = value if name == "gpu" else _number_or_text(value)
-    known = known_options(kind)
-    for name, setting in options.items():
         if name not in known:
             raise UsageError(f"the {kind} device has no option {name}", text, f"one of {', '.join(known) or 'none'}")
         if name == "gpu":
-            load_gpu(str(setting))  # a misspelt one is told here, and not by a worker
-        elif isinstance(setting, str) and name != "faults":
-            raise UsageError(f"device option {name}", setting, "a number")
-        elif not isinstance(setting, str) and not (math.isfinite(setting) and (setting >= 0 or name in _MAY_BE_NEGATIVE)):
-            raise UsageError(f"device option {name}", setting, "a finite number" + ("" if name in _MAY_BE_NEGATIVE else ", 0 or more"))
+            load_gpu(value)  # a misspelt one is told here, and not by a worker
+        options[name] = value if isinstance(known[name], str) else _number(name, value)
     return DeviceSpec(kind=kind, options=options)
 
 
-def _number_or_text(value: str) -> float | str:
+def _number(name: str, text: str) -> float:
     try:
-        return float(value)
+        value = float(text)
     except ValueError:
-        return value
-
-
-def known_options(kind: str) -> tuple[str, ...]:
-    """The options of a kind of device."""
-    if kind == "fake":
-        from advisor.measurement.devices.fake import OPTIONS
-
-        return tuple(OPTIONS)
-    return ()
+        raise UsageError(f"device option {name}", text, "a number") from None
+    if not (math.isfinite(value) and (value >= 0 or name in _MAY_BE_NEGATIVE)):
+        raise UsageError(f"device option {name}", text, "a finite number" + ("" if name in _MAY_BE_NEGATIVE else ", 0 or more"))
+    return value
 
 
 def find_device(device: str | DeviceSpec = "auto", *, look: bool = True) -> DeviceSpec:

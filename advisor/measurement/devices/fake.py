@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from advisor import pipelines
-from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.gpus.hardware import load_gpu
 from advisor.measurement.devices.ceilings import specified_figures
 from advisor.measurement.kernel_file import KernelRef, function_of, kernel_entry, tolerance_of
 from advisor.measurement.launch import Launch, Timing, WrongOutputError, problem_key
@@ -116,31 +116,13 @@ class FakeDevice:
     """See the module."""
 
     def __init__(self, options: Mapping[str, float | str] | None = None) -> None:
-        options = dict(options or {})
-        unknown = sorted(set(options) - set(OPTIONS))
-        if unknown:
-            raise UsageError("the fake device has no such option", unknown[0], f"one of {', '.join(OPTIONS)}")
-        self.options = {**OPTIONS, **options}
-        self._gpu = load_gpu(str(self.options["gpu"]))
+        self.options = {**OPTIONS, **(options or {})}
+        self.gpu = load_gpu(str(self.options["gpu"]))  # whose description it follows
+        self.gpu_name, self.default_clock_mhz = self.gpu.name, self.gpu.boost_clock_mhz or self.gpu.base_clock_mhz
         self.fault_kinds, self.fault_share = _faults(self.options["faults"])
         self._latencies: dict[str, float] = {}
         limit = self.number("power_limit")
         self.board = PowerLimit(cap_w=limit) if limit else None
-
-    @property
-    def gpu_name(self) -> str:
-        """The GPU it pretends to be."""
-        return self._gpu.name
-
-    @property
-    def gpu(self) -> GpuSpec:
-        """Its description."""
-        return self._gpu
-
-    @property
-    def default_clock_mhz(self) -> float:
-        """The boost clock of the description."""
-        return self._gpu.boost_clock_mhz or self._gpu.base_clock_mhz
 
     def number(self, name: str) -> float:
         """A numeric option."""
@@ -149,7 +131,7 @@ class FakeDevice:
     def fingerprint(self) -> Fingerprint:
         """Says that it is a fake."""
         return Fingerprint(
-            mode="offline", gpu=self._gpu.name, gpu_uuid="fake", driver="fake", cuda="fake", sm_clock_mhz=self.default_clock_mhz
+            mode="offline", gpu=self.gpu.name, gpu_uuid="fake", driver="fake", cuda="fake", sm_clock_mhz=self.default_clock_mhz
         )
 
     def open(self, kernel: KernelRef, problem: Problem, seed: int) -> FakeBench:
@@ -158,7 +140,7 @@ class FakeDevice:
 
     def measure_ceilings(self) -> dict[str, float]:
         """The figures of the description, a little lowered."""
-        return {name: value * (1.1 if name.endswith("_us") else 0.9) for name, value in specified_figures(self._gpu).items()}
+        return {name: value * (1.1 if name.endswith("_us") else 0.9) for name, value in specified_figures(self.gpu).items()}
 
     def latency_us(self, problem: Problem, configuration: Configuration) -> float:
         """The latency without noise: the analytical model's, and a fixed inefficiency of the configuration's own."""
@@ -175,7 +157,7 @@ class FakeDevice:
 
     def _model(self, problem: Problem, configuration: Configuration) -> float:
         try:
-            analysis = pipelines.analyse(pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), self._gpu)
+            analysis = pipelines.analyse(pipelines.problem_batch([problem]), pipelines.configuration_batch([configuration]), self.gpu)
         except (AdvisorError, KeyError):
             return 10.0 + 90.0 * unit(sorted(kernel_problem(problem, None).items(), key=str))
         latency, least = float(np.ravel(analysis.latency_us)[0]), float(np.ravel(analysis.bound.us)[0])
