@@ -10,7 +10,6 @@ function it calls, and the values of the globals they read, so that a kernel tha
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import inspect
@@ -20,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
+from advisor.python_source.syntax import names_read
 from advisor.system.errors import UsageError
 
 Bucket = str | Callable[[Any], Any]
@@ -254,13 +254,12 @@ def _parts(function: Any) -> dict[str, str]:
         name = f"{plain.__qualname__.rsplit('.', 1)[-1]}:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         parts[name] = text
         scope = _scope(plain)
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-                label, value = _resolve(node, scope)
-                if _is_jitted(value):
-                    todo.append(value)
-                elif label and (constant := _constant(value)) is not None:
-                    parts[f"{name}/{label}="] = constant
+        for label in names_read(text):
+            value = _resolved(label, scope)
+            if _is_jitted(value):
+                todo.append(value)
+            elif label.partition(".")[0] in scope and (constant := _constant(value)) is not None:
+                parts[f"{name}/{label}="] = constant
     return parts
 
 
@@ -284,15 +283,13 @@ def _scope(plain: Any) -> dict[str, Any]:
     return scope
 
 
-def _resolve(node: ast.expr, scope: dict[str, Any]) -> tuple[str, Any]:
-    label = ast.unparse(node)
+def _resolved(label: str, scope: dict[str, Any]) -> Any:
+    """What a chain of attributes of a name is in a scope; None: it has none such."""
     name, _, attributes = label.partition(".")
-    if name not in scope:
-        return "", None
     try:
-        return label, operator.attrgetter(attributes)(scope[name]) if attributes else scope[name]
-    except AttributeError:
-        return label, None
+        return operator.attrgetter(attributes)(scope[name]) if attributes else scope[name]
+    except (AttributeError, KeyError):
+        return None
 
 
 def _is_jitted(value: Any) -> bool:

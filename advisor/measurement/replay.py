@@ -9,13 +9,11 @@ replayed launch writes is not checked.
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import os
 import pprint
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +125,7 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
         problem = problem_of(entry, launch)
     except (AdvisorError, *_ODD):
         problem = _stand_in(launch)
-    _check_contents(launch, rebuilt.modules.values())
+    _check_contents(source, launch, rebuilt.modules.values())
     name = re.sub(r"\W", "_", f"{launch.kernel[:80]}_{launch.id[:16]}")
     place = folder / name
     place.mkdir(parents=True)
@@ -161,17 +159,16 @@ def _launch(source: SourceFile, launch: RecordedLaunch, folder: Path, problem_of
     return Launch(kernel=KernelRef(file=str(file), function=launch.kernel), problem=problem, configuration=configuration)
 
 
-def _check_contents(launch: RecordedLaunch, modules: Iterable[str]) -> None:
+def _check_contents(source: SourceFile, launch: RecordedLaunch, modules: Iterable[str]) -> None:
     """Refuses a launch of which something that may decide what it does was not recorded.
 
     Raises:
         InputError: It was not.
     """
-    trees = [ast.parse(text) for text in modules]
     wide = [name for name, tensor in launch.tensors.items() if str(tensor.get("dtype")) in ("int64", "uint64")]
-    if wide and any(isinstance(node, ast.Attribute) and node.attr == "pointer_type" for tree in trees for node in ast.walk(tree)):
+    if wide and any("pointer_type" in text for text in modules):
         raise InputError(f"{', '.join(wide)} holds addresses of the recorded program's memory, so that the launch cannot be replayed")
-    written = _only_written(trees, launch.kernel)
+    written = source.kernel(launch.kernel).only_stored
     missing = [
         name
         for name, tensor in launch.tensors.items()
@@ -186,22 +183,6 @@ def _check_contents(launch: RecordedLaunch, modules: Iterable[str]) -> None:
     if never := _unrecordable(launch, missing):
         raise InputError(f"{why}; it cannot be replayed: {never}")
     raise InputError(why, remedy=f"record again with {' '.join(f'--contents {name}' for name in sorted(missing))}")
-
-
-def _only_written(trees: Iterable[ast.Module], kernel: str) -> set[str]:
-    """The names that a kernel uses in no other way than to store at `name + offsets`."""
-    nodes = [
-        node
-        for tree in trees
-        for function in tree.body
-        if isinstance(function, ast.FunctionDef) and function.name == kernel
-        for node in ast.walk(function)
-    ]
-    stores = [node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) == "tl.store"]
-    places = [place for place in stores if not any(isinstance(node, ast.Call) for node in ast.walk(place))]
-    stored = Counter(node.id for place in places for node in ast.walk(place) if isinstance(node, ast.Name))
-    used = Counter(node.id for node in nodes if isinstance(node, ast.Name))
-    return {name for name, count in stored.items() if count == used[name]}
 
 
 def _unrecordable(launch: RecordedLaunch, names: Iterable[str]) -> str:

@@ -4,20 +4,27 @@ function stand for where it makes a call. All that asks what a name may be asks 
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
+from advisor.python_source.imports import Import
 from advisor.python_source.literal_values import Symbol, plain
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 """What has names of its own that code within it sees: classes have not."""
+Call = ast.Call
+Expression = ast.expr
+"""These two are handed to those who ask a graph where they stand, and who read nothing of them."""
 
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BLOCKS = ("body", "orelse", "finalbody")
+BRANCHES = (ast.If, ast.Try, ast.ExceptHandler, ast.With)
+"""What statements at module level stand in besides the module."""
 
 
 class Graph:
@@ -56,6 +63,11 @@ class Graph:
                 by_name.setdefault(node.func.id if isinstance(node.func, ast.Name) else node.func.attr, []).append(node)
         return by_name
 
+    @cached_property
+    def module_level(self) -> tuple[ast.AST, ...]:
+        """The file and its statements at module level, also those under `if`, `try` and `with`."""
+        return tuple(statements_within(self.tree, (ast.Module, *BRANCHES)))
+
     def parent(self, node: ast.AST) -> ast.AST:
         """The node around another one."""
         return self._around[node][0]
@@ -76,6 +88,34 @@ class Graph:
         """The blocks of statements around a node, the file's own first: each by what it belongs to, and the field there."""
         chain = [*self.above(node)[1:], node]
         return [self._around[outer] for outer in chain if self._around.get(outer, (None, ""))[1] in _BLOCKS]
+
+    def conditions(self, node: ast.AST) -> list[tuple[ast.expr, bool]]:
+        """The conditions that a node stands under, the outermost first, each with what it has to be."""
+        around = [self._around[outer] for outer in [*self.above(node)[1:], node]]
+        return [(outer.test, field == "body") for outer, field in around if isinstance(outer, ast.If) and field != "test"]
+
+    def apart(self, one: ast.AST, other: ast.AST) -> bool:
+        """Whether two nodes stand in arms of a condition, or of a `try` and its handlers, of which one runs."""
+        around, *nodes = self._parting(one, other)
+        fields = {self._around[node][1] for node in nodes}
+        arms = "test" not in fields if isinstance(around, ast.If) else isinstance(around, ast.Try) and "handlers" in fields
+        return arms and len(fields) > 1
+
+    def excludes(self, one: ast.AST, other: ast.AST) -> bool:
+        """Whether a run of the function around two nodes makes one of them alone: they stand apart, or one in an arm that leaves
+        it before the other."""
+        _, *nodes = self._parting(one, other)
+        first = min(nodes, key=lambda node: getattr(node, "lineno", 0), default=None)
+        blocks = self.blocks(one if nodes and first is nodes[0] else other) if isinstance(first, ast.If) else []
+        leaves = any(isinstance(getattr(outer, field)[-1], ast.Return | ast.Raise) for outer, field in blocks if outer is first)
+        return leaves or self.apart(one, other)
+
+    def _parting(self, one: ast.AST, other: ast.AST) -> tuple[ast.AST, ...]:
+        """The innermost node around two others, and the two within it that these are, or stand in; the node alone where one holds the
+        other."""
+        chains = [[*self.above(node), node] for node in (one, other)]
+        pair = next((pair for pair in zip(*chains, strict=False) if pair[0] is not pair[1]), ())
+        return (self.parent(pair[0]), *pair) if pair else (one,)
 
     def binders(self, scope: ast.AST) -> dict[str, list[ast.AST]]:
         """The nodes of a scope, or of the file, that bind each of its names, arguments apart; not those of scopes within it."""
@@ -111,6 +151,20 @@ def bound_by(node: ast.AST) -> Iterator[str]:
         yield from node.names
 
 
+def imports_in(node: ast.AST) -> Iterator[Import]:
+    """What one statement imports by name; nothing where it is no import."""
+    if isinstance(node, ast.Import):
+        for item in node.names:
+            if item.asname:
+                yield Import(alias=item.asname, module=item.name, name=None)
+            else:
+                yield Import(alias=item.name.split(".")[0], module=item.name, name=None)
+    elif isinstance(node, ast.ImportFrom):
+        for item in node.names:
+            if item.name != "*":
+                yield Import(alias=item.asname or item.name, module=node.module or "", name=item.name, level=node.level)
+
+
 def innermost_function(scopes: Sequence[ast.AST]) -> ast.FunctionDef | None:
     """The innermost function of some scopes, the outermost first; None: there is none."""
     return next((scope for scope in reversed(scopes) if isinstance(scope, ast.FunctionDef)), None)
@@ -142,6 +196,14 @@ def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lam
         *zip(signature.kwonlyargs, signature.kw_defaults, strict=True),
     ]
     return {argument.arg: default for argument, default in pairs if default is not None}
+
+
+def call_arguments(function: Function, call: ast.Call, skipped: int = 0) -> tuple[dict[str, ast.expr], list[ast.expr]]:
+    """What a call gives the arguments of a function by name, the first `skipped` of them aside, and what it spreads over others."""
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][skipped:]
+    plain = list(itertools.takewhile(lambda item: not isinstance(item, ast.Starred), call.args))
+    spread = [*call.args[len(plain) :], *(keyword.value for keyword in call.keywords if keyword.arg is None)]
+    return {**dict(zip(names, plain, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg is not None}}, spread
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
@@ -279,12 +341,13 @@ def other_values(function: Function) -> frozenset[str]:
     kept = Counter(
         node.targets[0].id
         for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and len(node.targets) == 1 and _is_of_itself(node)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and len(node.targets) == 1 and is_of_itself(node)
     )
     return frozenset(stores(function) - kept)
 
 
-def _is_of_itself(node: ast.Assign) -> bool:
+def is_of_itself(node: ast.Assign) -> bool:
+    """Whether a statement gives a name what a method of it gives: `x = x.contiguous()`."""
     function = node.value.func if isinstance(node.value, ast.Call) else None
     owner = function.value if isinstance(function, ast.Attribute) else None
     return isinstance(owner, ast.Name) and isinstance(node.targets[0], ast.Name) and owner.id == node.targets[0].id
@@ -311,6 +374,19 @@ def plainly_given(statement: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     for target, part in (pair for item in targets if value is not None for pair in pairs(item, value)):
         if isinstance(target, ast.Name):
             yield target.id, part
+
+
+def assigned_values(function: ast.AST) -> dict[str, list[ast.expr]]:
+    """By name, the values of all assignments in a function, wherever they stand: of `x += y` the sum."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        given = [(node.target.id, node.value)] if isinstance(node, ast.NamedExpr) else list(plainly_given(node))
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            before = ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target)
+            given = [(before.id, ast.copy_location(ast.BinOp(left=before, op=node.op, right=node.value), node))]
+        for name, value in given:
+            values.setdefault(name, []).append(value)
+    return values
 
 
 def names_stored(part: ast.AST) -> set[str]:

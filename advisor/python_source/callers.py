@@ -6,10 +6,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from advisor.python_source.bindings import Scope, argument_defaults, arguments, bound_by, innermost_function, other_values
+from advisor.python_source.bindings import Scope, argument_defaults, arguments, call_arguments, innermost_function, other_values
 from advisor.python_source.language import dotted
 
 if TYPE_CHECKING:
@@ -99,8 +98,8 @@ class _Calls:
         out = []
         default = argument_defaults(function).get(name)
         for file, around, call in self._of(source, scopes):
-            passed = _passed(function, call, skipped=1 if _class(source, function) else 0)
-            node = passed.get(name, default) if passed is not None else None
+            arguments_given, spread = call_arguments(function, call, skipped=1 if _class(source, function) else 0)
+            node = arguments_given.get(name, default) if not spread else None
             out.append(self._value(file, around, node, depth + 1) if node is not None else None)
         return out
 
@@ -133,7 +132,7 @@ class _Calls:
             return None
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (owner := _class(source, function)) is not None:
             return self._kept(source, owner, node, depth)
-        if isinstance(node, ast.Name) and node.id in arguments(function) and node.id not in _changed_before(function, node):
+        if isinstance(node, ast.Name) and node.id in arguments(function) and not _changed_before(source, function, node):
             return self.argument(source, scopes, node.id, depth)
         return None
 
@@ -179,30 +178,9 @@ def _constant(node: ast.expr) -> ast.Constant | None:
     return ast.copy_location(ast.Constant(value=-inner.value), node) if negative else inner  # type: ignore[operator]
 
 
-def _passed(function: ast.FunctionDef, call: ast.Call, skipped: int) -> dict[str, ast.expr] | None:
-    """What a call passes by argument; None: that cannot be read."""
-    if any(isinstance(argument, ast.Starred) for argument in call.args) or any(keyword.arg is None for keyword in call.keywords):
-        return None
-    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][skipped:]
-    return {**dict(zip(names, call.args, strict=False)), **{str(keyword.arg): keyword.value for keyword in call.keywords}}
-
-
-def _changed_before(function: ast.FunctionDef, node: ast.expr) -> set[str]:
-    """Names that a function gives other values in lines above an expression; in loops, in any line."""
-    lines, loops = _bindings(function)
-    looped = any(first <= node.lineno <= last for first, last in loops)
-    return {name for name, line in lines.items() if looped or line < node.lineno} & other_values(function)
-
-
-@lru_cache(maxsize=256)
-def _bindings(function: ast.FunctionDef) -> tuple[dict[str, int], list[tuple[int, int]]]:
-    """The first line that binds each name of a function, and the lines of its loops."""
-    lines: dict[str, int] = {}
-    loops = []
-    for node in ast.walk(function):
-        if isinstance(node, ast.For | ast.While):
-            loops.append((node.lineno, node.end_lineno or node.lineno))
-        for name in bound_by(node) if node is not function else ():
-            line = int(getattr(node, "end_lineno", None) or getattr(node, "lineno", 0) or 0)
-            lines[name] = min(lines.get(name, line), line)
-    return lines, loops
+def _changed_before(source: SourceFile, function: ast.FunctionDef, node: ast.Name) -> bool:
+    """Whether a function gives a name other values in lines above where it reads it; in a loop, in any line."""
+    graph = source.module_names
+    looped = any(isinstance(outer, ast.For | ast.While) for outer in graph.above(node))
+    before = any(getattr(binder, "lineno", 0) < node.lineno for binder in graph.binders(function).get(node.id, ()))
+    return (looped or before) and node.id in other_values(function)

@@ -14,7 +14,7 @@ from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_forms import DECORATORS
 from advisor.python_source.language import dotted
-from advisor.python_source.literals import CONSTANTS, MATH, MAX_ITEMS, Allowance, Evaluator, NotLiteralError
+from advisor.python_source.literals import CONSTANTS, MATH, MAX_ITEMS, Allowance, Evaluator, NotLiteralError, reasons
 
 LONGEST_TEXT = 200
 MOST_TRIPS = 1_000
@@ -31,7 +31,8 @@ _MAKING_TEXTS = frozenset({"format", "join", "split"})
 """By which files put the assembly together that their kernels have."""
 _FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
 """Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
-_METHODS = _TEXT_METHODS | _MAKING_TEXTS | _NUMBER_METHODS | {"get", "pop", "element_size"}
+_VIEWS = frozenset({"keys", "values", "items", "copy"})
+_METHODS = _TEXT_METHODS | _MAKING_TEXTS | _NUMBER_METHODS | _VIEWS | {"get", "pop", "element_size"}
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 _CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
@@ -94,8 +95,8 @@ class FunctionReader(Evaluator):
         place: Place | None = None,
         functions: Mapping[str, ast.FunctionDef] | None = None,
     ) -> None:
-        lambdas, around = source.module_names.lambdas, source.plain_functions if functions is None else functions
-        super().__init__(names, source.module_names.triton_roots | {"tl", "triton"}, {**lambdas, **around}, evaluation.allowance)
+        around = source.plain_functions if functions is None else functions
+        super().__init__(names, source.module_names.triton_roots | {"tl", "triton"}, around, evaluation.allowance)
         self.source, self.evaluation = source, evaluation
         self.reasons = source.not_followed if functions is None else {}
         self.place = place or Place()
@@ -136,7 +137,7 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        with _reasons(function.name):
+        with reasons(function.name):
             return self._file_function(function, list(arguments), dict(keywords or {}))
 
     def follow(self, function: ast.FunctionDef) -> Any:
@@ -145,7 +146,7 @@ class FunctionReader(Evaluator):
         Raises:
             NotLiteralError: It does more than the evaluator understands.
         """
-        with _reasons(function.name):
+        with reasons(function.name):
             value = self._body(function.body)
         return None if value is _NOTHING else value
 
@@ -290,13 +291,6 @@ class FunctionReader(Evaluator):
             raise NotLiteralError(f"{name} is changed, and is no list of its own scope, or has a second name")
         self._bind(ast.Name(id=name, ctx=ast.Store()), [*owner, *values])
 
-    def _binop(self, node: ast.BinOp) -> Any:
-        if isinstance(node.op, ast.Pow):
-            left, right = self.visit(node.left), self.visit(node.right)
-            if isinstance(right, float) and isinstance(left, (int, float)) and abs(right) <= 64:
-                return float(left) ** right
-        return super()._binop(node)
-
     def _attribute(self, node: ast.Attribute) -> Any:
         origin = self.origin(node)
         constant = CONSTANTS.get(origin)
@@ -403,8 +397,7 @@ class FunctionReader(Evaluator):
         return self._of_method(node, node.func) if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS else _UNANSWERED
 
     def _of_method(self, node: ast.Call, function: ast.Attribute) -> Any:
-        """`get` and `pop` of a dictionary, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors of which nothing else
-        is said."""
+        """What a dictionary holds, methods of texts, `n.bit_length()`, and `x.element_size()` of all tensors."""
         method, size = function.attr, self.evaluation.element_bytes
         if method == "element_size":
             return size if size is not None and not node.args and not node.keywords else _UNANSWERED
@@ -415,6 +408,8 @@ class FunctionReader(Evaluator):
             return _text_made(owner, method, arguments, {str(item.arg): self.visit(item.value) for item in node.keywords}, node.lineno)
         if isinstance(owner, int) and method in _NUMBER_METHODS and not arguments:
             return getattr(owner, method)()
+        if isinstance(owner, dict) and method in _VIEWS and not arguments:
+            return dict(owner) if method == "copy" else list(getattr(owner, method)())
         if isinstance(owner, dict) and method in ("get", "pop") and len(arguments) in (1, 2):
             return getattr(owner, method)(*arguments)
         if isinstance(owner, str) and method in _TEXT_METHODS and len(arguments) <= 1:
@@ -424,19 +419,6 @@ class FunctionReader(Evaluator):
 
 def _is_remark(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-@contextmanager
-def _reasons(name: str) -> Iterator[None]:
-    """Whatever goes wrong while a function is followed is a reason why it cannot be."""
-    try:
-        yield
-    except NotLiteralError:
-        raise
-    except RecursionError:
-        raise NotLiteralError("nested too deeply") from None
-    except Exception as error:  # arithmetic on values of unexpected kinds: not a description
-        raise NotLiteralError(f"{name}: {type(error).__name__}: {error}") from None
 
 
 def _text_made(owner: str, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any], line: int) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.python_source.bindings import is_none
-from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import, imports_in
+from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 
@@ -25,25 +25,20 @@ def imported_file(source: SourceFile, name: str) -> SourceFile | None:
     return None
 
 
-def imported_kernel(source: SourceFile, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
-    """The file that defines the kernel which `source` imports as `name`, or gives that name too (`rounded = up`), and the kernel's name
-    there; None: not to be found."""
-    meant = source.kernel_meant(name)
-    if meant is not None:
-        return (source, meant) if meant in source.functions else None
-    if depth > MOST_HANDS:
-        return None
-    given = [expression for expression in source.alternatives.get(name, ()) if not is_none(expression)]
-    if given:  # besides None, where it cannot be imported
-        match given if len(given) == len(source.module_names.statements(name)) == 1 else ():
-            case [ast.Name(id=other_name)]:
-                return imported_kernel(source, other_name, depth + 1)
-            case [ast.Attribute(value=ast.Name(id=module), attr=other_name)]:  # power = tools.power
-                file = imported_file(source, module)
-                return imported_kernel(file, other_name, depth + 1) if file is not None else None
-        return None
-    kernels = (imported_kernel(other, there, depth + 1) for other, there in source.named_imports(source.imports_of(name)))
-    return next((kernel for kernel in kernels if kernel is not None), None)
+def function_meant(source: SourceFile, name: str, items: Sequence[Import] | None = None, depth: int = 0) -> tuple[SourceFile, str] | None:
+    """The file that defines the function for kernels (`SourceFile.callees`) that another one calls `name`, its own or an imported one, also
+    as another name for it (`rounded = up`), and the function's name there; `items`: as of `SourceFile.led`. None: not to be found."""
+    for file, there in itertools.chain([(source, name)], source.led(name, items)) if depth <= MOST_HANDS else ():
+        meant = file.kernel_meant(there)
+        if meant is not None:
+            return file, meant
+        given = [expression for expression in file.alternatives.get(there, ()) if not is_none(expression)]
+        if given:  # besides None, where it cannot be imported
+            alone = len(given) == len(file.module_names.statements(there)) == 1
+            module, _, other_name = (dotted(given[0]) if alone else "").rpartition(".")
+            other = imported_file(file, module) if module else file  # power = tools.power
+            return function_meant(other, other_name, None, depth + 1) if other is not None and other_name else None
+    return None
 
 
 INDUCTOR_HELPERS = ("torch._inductor.runtime.triton_helpers", "torch._inductor.triton_helpers")
@@ -61,7 +56,7 @@ def triton_statement(source: SourceFile, name: str, items: Sequence[Import] | No
         alias: What the generated module calls it; empty: the same.
     """
     if items is None:
-        items = _last_bound(source, name)
+        items = source.module_names.last_imports(name) or ([] if source.module_names.statements(name) else source.imports_of(name))
     alias = alias or name
     if any(item.is_triton for item in items):
         return _triton_import([replace(item, alias=alias) for item in items if item.is_triton])
@@ -75,22 +70,6 @@ def triton_statement(source: SourceFile, name: str, items: Sequence[Import] | No
     if name in ("tl", "triton") and not items and not source.module_names.statements(name):
         return f"import {HANDED_ON[name]} as {alias}"  # imported by the function that the kernel is written in
     return None
-
-
-def _last_bound(source: SourceFile, name: str) -> Sequence[Import]:
-    """The imports that a name may come from: of all at module level none before the last statement that binds it whatever happens."""
-    imports = list(source.imports_of(name))
-    for statement in reversed(source.module_names.statements(name)):
-        match statement:
-            case ast.Import() | ast.ImportFrom() if imported_here := [
-                imported for imported in imports_in(statement) if imported.alias == name
-            ]:
-                return (
-                    imports[len(imports) - 1 - imports[::-1].index(imported_here[-1]) :] if imported_here[-1] in imports else imported_here
-                )
-            case ast.Assign(targets=[ast.Name(id=bound)]) | ast.FunctionDef(name=bound) | ast.ClassDef(name=bound) if bound == name:
-                return []
-    return imports
 
 
 def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
@@ -108,14 +87,14 @@ def _hands_on(source: SourceFile, item: Import, depth: int = 0) -> bool:
         return True
     if any(not i.is_triton and i.name in HANDED_ON and _hands_on(other, i, depth + 1) for i in imports):
         return True
-    if any(_names_module(other, value, leaf) for value in other.alternatives.get(item.name, ())):
+    if any(_is_module(other, dotted(value), leaf) for value in other.alternatives.get(item.name, ())):
         return True  # a shim: whatever the vendor's module is, or triton's own where there is none
     return not imports and not other.module_names.statements(item.name)
 
 
-def _names_module(source: SourceFile, value: ast.expr, leaf: str) -> bool:
-    """Whether an expression is a module of triton's by its name: `triton.language.extra.libdevice`."""
-    root, *parts = dotted(value).split(".")
+def _is_module(source: SourceFile, name: str, leaf: str) -> bool:
+    """Whether a dotted name is that of a module of triton's: `triton.language.extra.libdevice`."""
+    root, *parts = name.split(".")
     return bool(parts) and parts[-1] == leaf and (root == "triton" or root in source.module_names.triton_roots)
 
 

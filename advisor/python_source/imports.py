@@ -1,16 +1,13 @@
-"""What a Python file imports at module level, read from its syntax tree."""
+"""What is imported of a module, and the file that an import leads to."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path, PurePath
 from typing import TypeVar
-
-from advisor.python_source.bindings import statements_within
 
 _LIBDEVICE = "triton.language.extra.libdevice"
 HANDED_ON = {
@@ -44,33 +41,6 @@ class Import:
         return "." * self.level + ".".join(filter(None, (module, self.name)))
 
 
-def module_level(tree: ast.Module) -> Iterator[ast.AST]:
-    """The file and its statements at module level, also those under `if`, `try` and `with`."""
-    return statements_within(tree, (ast.Module, ast.If, ast.Try, ast.ExceptHandler, ast.With))
-
-
-def imports_of(nodes: Iterable[ast.AST]) -> dict[str, list[Import]]:
-    """What statements import, by alias, in order; several where there are alternatives."""
-    by_alias: dict[str, list[Import]] = {}
-    for import_ in (imported for node in nodes for imported in imports_in(node)):
-        by_alias.setdefault(import_.alias, []).append(import_)
-    return by_alias
-
-
-def imports_in(node: ast.AST) -> Iterator[Import]:
-    """What one statement imports by name; nothing where it is no import."""
-    if isinstance(node, ast.Import):
-        for item in node.names:
-            if item.asname:
-                yield Import(alias=item.asname, module=item.name, name=None)
-            else:
-                yield Import(alias=item.name.split(".")[0], module=item.name, name=None)
-    elif isinstance(node, ast.ImportFrom):
-        for item in node.names:
-            if item.name != "*":
-                yield Import(alias=item.asname or item.name, module=node.module or "", name=item.name, level=node.level)
-
-
 def is_triton_jit(item: Import, rest: str) -> bool:
     """Whether `rest` of what is imported is `triton.jit`; a module may pass it on (`from vllm.triton_utils import triton`)."""
     module = item.alias if item.name is None and item.module.split(".")[0] == item.alias else item.module
@@ -78,12 +48,6 @@ def is_triton_jit(item: Import, rest: str) -> bool:
     if not full.endswith("jit") or "gluon" in full.split("."):
         return False
     return full.endswith("triton.jit") or item.is_triton or (full.endswith(".jit") and "triton" in module) or (item.level > 0 and not rest)
-
-
-def as_function(name: str, value: ast.Lambda) -> ast.FunctionDef:
-    """A `lambda` that has a name, as a function of that name."""
-    returned = ast.copy_location(ast.Return(value=value.body), value)
-    return ast.copy_location(ast.FunctionDef(name=name, args=value.args, decorator_list=[], body=[returned]), value)
 
 
 MOST_HANDS = 4

@@ -6,15 +6,14 @@ import ast
 import contextlib
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from advisor.python_source.bindings import argument_defaults, plainly_given
 from advisor.python_source.functions import FunctionReader
-from advisor.python_source.imports import as_function
-from advisor.python_source.kernel_forms import Decorators
-from advisor.python_source.language import last_name
+from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import ConfigLiteral, config_literal
 from advisor.python_source.literals import MAX_ITEMS, NotLiteralError
 from advisor.result.schema import LAUNCH_OPTIONS
@@ -98,9 +97,29 @@ class JitFunction:
     node: ast.FunctionDef = field(repr=False)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its parameters, in order."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def constants(self) -> frozenset[str]:
+        """The parameters that are constants."""
+        return frozenset(parameter.name for parameter in self.parameters if parameter.is_constexpr)
+
+    @property
     def reads(self) -> frozenset[str]:
         """The names that its body reads."""
         return frozenset(node.id for node in ast.walk(self.node) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+
+    @property
+    def only_stored(self) -> set[str]:
+        """The names that its body uses in no other way than to store at `name + offsets`."""
+        nodes = list(ast.walk(self.node))
+        stores = [node.args[0] for node in nodes if isinstance(node, ast.Call) and node.args and dotted(node.func) == "tl.store"]
+        places = [place for place in stores if not any(isinstance(node, ast.Call) for node in ast.walk(place))]
+        stored = Counter(node.id for place in places for node in ast.walk(place) if isinstance(node, ast.Name))
+        used = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+        return {name for name, count in stored.items() if count == used[name]}
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -113,38 +132,26 @@ class JitFunction:
         return next((p for p in self.parameters if p.name == name), None)
 
 
-def read_function(
-    node: ast.FunctionDef,
-    evaluator: FunctionReader,
-    assignments: Mapping[str, ast.expr],
-    decorators: Decorators,
-) -> JitFunction:
-    """A kernel from its definition.
-
-    Args:
-        node: The definition.
-        evaluator: Knows the file's literals as the decorators see them.
-        assignments: Expressions that names of the file stand for.
-        decorators: What the file's decorators stand for.
-    """
+def read_function(node: ast.FunctionDef, evaluator: FunctionReader) -> JitFunction:
+    """A kernel from its definition; the evaluator knows the file's literals as the decorators see them."""
     autotune: Autotune | None = None
     heuristics: dict[str, Any] = {}
     inductor: dict[str, Any] | None = None
     unread: list[str] = []
-    for written in node.decorator_list:
-        decorator = decorators.meant(written)
-        last = last_name(decorator)
-        if not isinstance(decorator, ast.Call):
-            if last not in _NO_TUNERS:
-                unread.append(ast.unparse(written)[:60])
-        elif last in INDUCTOR_DECORATORS:
+    for decorator in node.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        imported = evaluator.origin(called) if isinstance(called, ast.Name) else ""
+        last = imported.rpartition(".")[2] or last_name(called)  # whatever the file calls it
+        if last in _NO_TUNERS:
+            continue
+        if isinstance(decorator, ast.Call) and last in INDUCTOR_DECORATORS:
             inductor = _inductor(decorator, evaluator)
-        elif last == "autotune" or any(keyword.arg == "configs" for keyword in decorator.keywords):  # flag_gems' `libtuner` is one, too
-            autotune = _autotune(decorator, evaluator)
-        elif last == "heuristics":
-            heuristics.update(_heuristics(decorator, assignments))
-        elif last not in _NO_TUNERS:
-            unread.append(f"{ast.unparse(written.func if isinstance(written, ast.Call) else written)[:60]}")
+        elif isinstance(decorator, ast.Call) and last == "heuristics":
+            heuristics.update(_heuristics(decorator, evaluator))
+        elif isinstance(decorator, ast.Call) and (last == "autotune" or any(keyword.arg == "configs" for keyword in decorator.keywords)):
+            autotune = _autotune(decorator, evaluator)  # flag_gems' `libtuner` is one, too
+        else:
+            unread.append(ast.unparse(called)[:60])
     unspecialized = frozenset(_named(node, "do_not_specialize", evaluator))
     return JitFunction(
         name=node.name,
@@ -172,16 +179,22 @@ def _named(node: ast.FunctionDef, option: str, evaluator: FunctionReader) -> Ite
                 yield from (name for number, name in enumerate(names) if number in listed or name in listed)
 
 
-def _heuristics(decorator: ast.Call, assignments: Mapping[str, ast.expr]) -> dict[str, Any]:
+def _as_function(name: str, value: ast.Lambda) -> ast.FunctionDef:
+    """A `lambda` that has a name, as a function of that name."""
+    returned = ast.copy_location(ast.Return(value=value.body), value)
+    return ast.copy_location(ast.FunctionDef(name=name, args=value.args, decorator_list=[], body=[returned]), value)
+
+
+def _heuristics(decorator: ast.Call, evaluator: FunctionReader) -> dict[str, Any]:
     value: ast.expr | None = decorator.args[0] if decorator.args else None
     value = value or next((k.value for k in decorator.keywords if k.arg == "values"), None)
     if isinstance(value, ast.Name):
-        value = assignments.get(value.id)
+        value = evaluator.source.assignments.get(value.id)
     rules: dict[str, Any] = {}
     if isinstance(value, ast.Dict):
         for key, item in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                rules[key.value] = as_function(key.value, item if isinstance(item, ast.Lambda) else _calling(item))
+                rules[key.value] = _as_function(key.value, item if isinstance(item, ast.Lambda) else _calling(item))
     return rules
 
 

@@ -1,45 +1,19 @@
-"""What a decorator, a launch and a kernel's name in a file mean; and what the body of a kernel names: its own names, those that it reads
-from around it, and what it may not name.
-
-Triton looks up what a kernel's tree names while it compiles it, and calls some of it: a tree that is not to run anything is limited.
-"""
+"""What a decorator, a launch and a kernel's name in a file mean; and what the body of a kernel names: its own names, and those that it
+reads from around it. What it may name is `language`'s to say."""
 
 from __future__ import annotations
 
 import ast
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
-from advisor.python_source import target_questions
 from advisor.python_source.bindings import Graph, arguments, bound_by, is_none
 from advisor.python_source.imports import Import, is_triton_jit
 from advisor.python_source.language import dotted, last_name
-from advisor.python_source.literals import NotLiteralError
 from advisor.system.errors import InputError
 
 DEEPEST = 6
 """Names of names that are followed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decorators:
-    """What names of one file stand for, as far as decorators go.
-
-    Attributes:
-        imported: Alias -> the name that is imported under it.
-    """
-
-    imported: Mapping[str, str]
-
-    def meant(self, node: ast.expr) -> ast.expr:
-        """The expression that a decorator stands for: a call of what it is called where it comes from."""
-        if isinstance(node, ast.Name):
-            return ast.copy_location(ast.Name(id=self.imported.get(node.id, node.id), ctx=ast.Load()), node)
-        if not isinstance(node, ast.Call):
-            return node
-        return ast.copy_location(ast.Call(func=self.meant(node.func), args=node.args, keywords=node.keywords), node)
 
 
 def launched_by(call: ast.Call) -> ast.expr | None:
@@ -136,14 +110,8 @@ def decorated(tree: ast.Module) -> ast.Module:
     return tree
 
 
-FORBIDDEN = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
-FORBIDDEN_ATTRIBUTES = frozenset({"handle", "builder", "semantic", "func_globals", "gi_frame", "f_globals", "tb_frame"})
-"""Attributes of triton's values that lead into the compiler itself."""
-TRITON_BUILTINS = frozenset({"getattr", "hasattr"})
-"""Names that triton itself looks up among Python's own where a kernel leaves them unbound (`CodeGenerator.builtin_namespace`)."""
-
-STANDARD = frozenset({"tl.standard", "triton.language.standard"})
-"""The module of triton's functions that are kernels themselves; kernels elsewhere use private ones too (flash-linear-attention)."""
+RUNNING = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})
+"""Of Python's own functions, those that run what they are told, or lead to what does."""
 
 
 class RebuildError(InputError):
@@ -158,37 +126,6 @@ class ReachError(RebuildError):
     """
 
     kind = "refused"
-
-
-def check_names(node: ast.FunctionDef, where: str) -> None:
-    """Refuse a body that names what would run something while it compiles.
-
-    Args:
-        node: The function.
-        where: The name of its file.
-
-    Raises:
-        RebuildError: It does.
-    """
-    local_names = _own_names(node)
-    # The body alone: decorators are not copied, defaults and annotations are evaluated as literals.
-    for item in (inner for statement in node.body for inner in ast.walk(statement)):
-        private = isinstance(item, ast.Attribute) and item.attr.startswith("_") and not _is_of_triton(item, local_names)
-        if isinstance(item, ast.Attribute) and (private or item.attr in FORBIDDEN_ATTRIBUTES):
-            raise ReachError(f"{where}:{item.lineno}: private attributes are not allowed in a kernel that is not run", item.attr)
-        if isinstance(item, ast.Name) and ((item.id in FORBIDDEN and item.id not in local_names) or item.id.startswith("__")):
-            raise ReachError(f"{where}:{item.lineno}: {item.id} would run Python while the kernel compiles")
-        if isinstance(item, (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef, ast.Await)):
-            raise ReachError(f"{where}:{item.lineno}: {type(item).__name__.lower()} in a kernel is not read")
-
-
-def _is_of_triton(node: ast.Attribute, local_names: Set[str]) -> bool:
-    """Whether a private name is one of triton's own functions that its language is written with: `tl.standard._log2`."""
-    if node.attr.startswith("__") or dotted(node.value) not in STANDARD or local_names & {"tl", "triton"}:
-        return False
-    with contextlib.suppress(NotLiteralError):  # another triton, or none
-        return target_questions.has("triton.language.standard", node.attr)
-    return False
 
 
 def free_names(node: ast.FunctionDef) -> dict[str, int]:
@@ -212,12 +149,6 @@ def bound_names(node: ast.FunctionDef) -> set[str]:
     nodes = [inner for statement in node.body for inner in ast.walk(statement)]
     inner = {item.arg for item in nodes if isinstance(item, ast.arg)}
     return arguments(node) | inner | {name for item in nodes for name in bound_by(item)}
-
-
-def _own_names(node: ast.FunctionDef) -> set[str]:
-    """Names that cannot mean Python's own function of the name: parameters, and locals, unbound or not, where triton knows no other."""
-    stored = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return arguments(node) | (stored - TRITON_BUILTINS)
 
 
 _VALUES = frozenset({"tl.constexpr", "triton.language.constexpr", "language.constexpr", "constexpr"})

@@ -54,6 +54,12 @@ _OF_KERNELS = (
     ast.keyword, ast.Starred, ast.Slice, ast.JoinedStr, ast.FormattedValue, ast.Dict, ast.Set, ast.ListComp, ast.GeneratorExp,
     ast.comprehension, ast.Global, ast.Nonlocal,
 )  # fmt: skip
+LEADING = frozenset(("handle", "builder", "semantic", "func_globals", "gi_frame", "f_globals", "tb_frame"))
+"""Attributes of triton's values that lead into the compiler itself."""
+KEPT_NAMES = frozenset(("getattr", "hasattr", "tl", "triton"))
+"""Names that no kernel binds: what they mean is known, also to Triton (`CodeGenerator.builtin_namespace`)."""
+STANDARD = ("tl.standard", "triton.language.standard")
+"""The module of triton's functions that are kernels themselves; kernels elsewhere use private ones too (flash-linear-attention)."""
 IN_A_KERNEL = "in a kernel"
 """Of what no Triton compiles there: more than it does is listed."""
 _OF_CONSTEXPR_FUNCTIONS = (*_STATEMENTS, *_EXPRESSIONS)
@@ -160,9 +166,11 @@ def _check_of_kernel(node: ast.AST) -> None:
     """Check a node of a body that Triton reads. What names and attributes turn out to be is looked at while it does."""
     _require(isinstance(node, _OF_KERNELS), node, IN_A_KERNEL)
     if isinstance(node, ast.Name):
-        _require(not node.id.startswith("__"), node, "the name")
+        read = isinstance(node.ctx, ast.Load)
+        _require(not node.id.startswith("__") and (read or node.id not in KEPT_NAMES), node, "the name")
     elif isinstance(node, ast.Attribute):
-        _require(not node.attr.startswith("__"), node, "the attribute")
+        private = node.attr.startswith("__") or (node.attr.startswith("_") and dotted(node.value) not in STANDARD)
+        _require(not private and node.attr not in LEADING, node, "the attribute")
     elif isinstance(node, ast.Constant):
         _require(isinstance(node.value, _CONSTANTS), node, "a constant")
 

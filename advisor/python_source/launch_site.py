@@ -58,7 +58,7 @@ class LaunchSite(AroundLaunch):
             if rank is None:
                 break
             positional += (self._items(argument.value, dict.fromkeys(range(rank))) or {}).values()
-        return {**dict(zip((p.name for p in self.kernel.parameters), positional, strict=False)), **named}
+        return {**dict(zip(self.kernel.names, positional, strict=False)), **named}
 
     def _items(self, spread: ast.expr, value: Any) -> dict[Any, ast.expr] | None:
         """What `**options` passes by name, or `*strides` by place; None: not known."""
@@ -124,7 +124,7 @@ class LaunchSite(AroundLaunch):
     @property
     def numbers(self) -> set[str]:
         """The kernel's arguments that are no constants."""
-        return {parameter.name for parameter in self.kernel.parameters if not parameter.is_constexpr}
+        return {*self.kernel.names} - self.kernel.constants
 
     def tells_grid(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> bool:
         """Whether the grid follows from what is known."""
@@ -146,15 +146,18 @@ class LaunchSite(AroundLaunch):
 
     def constants(self, given: Mapping[str, Any], options: Sequence[str]) -> tuple[dict[str, Known], dict[str, Known]]:
         """The constants and options that the launch passes, without those that are given."""
-        names = {parameter.name for parameter in self.kernel.parameters if parameter.is_constexpr}
+        names = self.kernel.constants
         passed = self.passed_for({*names, *options} - given.keys(), given)
         passed = {n: item for n, item in passed.items() if isinstance(item.value, (bool, int, float, str, type(None), Symbol))}
         return {n: item for n, item in passed.items() if n in names}, {n: item for n, item in passed.items() if n not in names}
 
     def presumed(self, known_already: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Known]:
         """Flags that are passed and not told, where all that the function around requires is taken to be there."""
-        names = {parameter.name for parameter in self.kernel.parameters if parameter.is_constexpr and parameter.name not in known_already}
-        return {name: item for name, item in self.passed_for(names, known, presumes=True).items() if isinstance(item.value, bool)}
+        return {
+            name: item
+            for name, item in self.passed_for(self.kernel.constants - known_already.keys(), known, presumes=True).items()
+            if isinstance(item.value, bool)
+        }
 
     def tensors(self, known: Mapping[str, Any]) -> dict[str, Known]:
         """Whether arguments of which no value is known are given something rather than None."""
@@ -169,11 +172,7 @@ class LaunchSite(AroundLaunch):
 
     def of_elements(self) -> frozenset[str]:
         """Constants that are passed as the type of a tensor's elements, as such or as a dictionary's key."""
-        nodes = (
-            (parameter.name, self.passed[parameter.name])
-            for parameter in self.kernel.parameters
-            if parameter.is_constexpr and parameter.name in self.passed
-        )
+        nodes = ((name, self.passed[name]) for name in self.kernel.constants & self.passed.keys())
         keys = {name: node.slice if isinstance(node, ast.Subscript) else node for name, node in nodes}
         return frozenset(name for name, node in keys.items() if isinstance(node, ast.Attribute) and node.attr == "dtype")
 

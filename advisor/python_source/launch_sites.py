@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source.bindings import Scope, arguments, names_in, other_values, own_nodes
-from advisor.python_source.imported import imported_file, imported_kernel
+from advisor.python_source.bindings import Scope, arguments, call_arguments, names_in, other_values, own_nodes
+from advisor.python_source.imported import function_meant, imported_file
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import Known, LaunchSite
@@ -260,8 +260,9 @@ def passed_elements(site: LaunchSite) -> set[str]:
     """The parameters for which a launch passes how many elements a tensor has, `x.numel()`; none where it works out a constant, which may
     be a block as long as that."""
     values = {name: _assigned(site, node) for name, node in site.passed.items()}
-    constants = {parameter.name for parameter in site.kernel.parameters if parameter.is_constexpr}
-    if any(isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name in values.keys() & constants for value in values[name]):
+    if any(
+        isinstance(value, ast.Call | ast.Subscript | ast.BinOp) for name in values.keys() & site.kernel.constants for value in values[name]
+    ):
         return set()
     calls = {name: value.func for name, (value, *_) in values.items() if isinstance(value, ast.Call) and not value.args}
     return {name for name, function in calls.items() if isinstance(function, ast.Attribute) and function.attr == "numel"}
@@ -294,11 +295,11 @@ def split_grid(text: str) -> tuple[str, set[str]]:
 def passed_by_launches(source: SourceFile, kernel: str, elsewhere: LaunchCalls = ()) -> dict[str, list[int]]:
     """The parameters and options for which launches of the kernel pass something, whatever that is, with the lines of those that do; all
     parameters where one spreads a list or a dictionary."""
-    names = [parameter.name for parameter in source.kernel(kernel).parameters]
+    function = source.kernel(kernel)
     lines: dict[str, list[int]] = {}
     for _, call in [(scopes, call) for _, scopes, call in elsewhere] or launches(source, kernel):
-        spread = any(keyword.arg is None for keyword in call.keywords) or any(isinstance(argument, ast.Starred) for argument in call.args)
-        for name in dict.fromkeys([*(names if spread else names[: len(call.args)]), *(k.arg for k in call.keywords if k.arg)]):
+        given, spread = call_arguments(function.node, call)
+        for name in dict.fromkeys([*(function.names if spread else ()), *given]):
             lines.setdefault(name, []).append(call.lineno)
     return lines
 
@@ -367,7 +368,8 @@ def _imported(source: SourceFile, name: str) -> tuple[SourceFile, str] | None:
     """The file that defines the kernel which another one names so, and the kernel's name there."""
     module, _, kernel = name.rpartition(".")
     file = imported_file(source, module) if module else source
-    return imported_kernel(file, kernel) if file is not None else None
+    meant = function_meant(file, kernel) if file is not None else None
+    return meant if meant is not None and meant[1] in meant[0].functions else None
 
 
 def _bound(scope: Scope, source: SourceFile, kernels: Sequence[ast.AST]) -> set[str]:

@@ -96,7 +96,7 @@ class AroundLaunch:
         self.defaults = self.before.keys() - self.inner - other_values(function)
         self.required = (required(function) | (kept - other_values(function))) - self.inner - constants.keys()
         self.own = own_names(scopes, source.alternatives)
-        self.local = frozenset(own_names(scopes)) - {p.name for p in kernel.parameters}
+        self.local = frozenset(own_names(scopes)) - {*kernel.names}
         self.changed = changed_names(scopes[0]) if scopes else set()
         self.shared = shared_names(function)
         self.evaluation = Evaluation(unset=source.unset, num_sms=num_sms, element_bytes=element_bytes)  # for all that is asked of it

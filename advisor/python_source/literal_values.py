@@ -56,6 +56,12 @@ class ConfigLiteral:
     maxnreg: int | None = None
     hook: bool = False
 
+    @property
+    def options(self) -> dict[str, int]:
+        """Its launch options, those that few configurations set only where this one does."""
+        rare = {"num_ctas": self.num_ctas if self.num_ctas != 1 else None, "maxnreg": self.maxnreg}
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages, **{name: value for name, value in rare.items() if value}}
+
 
 def plain(value: Any) -> Any:
     """The value that a `tl.constexpr` holds; any other as it is."""

@@ -9,7 +9,8 @@ import ast
 import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,23 @@ MAX_INTEGER = 2**128
 
 class NotLiteralError(Exception):
     """The expression is not one the evaluator understands; the text says why."""
+
+
+@contextmanager
+def reasons(name: str = "") -> Iterator[None]:
+    """Whatever goes wrong while an expression, or the function `name`, is followed is a reason why its value is not known.
+
+    Raises:
+        NotLiteralError: In place of any other error: arithmetic on values of unexpected kinds is no description.
+    """
+    try:
+        yield
+    except NotLiteralError:
+        raise
+    except RecursionError:
+        raise NotLiteralError("nested too deeply") from None
+    except Exception as error:
+        raise NotLiteralError(f"{name}: {type(error).__name__}: {error}".removeprefix(": ")) from None
 
 
 class Unknown:
@@ -214,14 +232,8 @@ class Evaluator:
         Raises:
             NotLiteralError: It is not one of literals.
         """
-        try:
+        with reasons():
             return self.visit(node)
-        except NotLiteralError:
-            raise
-        except RecursionError:
-            raise NotLiteralError("nested too deeply") from None
-        except Exception as error:
-            raise NotLiteralError(f"{type(error).__name__}: {error}") from None
 
     def evaluate_text(self, text: str) -> Any:
         """The value of an expression that is written somewhere else than in a file; of a function of one argument
@@ -324,7 +336,7 @@ class Evaluator:
 
     def _binop(self, node: ast.BinOp) -> Any:
         left, right = plain(self.visit(node.left)), plain(self.visit(node.right))
-        if isinstance(node.op, (ast.Pow, ast.LShift)) and not (isinstance(right, int) and -64 <= right <= 256):
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and not (isinstance(right, (int, float)) and -64 <= right <= 256):
             raise NotLiteralError("an exponent too large")
         if isinstance(node.op, ast.Mult):
             for a, b in ((left, right), (right, left)):
@@ -407,10 +419,6 @@ class Evaluator:
             raise NotLiteralError("an unusual target of a comprehension")
 
     def _call(self, node: ast.Call) -> Any:
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("keys", "values", "items", "copy") and not node.args:
-            owner = self.visit(node.func.value)
-            if isinstance(owner, dict):
-                return list(getattr(owner, node.func.attr)()) if node.func.attr != "copy" else dict(owner)
         name = dotted(node.func)
         last = name.rsplit(".", 1)[-1]
         if name == "isinstance" and len(node.args) == 2 and (kind := _KINDS.get(dotted(node.args[1]))) is not None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 from advisor.python_source.bindings import (
+    BRANCHES,
     Graph,
     arguments,
     bound_by,
     changed_by,
     changed_names,
+    imports_in,
     is_none,
     names_in,
     own_nodes,
@@ -22,7 +24,7 @@ from advisor.python_source.bindings import (
     statements_within,
 )
 from advisor.python_source.functions import FunctionReader, Place
-from advisor.python_source.imports import HANDED_ON, Import, as_function, imports_in, imports_of, module_level
+from advisor.python_source.imports import HANDED_ON, Import
 from advisor.python_source.kernel_forms import launching_calls
 from advisor.python_source.language import dotted
 from advisor.python_source.literals import NotLiteralError
@@ -45,18 +47,18 @@ class ModuleNames(Graph):
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
         """Imports at module level (also under `if` and `try`), by alias, in order; several where there are alternatives."""
-        return imports_of(module_level(self.tree))
+        return _by_alias(self.module_level)
 
     @cached_property
     def inner_imports(self) -> dict[str, list[Import]]:
         """What functions import, by alias, but for names that the module has: each function has its own."""
-        by_alias = imports_of(statements_within(self.tree))
+        by_alias = _by_alias(statements_within(self.tree))
         return {name: items for name, items in by_alias.items() if not self.statements(name)}
 
     @cached_property
     def stars(self) -> tuple[Import, ...]:
         """The imports of all names of a module, `from module import *`, at module level; the last, whose names count, first."""
-        nodes = [node for node in module_level(self.tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
+        nodes = [node for node in self.module_level if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
         return tuple(Import(alias="*", module=node.module or "", name="*", level=node.level) for node in reversed(nodes))
 
     @cached_property
@@ -76,24 +78,15 @@ class ModuleNames(Graph):
         return frozenset(alias for alias, items in every if any(i.is_triton or i.name in HANDED_ON for i in items))
 
     @cached_property
-    def lambdas(self) -> dict[str, ast.FunctionDef]:
-        """Names that the file gives a `lambda` and nothing else, as functions."""
-        return {
-            name: as_function(name, values[0])
-            for name, values in self.alternatives.items()
-            if isinstance(values[0], ast.Lambda) and len(self.statements(name)) == 1
-        }
-
-    @cached_property
     def last_given(self) -> dict[str, ast.expr]:
-        """The last of these of each name."""
+        """The last of the expressions that are assigned to each name at module level."""
         return {name: values[-1] for name, values in self.alternatives.items()}
 
     @cached_property
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
         expressions: dict[str, list[ast.expr]] = {}
-        for name, value in (pair for node in module_level(self.tree) for pair in plainly_given(node)):
+        for name, value in (pair for node in self.module_level for pair in plainly_given(node)):
             expressions.setdefault(name, []).append(value)
         return expressions
 
@@ -122,6 +115,14 @@ class ModuleNames(Graph):
     def statements(self, name: str) -> list[ast.stmt]:
         """The statements at module level that assign, define or change a name: all that decides what it stands for."""
         return list(self._touching(self.tree.body).get(name, ()))
+
+    def last_imports(self, name: str) -> list[Import]:
+        """The imports at module level that a name may come from: none before the last statement that binds it whatever happens."""
+        items: list[Import] = []
+        for statement in self.statements(name):
+            imported = [item for node in statements_within(statement, BRANCHES) for item in imports_in(node) if item.alias == name]
+            items = imported if _rebinds(statement, name) else [*items, *imported]
+        return items
 
     def deciding(self, name: str) -> list[ast.AST]:
         """The same without what else stands in a branch with them: of an `if` the condition, and what is within it."""
@@ -342,6 +343,14 @@ class ModuleNames(Graph):
         return self._found[key]
 
 
+def _by_alias(nodes: Iterable[ast.AST]) -> dict[str, list[Import]]:
+    """What statements import, by alias, in order; several where there are alternatives."""
+    by_alias: dict[str, list[Import]] = {}
+    for import_ in (imported for node in nodes for imported in imports_in(node)):
+        by_alias.setdefault(import_.alias, []).append(import_)
+    return by_alias
+
+
 def _arms(statement: ast.If) -> Iterator[tuple[ast.expr | None, Sequence[ast.stmt]]]:
     """The branches of `if`, `elif` and `else` with their conditions; the last without one, and empty where there is no `else`."""
     while True:
@@ -472,19 +481,7 @@ def _imports_triton(function: ast.AST, name: str) -> bool:
 
 def _follows(names: ModuleNames, node: ast.AST, others: Sequence[ast.AST]) -> bool:
     """Whether a node stands after one of some others, in no other branch, and in no handler of what fails there."""
-    chain = [*names.above(node), node]
-    for other in others:
-        if _start(names, other) < _start(names, node):
-            known = set(map(id, [*names.above(other), other]))
-            around = next(outer for outer in reversed(chain) if id(outer) in known)
-            arms = [
-                {part for part in ("body", "orelse", "handlers") for item in getattr(around, part, ()) if id(item) in ids}
-                for ids in (set(map(id, chain)), known)
-            ]
-            apart = isinstance(around, ast.If) or (isinstance(around, ast.Try) and "handlers" in arms[0] | arms[1])
-            if not (apart and arms[0] != arms[1]):
-                return True
-    return False
+    return any(_start(names, other) < _start(names, node) and not names.apart(other, node) for other in others)
 
 
 def _start(names: ModuleNames, node: ast.AST) -> tuple[int, int]:

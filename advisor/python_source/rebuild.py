@@ -12,16 +12,16 @@ import builtins
 import copy
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source.imported import imported_file, imported_kernel, triton_statement
-from advisor.python_source.imports import INDUCTOR, MOST_HANDS, Import
+from advisor.python_source.imported import function_meant, imported_file, triton_statement
+from advisor.python_source.imports import INDUCTOR, Import
 from advisor.python_source.jit_function import MISSING
-from advisor.python_source.kernel_forms import ReachError, RebuildError, check_names, decorator_of, free_names
+from advisor.python_source.kernel_forms import RUNNING, ReachError, RebuildError, decorator_of, free_names
 from advisor.python_source.language import BUILTINS, LanguageError, check_constexpr_function, check_module, dotted
 from advisor.python_source.literal_values import Constexpr, Passed, Symbol
 from advisor.python_source.literals import NotLiteralError
@@ -113,7 +113,6 @@ class _Builder:
             )
         module.functions.add(name)
         node = _folded(source, source.callees[name].node)
-        check_names(node, source.path.name)
         if name not in source.functions:
             try:
                 check_constexpr_function(node)
@@ -144,32 +143,20 @@ class _Builder:
     def _need(self, source: SourceFile, module: _Module, name: str, line: int, node: ast.FunctionDef) -> None:
         if name in module.functions or name in module.prelude or name in module.links or name in module.other_names:
             return
-        meant = source.kernel_meant(name)
-        if meant is not None:
-            self.add_function(source, meant)
-            module.other_names |= {name: meant} if meant != name else {}
-            return
         around, inner = source.bound_around(node, name)
-        statement = triton_statement(source, name, inner if around else None)
-        if statement is not None:
-            module.prelude[name] = statement
-            return
-        kernel = imported_kernel(source, name) if name in source.alternatives else None
-        if kernel is not None:  # another name of an imported one, or of another name
-            self._link(module, name, *kernel)
+        if self._bring(source, module, name, inner if around else None):
             return
         if name in source.assignments or name in source.values or (around and not inner):
             # Where the only line that sets it stands under a condition, the kernel may stand under the same.
             within = node if around or (name not in source.values and source.stored[name] == 1) else None
             module.prelude[name] = f"{name} = {self._literal(source, module, name, line, within)}"
             return
-        for import_ in inner or source.imports_of(name):
-            if self._follow(source, module, import_):
-                return
+        if self._literal_elsewhere(source, module, name, inner or None):
+            return
         if name in BUILTINS:
             return
         if hasattr(builtins, name):
-            raise RebuildError(
+            raise (ReachError if name in RUNNING else RebuildError)(
                 f"{source.path.name}:{line}: a kernel that calls {name} would run Python while it compiles",
                 name,
                 "one of " + ", ".join(sorted(BUILTINS)),
@@ -190,61 +177,53 @@ class _Builder:
         )
 
     def _literal(self, source: SourceFile, module: _Module, name: str, line: int, within: ast.FunctionDef | None) -> str:
-        """The text of the value that a name has in the file, or where a kernel stands within a function of it."""
+        """The text of the value that a name has in the file, or where a kernel stands within a function of it.
+
+        Raises:
+            RebuildError: It cannot be read; with the expression and the reason.
+        """
         try:
             value = source.evaluator(at=within).evaluate(ast.Name(id=name, ctx=ast.Load())) if within else source.constant(name)
         except NotLiteralError as error:
-            chain = dotted(source.assignments[name]) if name in source.assignments else None
-            if chain and chain.split(".")[0] in source.functions:
-                raise RebuildError(
-                    f"{source.path.name}:{line}: {name} is another name of a kernel",
-                    chain,
-                    remedy=f"write {chain} where the kernel calls {name}",
-                ) from None
-            raise self._unread(source, name, line, error) from None
-        text = _expression(value, source, module, line, within)
-        # Only a name's own literal is copied; the roots it uses must be there first.
-        return text
+            node = source.assignments.get(name)
+            text = f"{ast.unparse(node)[:60]} ({error})" if node is not None and not isinstance(node, ast.Name) else str(error)
+            remedy = f"write the value itself there ({name} = ...), or give it to the kernel as a tl.constexpr argument"
+            raise RebuildError(
+                f"{source.path.name}:{line}: the value of {name} is unknown without running the file",
+                text,
+                READ,
+                remedy if source.backend else f"{remedy}; give --gpu where it depends on the target",
+            ) from None
+        return _expression(value, source, module, line, within)
 
-    def _unread(self, source: SourceFile, name: str, line: int, error: NotLiteralError) -> RebuildError:
-        """A global of a kernel's that cannot be read, with the expression and the reason."""
-        node = source.assignments.get(name)
-        text = f"{ast.unparse(node)[:60]} ({error})" if node is not None and not isinstance(node, ast.Name) else str(error)
-        remedy = f"write the value itself there ({name} = ...), or give it to the kernel as a tl.constexpr argument"
-        return RebuildError(
-            f"{source.path.name}:{line}: the value of {name} is unknown without running the file",
-            text,
-            READ,
-            remedy if source.backend else f"{remedy}; give --gpu where it depends on the target",
-        )
-
-    def _follow(self, source: SourceFile, module: _Module, item: Import, depth: int = 0) -> bool:
-        """Import a kernel or a literal from a file nearby; nothing outside the file's own tree is looked for."""
-        other = source.imported(item)
-        if other is None or item.name is None:
-            return False
-        other = self._known(other)
-        meant = other.kernel_meant(item.name)
+    def _bring(self, source: SourceFile, module: _Module, name: str, items: Sequence[Import] | None) -> bool:
+        """Bring what a file calls `name` into its module, if it is a function, its own or imported (by `items`), or Triton's."""
+        meant = function_meant(source, name, items)
         if meant is not None:
-            self._link(module, item.alias, other, meant)
+            self._link(module, name, self._known(meant[0]), meant[1])
             return True
-        kernel = imported_kernel(other, item.name) if item.name in other.alternatives else None
-        if kernel is not None:
-            self._link(module, item.alias, *kernel)
-            return True
-        if item.name in other.assignments:
-            try:
-                module.prelude[item.alias] = f"{item.alias} = {_expression(other.constant(item.name), other, module, 0)}"
-            except NotLiteralError as error:
-                self.reasons[source.path, item.alias] = f"{item.name} of {other.path.name}: {error}"
-                return False
-            return True
-        # A package's `__init__` hands on what its files define, and what they import of triton's.
-        inner = other.imports_of(item.name) if depth < MOST_HANDS else []
-        if any(part.is_triton for part in inner):
-            module.prelude[item.alias] = triton_statement(other, item.name, inner, item.alias) or ""
-            return True
-        return any(self._follow(other, module, replace(part, alias=item.alias), depth + 1) for part in inner)
+        statement = triton_statement(source, name, items)
+        if statement is not None:
+            module.prelude[name] = statement
+        return statement is not None
+
+    def _literal_elsewhere(self, source: SourceFile, module: _Module, name: str, items: Sequence[Import] | None) -> bool:
+        """Import a literal from a file nearby, or what it imports of Triton's; nothing outside the file's own tree is looked for."""
+        for file, there in source.led(name, items):
+            other = self._known(file)
+            if there in other.assignments:
+                try:
+                    module.prelude[name] = f"{name} = {_expression(other.constant(there), other, module, 0)}"
+                except NotLiteralError as error:
+                    self.reasons[source.path, name] = f"{there} of {other.path.name}: {error}"
+                    continue
+                return True
+            # A package's `__init__` hands on what its files import of triton's.
+            handed = other.imports_of(there)
+            if any(item.is_triton for item in handed):
+                module.prelude[name] = triton_statement(other, there, handed, name) or ""
+                return True
+        return False
 
     def _known(self, file: SourceFile) -> SourceFile:
         """The file as it was read first: what is known of it is asked for once."""
@@ -254,7 +233,7 @@ class _Builder:
     def _link(self, module: _Module, alias: str, other: SourceFile, name: str) -> None:
         link = self.module(other)
         if link == module.name:
-            module.other_names[alias] = name
+            module.other_names |= {alias: name} if alias != name else {}
         else:
             module.links[alias] = (link, name)
         self.add_function(self.modules[other.path.absolute()].source, name)

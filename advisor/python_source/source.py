@@ -12,12 +12,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from advisor.python_source.bindings import returns_a_value, statements_within
+from advisor.python_source.bindings import imports_in, returns_a_value, statements_within
 from advisor.python_source.functions import Evaluation, FunctionReader
-from advisor.python_source.imports import MOST_HANDS, Import, imports_in, locate, module_level, of_inductor
+from advisor.python_source.imports import MOST_HANDS, Import, locate, of_inductor
 from advisor.python_source.jit_function import JitFunction, read_function
 from advisor.python_source.kernel_forms import (
-    Decorators,
     called_functions,
     decorated,
     is_constexpr_function,
@@ -146,21 +145,14 @@ class SourceFile:
             public = True
         return public and bool(self.module_names.statements(name) or self.imports_of(name, depth + 1))
 
-    def named_imports(self, items: Iterable[Import]) -> Iterator[tuple[SourceFile, str]]:
-        """The files that imports of a name lead to, and the name there; triton's own are left out."""
-        for item in items:
+    def led(self, name: str, items: Iterable[Import] | None = None, depth: int = 0) -> Iterator[tuple[SourceFile, str]]:
+        """The files that the imports of a name (`items`, where they are not those of the module) lead to, also where one hands on what
+        another does, nearest first, and the name there; triton's own are left out."""
+        for item in self.imports_of(name) if items is None else items:
             other = self.imported(item) if item.name is not None and not item.is_triton else None
             if other is not None and item.name is not None:
                 yield other, item.name
-
-    def _followed(self, name: str, depth: int = 0) -> tuple[SourceFile, str] | None:
-        """The file that assigns what it imports as `name`, also where one hands on what another does, and the name there."""
-        for other, there in self.named_imports(self.imports_of(name)):
-            if there in other.alternatives:
-                return other, there
-            if (handed := other._followed(there, depth + 1) if depth < MOST_HANDS else None) is not None:
-                return handed
-        return None
+                yield from other.led(item.name, depth=depth + 1) if depth < MOST_HANDS else ()
 
     def imported_value(self, asking: FunctionReader, name: str) -> Any:
         """What another file gives the name that it imports as `name`.
@@ -168,7 +160,7 @@ class SourceFile:
         Raises:
             NotLiteralError: It is not one of a file nearby, or not literal.
         """
-        origin = self._followed(name)
+        origin = next(((other, there) for other, there in self.led(name) if there in other.alternatives), None)
         if origin is None or (str(origin[0].path), origin[1]) in asking.evaluation.importing:
             statements = self.module_names.statements(name)
             where = f"imported in line {statements[0].lineno}" if statements else "not a literal of the file"
@@ -177,7 +169,7 @@ class SourceFile:
 
     def imported_function(self, asking: FunctionReader, name: str) -> tuple[FunctionReader, ast.FunctionDef] | None:
         """The function that it imports as `name`, and a reader of its file for the one that asks; None: not to be found."""
-        origins = ((other, there) for other, there in self.named_imports(self.imports_of(name)) if there in other.plain_functions)
+        origins = ((other, there) for other, there in self.led(name) if there in other.plain_functions)
         return next(((other.evaluator(evaluation=asking.evaluation), other.plain_functions[there]) for other, there in origins), None)
 
     @cached_property
@@ -197,7 +189,7 @@ class SourceFile:
     def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
         """Functions that are not kernels, and why those are left out that are defined more than once."""
         nodes: dict[str, list[ast.FunctionDef]] = {}
-        for node in module_level(self.tree):
+        for node in self.module_names.module_level:
             if isinstance(node, ast.FunctionDef) and not self._is_jit(node):
                 nodes.setdefault(node.name, []).append(node)
         functions = {name: item[0] for name, item in nodes.items() if len(item) == 1 and not self.module_names.contested(item[0])}
@@ -259,7 +251,7 @@ class SourceFile:
         if (reason := triton_bound_again(self.module_names)) is not None:
             return {}, dict.fromkeys(self.definitions, reason)
         undecided: dict[str, str] = {}
-        outer = {id(node) for node in module_level(self.tree)}
+        outer = {id(node) for node in self.module_names.module_level}
         meant = next((node for nodes in self.definitions.values() for node in nodes if node.lineno == self.meant), None)
         for name, nodes in self.definitions.items():
             candidates = [node for node in nodes if id(node) in outer] or nodes  # the file's name goes before those within functions
@@ -419,16 +411,7 @@ class SourceFile:
 
     def function(self, node: ast.FunctionDef) -> JitFunction:
         """A kernel from its definition."""
-        return read_function(node, self.evaluator(at=node), self.assignments, self._decorators)
-
-    @cached_property
-    def _decorators(self) -> Decorators:
-        imported = {
-            alias: items[0].name
-            for alias, items in self.module_names.imports.items()
-            if items[0].name and len({i.name for i in items}) == 1
-        }
-        return Decorators(imported=imported)
+        return read_function(node, self.evaluator(at=node))
 
     def _is_jit(self, node: ast.FunctionDef) -> bool:
         names = (dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) for decorator in node.decorator_list)
@@ -438,7 +421,7 @@ class SourceFile:
     @cached_property
     def _own(self) -> set[str]:
         """The functions and classes of the file, by name: none of them is Triton's, whatever it is called."""
-        return {node.name for node in module_level(self.tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        return {node.name for node in self.module_names.module_level if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 @lru_cache(maxsize=64)

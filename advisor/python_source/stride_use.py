@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator
 
-from advisor.python_source.bindings import arguments, plainly_given
+from advisor.python_source.bindings import arguments, assigned_values
 from advisor.python_source.language import dotted, last_name
 
 STRIDE_NAME = re.compile(r"(^|_)strides?($|_|\d)", re.IGNORECASE)
@@ -41,15 +41,9 @@ class _Addresses:
         self.sums = [node for node in self.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
         inner = {id(side) for node in self.sums for side in (node.left, node.right)}
         self.sums = [node for node in self.sums if id(node) not in inner]
-        self.assigned: dict[str, list[tuple[int, ast.expr]]] = {}  # what a name stands for, and after which line
-        for node in self.nodes:
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                for name, value in plainly_given(node):
-                    self.assigned.setdefault(name, []).append((node.end_lineno or 0, value))
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add):
-                before = ast.copy_location(ast.Name(id=node.target.id, ctx=ast.Load()), node.target)
-                self.sums.append(ast.copy_location(ast.BinOp(left=before, op=ast.Add(), right=node.value), node))
-                self.assigned.setdefault(node.target.id, []).append((node.end_lineno or 0, self.sums[-1]))
+        self.assigned = assigned_values(kernel)
+        made = {value for values in self.assigned.values() for value in values}.difference(self.nodes)  # of `p += offset`
+        self.sums += [value for value in made if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)]
         self.ranges: dict[str, bool] = {}  # whether names are ranges of elements, or made of such without strides
 
     def possible(self) -> set[str]:
@@ -86,8 +80,8 @@ class _Addresses:
 
     def _before(self, name: ast.Name) -> ast.expr | None:
         """What a name was assigned last in the lines before."""
-        before = [item for item in self.assigned.get(name.id, ()) if item[0] < name.lineno]
-        return max(before, key=lambda item: item[0])[1] if before else None
+        before = [value for value in self.assigned.get(name.id, ()) if (value.end_lineno or 0) < name.lineno]
+        return max(before, key=lambda value: value.end_lineno or 0, default=None)
 
     def _is_range(self, node: ast.expr) -> bool:
         """Whether an expression is made of a range of elements; what a strided range points at is none."""
@@ -98,7 +92,7 @@ class _Addresses:
     def _is_named_range(self, name: str) -> bool:
         if name not in self.ranges:
             self.ranges[name] = False  # while its values are looked at: a loop may add to a range
-            values = (value for _, value in self.assigned.get(name, ()) if not any(map(self._is_stride, ast.walk(value))))
+            values = (value for value in self.assigned.get(name, ()) if not any(map(self._is_stride, ast.walk(value))))
             self.ranges[name] = any(map(self._is_range, values))
         return self.ranges[name]
 

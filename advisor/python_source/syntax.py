@@ -10,6 +10,8 @@ import threading
 import tokenize
 from typing import Any
 
+from advisor.python_source.language import dotted
+
 _LONG = re.compile(r"0[xXoObB][0-9a-fA-F_]{3000}")
 """A number that Python reads however long it is, and of which it writes only so many digits."""
 _ONE_AT_A_TIME = threading.Lock()
@@ -66,6 +68,19 @@ def function_lines(text: str) -> list[tuple[int, int]]:
     return [
         (min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]), node.end_lineno or node.lineno) for node in functions
     ]
+
+
+def names_read(text: str) -> list[str]:
+    """The names that a text reads, and chains of attributes of names: `n`, `tl`, `tl.float32`.
+
+    >>> sorted(names_read("tl.load(x + n)"))
+    ['n', 'tl', 'tl.load', 'x']
+
+    Raises:
+        SyntaxError, ValueError: As `parse`.
+    """
+    chains = [node for node in ast.walk(parse(text)) if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)]
+    return [name for node in chains if (name := dotted(node))]
 
 
 def declared_encoding(data: bytes) -> str:

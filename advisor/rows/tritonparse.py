@@ -6,12 +6,17 @@ log does not hold is read from the kernel's file where that lies on this machine
 
 from __future__ import annotations
 
-import ast
+import builtins
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
+
+from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.kernel_forms import free_names
+from advisor.python_source.source import SourceFile, parse_source
+from advisor.system.errors import AdvisorError
 
 SHORT = {"float": "fp", "bfloat": "bf", "int": "i", "uint": "u"}
 FLOAT8 = {"float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "float8_e4m3fnuz": "fp8e4b8", "float8_e5m2fnuz": "fp8e5b16", "bool": "i1"}
@@ -61,10 +66,12 @@ def as_record(lines: Iterable[str], first: str) -> Iterator[str]:
             yield _problem(f"{name}: its source is not in the log, for it was compiled before; clear Triton's cache and record again")
             continue
         try:
-            launch = _launch(event, metadata, source)
             path, text = str(source.get("file_path", "kernel.py")), _text(source)
-            missing = ", ".join(_missing(text))
-        except (KeyError, TypeError, ValueError, AttributeError, SyntaxError, StopIteration) as error:
+            file = parse_source(text, path)
+            kernel = file.kernel(name)
+            launch = _launch(event, metadata, source, kernel.constants)
+            missing = ", ".join(_missing(file, kernel))
+        except (KeyError, TypeError, ValueError, AttributeError, AdvisorError) as error:
             yield _problem(f"{name}: a launch is left out ({type(error).__name__}: {error})")
             continue
         if missing:
@@ -87,8 +94,8 @@ def _problem(text: str) -> str:
     return json.dumps({"problem": text})
 
 
-def _launch(event: Mapping[str, Any], metadata: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
-    """A launch as `advisor record` writes it, but for its source.
+def _launch(event: Mapping[str, Any], metadata: Mapping[str, Any], source: Mapping[str, Any], constant: Set[str]) -> dict[str, Any]:
+    """A launch as `advisor record` writes it, but for its source; `constant`: the parameters that are constants by their annotation.
 
     Raises:
         ValueError: Its arguments were not written down (a CUDA graph was being captured), or one has a type that Triton has no word for.
@@ -96,7 +103,6 @@ def _launch(event: Mapping[str, Any], metadata: Mapping[str, Any], source: Mappi
     given = event.get("extracted_args") or {}
     if not given or "_note" in given:
         raise ValueError(f"its arguments were not written down: {given.get('_note', 'none is there')}")
-    constant = _constexprs(str(source["code"]))
     types: dict[str, str] = {}
     constants: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -171,27 +177,7 @@ def _text(source: Mapping[str, Any]) -> str:
     return "\n".join([*head, *[""] * (int(source.get("start_line", 0)) - 1 - len(head)), code])
 
 
-def _function(text: str) -> ast.FunctionDef:
-    return next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
-
-
-def _constexprs(code: str) -> set[str]:
-    """The parameters that are constants by their annotation."""
-    given = _function(code).args
-    parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-    return {
-        parameter.arg for parameter in parameters if parameter.annotation is not None and "constexpr" in ast.unparse(parameter.annotation)
-    }
-
-
-def _missing(text: str) -> list[str]:
-    """Names that a kernel calls and that stand nowhere in its text."""
-    import builtins
-
-    tree = ast.parse(text)
-    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    bound |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    bound |= {(node.asname or node.name).partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.alias)}
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return sorted(used - bound - set(dir(builtins)))
+def _missing(source: SourceFile, kernel: JitFunction) -> list[str]:
+    """Names that a kernel reads and that its file gives nothing."""
+    names = free_names(kernel.node).keys() - set(dir(builtins))
+    return sorted(name for name in names if not source.module_names.statements(name))

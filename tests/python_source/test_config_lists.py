@@ -96,12 +96,10 @@ def test_a_kernel_within_a_function_has_that_functions_list() -> None:
         "IS_NVIDIA",
         "not _is_hip",
         "triton.runtime.driver.active.get_current_target().backend == 'cuda'",
-        "not on_amd()",
     ],
 )
 def test_branches_for_a_vendor_are_decided_where_the_target_is_known(condition: str) -> None:
-    text = "on_amd = lambda: torch.version.hip is not None\n"
-    text += f"if {condition}:\n    configs = {CONFIGS}\nelse:\n    configs = [triton.Config({{'BLOCK': 32}})]\n{KERNEL}"
+    text = f"\nif {condition}:\n    configs = {CONFIGS}\nelse:\n    configs = [triton.Config({{'BLOCK': 32}})]\n{KERNEL}"
     assert blocks(text, "cuda") == [128, 256]
     assert blocks(text, "hip") == [32]
     with pytest.raises(NotLiteralError, match=r"configs is defined in 2 branches \(lines 7, 9\); which one runs is unknown"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.python_source.imported import imported_kernel
+from advisor.python_source.imported import function_meant
 from advisor.python_source.rebuild import RebuildError, rebuild
 from advisor.python_source.source import SourceFile, parse_source
 
@@ -34,7 +34,7 @@ def test_all_names_of_a_file_may_be_imported(module: str, tmp_path: Path) -> Non
     found = rebuilt(source)
     assert "return x + x" in found and "SIZE = tl.constexpr(64)" in found and "SystemExit" not in found
     assert source.constant("LIMIT").value == 64
-    kernel = imported_kernel(source, "twice")
+    kernel = function_meant(source, "twice")
     assert kernel is not None and kernel[1] == "twice" and kernel[0].path == tmp_path / "helpers.py"
 
 
@@ -75,7 +75,7 @@ def test_another_name_of_a_kernel_is_the_kernel(head: str, tmp_path: Path) -> No
     source = source_of(tmp_path, "rounded(1.0)", head, helpers=HEAD + ROUND + "named = up\n")
     found = rebuilt(source)
     assert "x + 1" in found and "x - 1" not in found
-    kernel = imported_kernel(source, "rounded")
+    kernel = function_meant(source, "rounded")
     assert kernel is not None and kernel[1] == "up"
     assert source.called == ({"up"} if "up" in source.definitions else set())
 
@@ -90,7 +90,7 @@ def test_a_name_for_a_kernel_of_a_whole_file_is_the_kernel(head: str, tmp_path: 
 
 def test_which_of_two_kernels_a_name_is_must_be_known(tmp_path: Path) -> None:
     head = ROUND + "import torch\nif torch.backends.cudnn.enabled:\n    rounded = down\nelse:\n    rounded = up\n"
-    with pytest.raises(RebuildError, match="rounded is another name of a kernel"):
+    with pytest.raises(RebuildError, match="rounded is defined in 2 branches"):
         rebuilt(source_of(tmp_path, "rounded(1.0)", head))
 
 

@@ -191,7 +191,6 @@ def workers(
     if request.param == "room alone":
         unguard(free_folder, monkeypatch)
         monkeypatch.setattr("advisor.python_source.rebuild.check_module", lambda *anything: None)
-        monkeypatch.setattr("advisor.python_source.rebuild.check_names", lambda *anything: None)
         monkeypatch.setattr("advisor.python_source.rebuild.check_constexpr_function", lambda *anything: None)
     return pools[request.param]
 

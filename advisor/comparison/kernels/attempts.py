@@ -87,7 +87,7 @@ class Attempt:
             return {}
         given, invented = self.launch.given, self.guessed.keys()
         constants = dict(self.guess.constexprs) if self.guess is not None else dict(given.constexprs)
-        names = {parameter.name for parameter in self.launch.source.kernel(self.launch.kernel).parameters if parameter.is_constexpr}
+        names = self.launch.source.kernel(self.launch.kernel).constants
         values = {name: value for name, value in constants.items() if name in names and name not in invented and "stride" not in name}
         options = self.guess.options if self.guess is not None else given.options
         return {**values, **{name: value for name, value in options.items() if (name, value) != ("num_ctas", 1)}}
@@ -244,8 +244,7 @@ def _configurations(
 def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
     if launch.launch is None or other.launch is None or other.guess is None or launch.described:
         return launch
-    names = [parameter.name for parameter in version.function.parameters]
-    return replace(launch, launch=with_guess(launch.launch, other.launch, other.guess, names))
+    return replace(launch, launch=with_guess(launch.launch, other.launch, other.guess, version.function.names))
 
 
 def _launches(
@@ -265,8 +264,8 @@ def _launches(
         if version is None or described is None or configuration is None:
             attempts.append(Attempt() if version is None else None)
             continue
-        known = {parameter.name for parameter in version.function.parameters}
-        values = {key: value for key, value in configuration.flat().items() if key in known or key in LAUNCH_OPTIONS}
+        known = {*version.function.names, *LAUNCH_OPTIONS}
+        values = {key: value for key, value in configuration.flat().items() if key in known}
         launch = described_launch(version.source, version.function.name, {**described, **flags}, values)
         given = {*launch.given.types, *launch.given.scalars, *launch.given.constexprs}
         whole = all(argument.name in given or argument.default is not MISSING for argument in version.function.parameters)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from typing import Any, TypeGuard
 from advisor.comparison.kernels.kernel_digest import arguments_changed, meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.compiled.launches.provenance import named
-from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, changed_by
+from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, call_arguments, changed_by, is_of_itself
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.language import dotted, last_name
+from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
 
 LONGEST = 80
@@ -91,10 +90,9 @@ def _passed(
     function: JitFunction, tunable: Set[str], graph: Graph, scopes: Sequence[ast.AST], call: ast.Call
 ) -> Iterator[tuple[str, ast.AST]]:
     """The options, constants and grid that a launch passes; a grid that has a name is what the function around gives that, if once."""
-    names = [parameter.name for parameter in function.parameters]
-    positional = itertools.takewhile(lambda item: not isinstance(item, ast.Starred), call.args)
-    given = [*zip(names, positional, strict=False), *((k.arg or SPREAD, k.value) for k in call.keywords)]
-    yield from ((name, value) for name, value in given if name in tunable)
+    given, _ = call_arguments(function.node, call)
+    spread = [(SPREAD, keyword.value) for keyword in call.keywords if keyword.arg is None]
+    yield from ((name, value) for name, value in (*given.items(), *spread) if name in tunable)
     if GRID in tunable:
         yield GRID, _as_given(grid_of(call), graph, scopes, call)
 
@@ -102,7 +100,7 @@ def _passed(
 def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> ast.AST:
     """An expression, or what the innermost scope that has it gives it, if it is a name that this gives something once on the way to the
     call, also by way of others; the file's own names as they are written, but for constants."""
-    way = _Way.to(call, scopes[0] if scopes else None)
+    way = _Way.to(graph, call, scopes[0] if scopes else None)
     before = way.end
     for _ in range(MOST_HANDS):
         if not isinstance(node, ast.Name):
@@ -138,18 +136,15 @@ class _Way:
     loops: Sequence[tuple[int, int]] = ()
 
     @classmethod
-    def to(cls, call: ast.Call, around: ast.AST | None) -> _Way:
-        inside = list(ast.walk(around)) if around is not None else []
-        blocks = [block for node in inside for block in (getattr(node, "body", ()), getattr(node, "orelse", ())) if isinstance(block, list)]
-        leading = [block for block in blocks if _within(block, call)]
-        loops = [node for node in inside if isinstance(node, ast.For | ast.While)]
-        if any(_within([loop], call) for loop in loops):
+    def to(cls, graph: Graph, call: ast.Call, around: ast.AST | None) -> _Way:
+        if any(isinstance(outer, ast.For | ast.While) for outer in graph.above(call)):
             return cls(end=(math.inf, math.inf))
-        arms = [arm for node in inside if isinstance(node, ast.If) for arm in ((node.body, node.orelse), (node.orelse, node.body))]
-        others = [arm for beside, arm in arms if beside in leading or (arm and isinstance(arm[-1], ast.Return) and arm not in leading)]
+        inside = list(ast.walk(around)) if around is not None else []
+        leading = [block for outer, field in graph.blocks(call) if isinstance(block := getattr(outer, field), list)]
+        loops = [node for node in inside if isinstance(node, ast.For | ast.While)]
         return cls(
             end=(call.end_lineno or call.lineno, math.inf),
-            aside=frozenset(id(inner) for arm in others for statement in arm for inner in ast.walk(statement)),
+            aside=frozenset(id(inner) for inner in inside if graph.excludes(inner, call)),
             assigned=[
                 (target.id, _position(statement))
                 for block in leading
@@ -177,10 +172,6 @@ def _position(node: ast.AST) -> Position:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
-def _within(statements: Sequence[ast.AST], call: ast.Call) -> bool:
-    return any(inner is call for statement in statements for inner in ast.walk(statement))
-
-
 def _host_code(function: JitFunction, tunable: Set[str], launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
     """Note what the functions around the launches do to work out what they pass, and what those of the file do that call these functions,
     also by way of others.
@@ -188,7 +179,6 @@ def _host_code(function: JitFunction, tunable: Set[str], launching: Launching, h
     Yields:
         Names that this is worked out from.
     """
-    outermost = _outermost(launching.source.tree)
     graph = launching.source.module_names
     waiting = [
         (scopes[0] if scopes else None, call, [node for _, node in _passed(function, tunable, graph, scopes, call)])
@@ -197,20 +187,16 @@ def _host_code(function: JitFunction, tunable: Set[str], launching: Launching, h
     done: set[tuple[int, str]] = set()
     while waiting:
         around, call, nodes = waiting.pop()
-        names, statements = _feeding(around, call, nodes)
+        names, statements = _feeding(graph, around, call, nodes)
         yield names - _local_names(around) - arguments(around) if isinstance(around, Function) else names
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
             continue
         wanted = {name for name in names & arguments(around) if (id(around), name) not in done}
         done |= {(id(around), name) for name in wanted}
-        calls = [
-            (caller, inner)
-            for caller in outermost
-            if wanted and caller is not around
-            for inner in ast.walk(caller)
-            if isinstance(inner, ast.Call) and last_name(inner) == around.name
-        ]
+        calling = graph.calls.get(around.name, ()) if wanted else ()
+        pairs = ((next((outer for outer in graph.above(item) if isinstance(outer, Function)), None), item) for item in calling)
+        calls = [(caller, item) for caller, item in pairs if caller not in (None, around)]
         waiting += [(caller, item, _given(around, item, wanted)) for caller, item in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
@@ -220,32 +206,16 @@ def _host_code(function: JitFunction, tunable: Set[str], launching: Launching, h
 
 def _given(function: Function, call: ast.Call, wanted: set[str]) -> list[ast.AST]:
     """What a call gives some arguments of a function, and their defaults where it does not."""
-    positional = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
-    positional = positional[1:] if positional[:1] in (["self"], ["cls"], ["ctx"]) and isinstance(call.func, ast.Attribute) else positional
-    plain = list(itertools.takewhile(lambda item: not isinstance(item, ast.Starred), call.args))
-    given = {**dict(zip(positional, plain, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
-    spread = [*call.args[len(plain) :], *(k.value for k in call.keywords if k.arg is None)]
-    left = {name: value for name, value in argument_defaults(function).items() if name not in given}
-    return [*(ast.keyword(name, value) for name, value in sorted({**left, **given}.items()) if name in wanted), *spread]
+    first = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][:1]
+    given, spread = call_arguments(function, call, int(first in (["self"], ["cls"], ["ctx"]) and isinstance(call.func, ast.Attribute)))
+    known = sorted({**argument_defaults(function), **given}.items())
+    return [*(ast.keyword(name, value) for name, value in known if name in wanted), *spread]
 
 
-def _outermost(tree: ast.Module) -> list[Function]:
-    """The functions of a file and the methods of its classes, without those within them."""
-    functions: list[Function] = []
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        for node in ast.iter_child_nodes(waiting.pop()):
-            if isinstance(node, Function):
-                functions.append(node)
-            elif isinstance(node, ast.stmt | ast.ExceptHandler):
-                waiting.append(node)
-    return functions
-
-
-def _feeding(around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -> tuple[set[str], list[ast.AST]]:
+def _feeding(graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -> tuple[set[str], list[ast.AST]]:
     """Names that parts of a call are worked out from, and the statements of the function around by which they are, in order: those on the
     way to the call, and in a loop those after it."""
-    way, inside = _Way.to(call, around), list(ast.walk(around)) if around is not None else []
+    way, inside = _Way.to(graph, call, around), list(ast.walk(around)) if around is not None else []
     kept = way.aside | {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
     bound = [(node, *part) for node in inside[1:] for part in _parts(node, kept)]
     feeding: set[int] = set()
@@ -270,10 +240,7 @@ def _stored(node: ast.AST) -> Iterator[str]:
 
 def _keeps_tensor(node: ast.AST) -> TypeGuard[ast.Assign]:
     """Whether a statement gives a tensor its own values, `x = x.contiguous()`: a launch is what it was."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call) or not isinstance(node.value.func, ast.Attribute):
-        return False
-    owner, names = node.value.func, [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return owner.attr in _OF_VALUES and [dotted(owner.value)] == names
+    return isinstance(node, ast.Assign) and is_of_itself(node) and last_name(node.value) in _OF_VALUES
 
 
 def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
@@ -362,7 +329,7 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
         pairs.append((lost[0], gained[0]))
     if not pairs:
         return []
-    tunable = {parameter.name for function, _ in (old, new) for parameter in function.parameters if parameter.is_constexpr}
+    tunable = {*old[0].constants, *new[0].constants}
     alone = {name for name in tunable if not (old[0].parameter(name) and new[0].parameter(name))}
     tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
     out = []

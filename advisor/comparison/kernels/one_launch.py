@@ -279,8 +279,7 @@ def _made(
     """The launch of a version with values, each with where it is from."""
     source = version.source.on(*gpu.triton_target[:2])
     function = version.function
-    constants = {parameter.name for parameter in function.parameters if parameter.is_constexpr}
-    names = {parameter.name for parameter in function.parameters}
+    names, constants = {*function.names}, function.constants
     around = names_around_launches(source, function.name) if values.keys() - names and not _elsewhere(version) else frozenset()
     tuned = dict(configuration.parameters) if configuration is not None else {}
     options = {
@@ -312,7 +311,7 @@ def _elsewhere(version: KernelVersion) -> Sequence[Launching]:
 def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -> Iterator[tuple[str, int]]:
     """Typical sizes of a launch of which nothing is known; `blocks`: of its one block instead."""
     guess = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given))
-    names = [parameter.name for parameter in version.function.parameters]
+    names = version.function.names
     unknown = {name for name, kind in guess.signature.items() if kind in INTEGERS and name not in launch.given.scalars}
     unknown |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
     elements = {name for site in _sites(version) for name in passed_elements(site)}
@@ -354,9 +353,9 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
         return launch
     given, theirs, passed = launch.given, other.given, _passed(version)
     defaults = {parameter.name for parameter in version.function.parameters if parameter.default is not MISSING}
-    open_ = {parameter.name for parameter in version.function.parameters} - {*given.constexprs, *given.scalars, *given.types}
+    open_ = {*version.function.names} - {*given.constexprs, *given.scalars, *given.types}
     open_ = {name for name in open_ if name in passed or name not in defaults or not version.launching}
-    constants = {parameter.name for parameter in version.function.parameters if parameter.is_constexpr}
+    constants = version.function.constants
     values = {name: value for name, value in {**theirs.scalars, **theirs.constexprs}.items() if name in open_}
     tuned = version.function.autotune is not None
     unknown = {name for name in theirs.options if name in passed or tuned or not version.launching}
@@ -422,7 +421,7 @@ def _sized(
     """A launch with its grid: the one given, the launch's own, or what that is with typical sizes for names of the launcher."""
     known = {**given, **launch.given.scalars, **launch.given.constexprs}
     constants = next(guesses(launch.source, launch.source.kernel(launch.kernel), launch.given)).constexprs
-    names = {parameter.name for parameter in version.function.parameters}
+    names = {*version.function.names}
     around = names_around_launches(launch.source, launch.kernel) if sizes.keys() - names and not _elsewhere(version) else frozenset()
     sizes_used = {name: size for name, size in sizes.items() if name in names | around}
     text, origin = grid

@@ -51,8 +51,8 @@ def touched(old: KernelVersion, new: KernelVersion) -> Touched:
                 fresh[side].append(line)
             elif fresh[side] and line.under and getattr(fresh[side][-1].node, "value", None) is line.under[-1][0]:  # what was there before
                 fresh[side][-1] = replace(fresh[side][-1], shown_where=not line.under[-1][1])
-    both = _constants(old) & _constants(new)
-    sets = [flags for line in fresh[1] if (flags := _flags([line], _constants(new)))]
+    both = old.function.constants & new.function.constants
+    sets = [flags for line in fresh[1] if (flags := _flags([line], new.function.constants))]
     sets += [flags for line in fresh[0] if (flags := _flags([line], both))]
     return Touched(lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]), under=tuple(sets))
 
@@ -64,11 +64,7 @@ def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
         for line in _lines(new.function.node.body, (), {})
         if any(name.rsplit(".", 1)[-1] == "store" or ".atomic_" in name for name in _called(line.node))
     ]
-    return _flags(stores, _constants(new))
-
-
-def _constants(version: KernelVersion) -> set[str]:
-    return {parameter.name for parameter in version.function.parameters if parameter.is_constexpr}
+    return _flags(stores, new.function.constants)
 
 
 def _helpers(version: KernelVersion) -> dict[str, ast.FunctionDef]:

@@ -124,13 +124,14 @@ def guesses(
         ("integers where bits are taken apart", {"bitwise": "i32"}),
         ("integer pointers", {"element": "i32"}),
     ]
-    rank = rank_of(function.node)
+    rank, rows = rank_of(function.node), row_sizes_through(source, function)
     seen = set()
     for label, choice in variants:
         choice["corrected"] = corrected or {}
         if rank > 2:
             choice = {**choice, "block": min(int(choice.get("block", 64)), 2 ** int(math.log2(MOST_ELEMENTS) // rank))}
-        guess = _guess(source, function, usage, given, label, choice)
+        draft = _Draft(source=source, function=function, usage=usage, given=given, choice=choice, rank=rank, rows=rows)
+        guess = _guess(draft, label)
         key = (tuple(guess.signature.items()), repr(sorted(guess.constexprs.items(), key=lambda i: i[0])))
         if key not in seen:
             seen.add(key)
@@ -172,12 +173,7 @@ class _Draft:
         if function.autotune is not None and function.autotune.configs:
             config = function.autotune.configs[0]
             tuned = dict(config.parameters)
-            options: dict[str, Any] = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-            if config.num_ctas != 1:
-                options["num_ctas"] = config.num_ctas
-            if config.maxnreg:
-                options["maxnreg"] = config.maxnreg
-            self.options = {n: value for n, value in options.items() if n not in function.heuristics}  # which have the last word
+            self.options = {n: value for n, value in config.options.items() if n not in function.heuristics}  # which have the last word
             if not set(tuned) <= set(self.given.constexprs):
                 self.assumptions.append(Assumption(note="the first configuration of @triton.autotune"))
         self.options |= self.given.options
@@ -386,11 +382,8 @@ class _Draft:
                 self.signature[name], self.constants[name] = "constexpr", 1
 
 
-def _guess(
-    source: SourceFile, function: JitFunction, usage: Mapping[str, Usage], given: Given, label: str, choice: Mapping[str, Any]
-) -> Guess:
-    rank, rows = rank_of(function.node), row_sizes_through(source, function)
-    draft = _Draft(source=source, function=function, usage=usage, given=given, choice=choice, rank=rank, rows=rows)
+def _guess(draft: _Draft, label: str) -> Guess:
+    function, given = draft.function, draft.given
     recorded = as_dict(as_dict((function.inductor or {}).get("triton_meta")).get("signature"))
     draft.type_parameters(draft.take_configuration(), recorded)
     draft.fill_blocks()
@@ -429,7 +422,7 @@ def _recorded(recorded: Any, parameter: Parameter, function: JitFunction) -> str
         return None
     if parameter.name in recorded:
         return str(recorded[parameter.name])
-    return recorded.get([p.name for p in function.parameters].index(parameter.name))
+    return recorded.get(function.names.index(parameter.name))
 
 
 def _row_block(row: int, rank: int, choice: Mapping[str, Any]) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from advisor.python_source.bindings import assigned_values
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
 
@@ -180,12 +181,12 @@ class Origins:
     def __init__(self, function: JitFunction) -> None:
         self.node = function.node
         self.parameters = frozenset(parameter.name for parameter in function.parameters)
-        self._assigned = _assigned(self.node)
+        self.assigned = assigned_values(self.node)  # which of them reach a use changes too few guesses
         self.counters = {n.target.id for n in ast.walk(self.node) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
 
     def values(self, name: ast.Name) -> list[ast.expr]:
         """What a name is given anywhere in the kernel."""
-        return self._assigned.get(name.id, [])
+        return self.assigned.get(name.id, [])
 
     def is_parameter(self, node: ast.AST) -> bool:
         """Whether an expression is one of the kernel's parameters."""
@@ -314,24 +315,3 @@ def argument(call: ast.Call, place: int | None, *names: str) -> ast.expr | None:
     if place is not None and place < len(call.args):
         return call.args[place]
     return next((keyword.value for keyword in call.keywords if keyword.arg in names), None)
-
-
-def _assigned(kernel: ast.FunctionDef) -> dict[str, list[ast.expr]]:
-    """By name, the values of all its assignments, wherever they stand: which of them reach a use changes too few guesses."""
-    values_by_name: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(kernel):
-        match node:
-            case ast.Assign(targets=targets, value=value):
-                pairs: list[tuple[ast.expr, ast.expr]] = [(target, value) for target in targets]
-            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
-                pairs = [(target, value)]
-            case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
-                pairs = [(target, ast.copy_location(ast.BinOp(left=ast.Name(id=name, ctx=ast.Load()), op=op, right=value), node))]
-            case _:
-                continue
-        for place, given in pairs:
-            if isinstance(place, ast.Name):
-                values_by_name.setdefault(place.id, []).append(given)
-            elif isinstance(place, ast.Tuple) and isinstance(given, ast.Tuple):
-                pairs += zip(place.elts, given.elts, strict=False)
-    return values_by_name

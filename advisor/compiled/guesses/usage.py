@@ -1,10 +1,9 @@
-"""How a kernel uses its parameters, read from its syntax tree: pointers, indices, block sizes, flags, types."""
+"""How a kernel uses its parameters, read from its syntax tree: pointers, indices, block sizes, flags, types. Each kind of statement and
+expression tells something of them, calls most: accesses to memory, sizes, types, options, and the helpers that a kernel calls."""
 
 from __future__ import annotations
 
 import ast
-import functools
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,19 +12,21 @@ from advisor.compiled.guesses.origins import (
     FLOAT_CALLS,
     RANDOM_CALLS,
     Origins,
+    argument,
     converted,
     float_operands,
     is_float,
     is_integer,
     is_load,
     made_of_floats,
+    made_pointer,
     to_float,
     type_given,
     walk,
 )
 from advisor.compiled.guesses.parameter_guesses import argument_type
-from advisor.compiled.guesses.usage_marks import CallReader, Marks, Usage
-from advisor.python_source.bindings import is_none
+from advisor.compiled.guesses.usage_marks import TEXTS, Marks, Usage
+from advisor.python_source.bindings import call_arguments, is_none, names_in
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import Constexpr
@@ -38,6 +39,39 @@ SHORTEST_TUPLE = 2
 
 
 _ORDER = (ast.Gt, ast.GtE, ast.Lt, ast.LtE)
+
+
+MEMORY_CALLS = frozenset(
+    {
+        "load",
+        "store",
+        "atomic_add",
+        "atomic_max",
+        "atomic_min",
+        "atomic_xchg",
+        "atomic_cas",
+        "atomic_and",
+        "atomic_or",
+        "atomic_xor",
+        "make_block_ptr",
+        "make_tensor_descriptor",
+        "_experimental_make_tensor_descriptor",
+    }
+)
+_MASKS = {"load": 1, "store": 2}
+"""Where an operation takes its mask, if not by name."""
+_DESCRIPTOR_CALLS = frozenset({"load", "store", "gather", "scatter"})
+_SIZES = {
+    "arange": slice(None),
+    "zeros": slice(1),
+    "full": slice(1),
+    "zeros_like": slice(1),
+    "broadcast_to": slice(1),
+    "reshape": slice(1),
+}
+"""The arguments of an operation that are sizes of a tensor."""
+_TYPES = {"zeros": slice(1, None), "cast": slice(1, None), "full": slice(2, 3)}
+"""The arguments of an operation that may be a type."""
 
 
 def usage_of(source: SourceFile, function: JitFunction) -> Mapping[str, Usage]:
@@ -72,16 +106,12 @@ class Reader:
         return by_parameter
 
 
-class _KernelReader:
+class _KernelReader(Marks):
     """Reads one kernel: each kind of statement and expression tells something else of the parameters in it."""
 
     def __init__(self, reader: Reader, function: JitFunction, by_parameter: dict[str, Usage], depth: int) -> None:
-        self.reader = reader
-        self.function = function
-        self.depth = depth
-        self.origins = Origins(function)
-        self.marks = Marks(by_parameter, self.origins)
-        self.calls = CallReader(self.marks, reader.roots, functools.partial(reader.helper, depth + 1))
+        super().__init__(by_parameter, Origins(function))
+        self.reader, self.function, self.depth = reader, function, depth
 
     def read(self) -> None:
         for node in ast.walk(self.function.node):
@@ -94,13 +124,13 @@ class _KernelReader:
 
     def _holds_floats(self, name: str) -> bool:
         """Whether what is loaded through a parameter are floats, as far as is known when all else is read."""
-        parameter = next(argument for argument in self.function.parameters if argument.name == name)
-        return argument_type(parameter, self.marks.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
+        parameter = next(item for item in self.function.parameters if item.name == name)
+        return argument_type(parameter, self.found[name], {}, "fp16", element_given=False).startswith(("*fp", "*bf"))
 
     def _beside_floats(self, sides: Sequence[ast.expr]) -> None:
         """Note the arguments that stand beside a float: of operands that are of one type."""
         for place, side in enumerate(sides):
-            if (use := self.marks.parameter(side)) is not None:
+            if (use := self.parameter(side)) is not None:
                 others = (inner for other in (*sides[:place], *sides[place + 1 :]) for inner in walk(other, self.origins.of_one_type))
                 use.beside_floats |= any(map(self._gives_floats, others))
 
@@ -120,48 +150,53 @@ class _KernelReader:
 
     def _floats(self, node: ast.AST) -> None:
         for operand in float_operands(node):
-            for use in self.marks.loaded(operand, handed=True):
+            for use in self.loaded(operand, handed=True):
                 use.real = True
 
     def _call(self, node: ast.Call) -> None:
-        self.calls.note(node)
+        for answers in _CALLS:
+            if answers(self, node):
+                break
+        self._conversion(node)
+        self._options(node)
+        self._types(node)
         if last_name(node) in RANDOM_CALLS:
-            for argument in node.args:
-                self.marks.indices(argument)
+            for value in node.args:
+                self.indices(value)
         if dotted(node.func) == "len":
-            for use in self.marks.named_in(node.args):
+            for use in self.named_in(node.args):
                 use.items = max(use.items, SHORTEST_TUPLE)
 
     def _attribute(self, node: ast.Attribute) -> None:
         root = dotted(node)
-        use = self.marks.found.get(root.split(".")[0])
+        use = self.found.get(root.split(".")[0])
         # A helper may be handed a tile, which has a `type.element_ty`, too.
         if use is not None and "element_ty" in root and (not self.depth or ".dtype." in root):
             use.pointer = True
 
     def _item(self, node: ast.Subscript) -> None:
         """`strides[1]`: a tensor is never asked for an element."""
-        if (use := self.marks.parameter(node.value)) is not None and not isinstance(node.slice, (ast.Tuple, ast.Slice)):
+        if (use := self.parameter(node.value)) is not None and not isinstance(node.slice, (ast.Tuple, ast.Slice)):
             known = isinstance(node.slice, ast.Constant) and type(node.slice.value) is int
             use.items = max(use.items, int(node.slice.value) + 1 if known else SHORTEST_TUPLE)  # type: ignore[attr-defined,arg-type]
 
     def _branch(self, node: ast.If | ast.IfExp | ast.While) -> None:
-        self.marks.flag(node.test)
+        self.flag(node.test)
         for inner in ast.walk(node.test):
             if isinstance(inner, ast.Compare):
-                self.marks.decides(inner)
+                self.decides(inner)
 
     def _either(self, node: ast.BoolOp) -> None:
         for value in node.values:
-            self.marks.flag(value)
+            self.flag(value)
 
     def _unary(self, node: ast.UnaryOp) -> None:
         if isinstance(node.op, ast.Not):
-            self.marks.flag(node.operand)
+            self.flag(node.operand)
 
     def _comparison(self, node: ast.Compare) -> None:
         sides = [node.left, *node.comparators]
-        uses = [use for side in sides if (use := self.marks.parameter(side)) is not None]
+        uses = [use for side in sides if (use := self.parameter(side)) is not None]
         for side in sides:
             of_triton = isinstance(side, ast.Attribute) and dotted(side).split(".")[0] in self.reader.source.module_names.triton_roots
             values = self._constants(side)
@@ -170,7 +205,7 @@ class _KernelReader:
                 use.compared.extend(values)
                 use.switch |= bool(values) and all(isinstance(op, _ORDER) for op in node.ops)
                 use.optional |= isinstance(side, ast.Constant) and side.value is None
-        self.marks.counted(node)
+        self.counted(node)
 
     def _constants(self, side: ast.expr) -> list[Any]:
         """The constants that a side of a comparison is, or lists."""
@@ -187,27 +222,133 @@ class _KernelReader:
     def _arithmetic(self, node: ast.BinOp) -> None:
         sides = (node.left, node.right)
         if isinstance(node.op, (ast.LShift, ast.RShift)):
-            self.marks.shifted(node.left, node.op, node.right)
+            self.shifted(node.left, node.op, node.right)
         elif isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
             for side, other in (sides, sides[::-1]):
                 if is_integer(other):
-                    self.marks.bits(side)
+                    self.bits(side)
         elif isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
-            for use in self.marks.named_in([node]):
+            for use in self.named_in([node]):
                 use.whole = True
         elif isinstance(node.op, ast.Div) or any(isinstance(s, ast.Constant) and isinstance(s.value, float) for s in sides):
             for side in sides:
-                if (argument := self.marks.parameter(side)) is not None:
-                    argument.number = True
+                if (number := self.parameter(side)) is not None:
+                    number.number = True
 
     def _in_place(self, node: ast.AugAssign) -> None:
         if isinstance(node.op, (ast.LShift, ast.RShift)):
-            self.marks.shifted(node.target, node.op, node.value)
+            self.shifted(node.target, node.op, node.value)
 
     def _loop(self, node: ast.For) -> None:
-        self.marks.indices(node.iter)
-        for use in self.marks.named_in([node.iter]):
+        self.indices(node.iter)
+        for use in self.named_in([node.iter]):
             use.integer = True
+
+    # ---------------------------------------------------------------------------- what is called: true, where it is that
+
+    def _access(self, node: ast.Call) -> bool:
+        """`tl.load(pointer, mask, other)` and others that take a pointer."""
+        if last_name(node) not in MEMORY_CALLS or _root(node) not in self.reader.roots:
+            return False
+        pointer = argument(node, 0, "pointer", "base")
+        if pointer is not None:
+            atomic = last_name(node).startswith("atomic")
+            for use in self.accessed(pointer):
+                use.pointer = True
+                use.bits |= atomic and is_integer(argument(node, 1, "val"))
+                use.real |= last_name(node) == "load" and is_float(argument(node, 2, "other"))
+            self.indices(pointer)
+            self.offsets([pointer, *(node.args if last_name(node).startswith("make_") else ())])
+        value = argument(node, 1, "value") if last_name(node) == "store" else None
+        for made in self.origins.values(value) if isinstance(value, ast.Name) else [value]:
+            for kind in made.args if isinstance(made, ast.Call) and converted(made) is not None else ():
+                if (type_use := self.parameter(kind)) is not None:
+                    type_use.stored = True
+        mask = argument(node, _MASKS.get(last_name(node)), "mask")
+        if mask is not None:
+            for use in self.loaded(mask):
+                use.boolean = True
+        return True
+
+    def _descriptor(self, node: ast.Call) -> bool:
+        """`descriptor.load([row, column])` of a descriptor that is a parameter."""
+        use = self.found.get(_root(node))
+        if last_name(node) not in _DESCRIPTOR_CALLS or use is None:
+            return False
+        place = argument(node, 0)
+        use.descriptor = len(place.elts) if isinstance(place, (ast.List, ast.Tuple)) else 2
+        return True
+
+    def _sizes(self, node: ast.Call) -> bool:
+        """`tl.arange(0, BLOCK)` and others that take the sizes of a tensor."""
+        if last_name(node) not in _SIZES:
+            return False
+        for size in node.args[_SIZES[last_name(node)]]:
+            self.extent(size)
+        return True
+
+    def _unrolled(self, node: ast.Call) -> bool:
+        """`tl.static_range(begin, end, step)`: the step is no bound, and a size that is gone through in tiles no number of trips."""
+        if last_name(node) != "static_range":
+            return False
+        step = argument(node, 2, "step")
+        tiled = step is not None and not isinstance(step, ast.Constant)
+        for use in self.named_in(node.args[:2]):
+            use.range_bound |= not tiled
+            use.integer |= tiled
+        return True
+
+    def _made_of_a_type(self, node: ast.Call) -> bool:
+        """`x.to(type)` of a type that is a parameter."""
+        if last_name(node) != "to" or (use := self.parameter(argument(node, 0))) is None:
+            return False
+        use.element_type = True
+        return True
+
+    def _helper(self, node: ast.Call) -> bool:
+        """Another kernel, which does with its parameters what it does."""
+        theirs = self.reader.helper(self.depth + 1, dotted(node.func))
+        if theirs is None:
+            return False
+        pairs: list[tuple[str, ast.expr]] = list(zip(theirs, node.args, strict=False))
+        for name, value in [*pairs, *((k.arg, k.value) for k in node.keywords if k.arg)]:
+            if name not in theirs:
+                continue
+            if theirs[name].pointer:
+                self.indices(value)
+                self.offsets([value])
+                for use in self.accessed(value):
+                    use.take_pointer(theirs[name])
+            else:
+                for use in self.unchanged(value):
+                    use.take_values(theirs[name])
+            if (handed := self.parameter(value)) is not None:
+                handed.take_argument(theirs[name])
+        return True
+
+    # ------------------------------------------------------------------------------------------ what any call may tell
+
+    def _conversion(self, node: ast.Call) -> None:
+        """What is made a pointer."""
+        if (address := made_pointer(node)) is not None:
+            for name in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
+                self.found[name].addresses = True
+
+    def _options(self, node: ast.Call) -> None:
+        """Options that a parameter is given for: a text, or a type."""
+        given = [(keyword.arg, keyword.value) for keyword in node.keywords]
+        if last_name(node) == "dot":
+            given += [("input_precision", value) for value in node.args[3:4]]
+        for option, value in given:
+            if (use := self.parameter(value)) is not None:
+                use.text = option if option in TEXTS else use.text
+                use.element_type |= option in ("dtype", "out_dtype")
+
+    def _types(self, node: ast.Call) -> None:
+        """Types that a parameter is given for by place."""
+        for kind in node.args[_TYPES.get(last_name(node), slice(0))]:
+            if (use := self.parameter(kind)) is not None:
+                use.element_type = True
 
 
 _KINDS: dict[type[ast.AST], Callable[[_KernelReader, Any], None]] = {
@@ -224,6 +365,17 @@ _KINDS: dict[type[ast.AST], Callable[[_KernelReader, Any], None]] = {
     ast.AugAssign: _KernelReader._in_place,
     ast.For: _KernelReader._loop,
 }
+
+
+_CALLS: tuple[Callable[[_KernelReader, ast.Call], bool], ...] = (
+    _KernelReader._access,
+    _KernelReader._descriptor,
+    _KernelReader._sizes,
+    _KernelReader._unrolled,
+    _KernelReader._made_of_a_type,
+    _KernelReader._helper,
+)
+"""What a call may be, in the order in which it is asked: a helper may have any name that none of the others goes by."""
 
 
 _MIXED = (ast.Add, ast.Sub, ast.Mult)
@@ -245,49 +397,38 @@ def _sides(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def row_sizes(kernel: ast.FunctionDef) -> dict[str, set[str]]:
+def row_sizes(function: JitFunction) -> dict[str, set[str]]:
     """The arguments that a block is masked against, by the argument that the block is of; also half of one against half of the other.
 
     Only of a range that starts at 0 and never moves: one that a program's number or a loop is added to covers more. And not one that is
     masked against more of the same size as well (`n`, and `N = 2 * n + n * n`).
     """
-    arguments = {inner.arg for inner in ast.walk(kernel.args) if isinstance(inner, ast.arg)}
-    stored = Counter(n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    blocks: dict[str, tuple[str, int]] = {}
-    values: dict[str, ast.expr] = {}
-    for node in ast.walk(kernel):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            made = _range_of(node.value)
-            values[node.targets[0].id] = node.value
-            if made[0] in arguments and stored[node.targets[0].id] == 1:
-                blocks[node.targets[0].id] = made
+    origins = Origins(function)
     sizes_by_block: dict[str, set[str]] = {}
     beyond: dict[str, set[str]] = {}
-    for node in ast.walk(kernel):
+    for node in ast.walk(function.node):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Lt):
             left, right = _unsliced(node.left), node.comparators[0]
-            block, part = blocks.get(left.id, ("", 1)) if isinstance(left, ast.Name) else _range_of(left)
+            ranges = origins.values(left) if isinstance(left, ast.Name) else [left]
+            block, part = _range_of(ranges[0]) if len(ranges) == 1 else ("", 1)
             size, same_part = _part_of(right)
-            if block in arguments and part == same_part and size in arguments - set(stored):
+            if {block, size} <= origins.parameters and part == same_part and not origins.assigned.get(size):
                 sizes_by_block.setdefault(block, set()).add(size)
-            elif isinstance(more := values.get(right.id) if isinstance(right, ast.Name) else right, ast.BinOp):
-                beyond.setdefault(block, set()).update(inner.id for inner in ast.walk(more) if isinstance(inner, ast.Name))
+            else:
+                values = origins.values(right) if isinstance(right, ast.Name) else [right]
+                beyond.setdefault(block, set()).update(names_in(*(more for more in values if isinstance(more, ast.BinOp))))
     covered = {block: sizes - beyond.get(block, set()) for block, sizes in sizes_by_block.items()}
     return {block: sizes for block, sizes in covered.items() if sizes}
 
 
 def row_sizes_through(source: SourceFile, function: JitFunction) -> dict[str, set[str]]:
     """`row_sizes` of a kernel, also of what it hands to helpers of its file."""
-    rows = row_sizes(function.node)
-    parameters = {parameter.name for parameter in function.parameters}
+    rows = row_sizes(function)
     for call in (node for node in ast.walk(function.node) if isinstance(node, ast.Call)):
         if (helper := source.functions.get(last_name(call))) is not None and helper is not function:
-            given = (
-                *zip((parameter.name for parameter in helper.parameters), call.args, strict=False),
-                *((k.arg, k.value) for k in call.keywords),
-            )
-            handed = {name: node.id for name, node in given if isinstance(node, ast.Name) and node.id in parameters}
-            for block, sizes in row_sizes(helper.node).items():
+            given, _ = call_arguments(helper.node, call)
+            handed = {name: node.id for name, node in given.items() if isinstance(node, ast.Name) and node.id in function.names}
+            for block, sizes in row_sizes(helper).items():
                 if block in handed and sizes & handed.keys():
                     rows.setdefault(handed[block], set()).update(handed[size] for size in sizes & handed.keys())
     return rows
@@ -337,3 +478,8 @@ def rank_of(node: ast.FunctionDef) -> int:
             shapes = (shape.elts for shape in inner.args[:1] if isinstance(shape, ast.Tuple | ast.List))
             ranks += [sum(not isinstance(size, ast.Constant) for size in shape) for shape in shapes]
     return max(ranks)
+
+
+def _root(call: ast.Call) -> str:
+    """The first part of the name that is called."""
+    return dotted(call.func).partition(".")[0]

@@ -1,15 +1,13 @@
-"""Marks on the parameters of a kernel: what is done with a value is noted under the parameters that the value comes from; and what calls
-tell of them: accesses to memory, sizes, types, options, and the helpers that a kernel calls."""
+"""Marks on the parameters of a kernel: what is done with a value is noted under the parameters that the value comes from."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from advisor.compiled.guesses.origins import Origins, argument, converted, float_operands, is_float, is_integer, made_pointer
-from advisor.python_source.language import dotted, last_name
+from advisor.compiled.guesses.origins import Origins, float_operands
 
 _BYTE_SHIFTS = (3, 4, 7)
 """Distances at which a byte is taken apart: two values of 4 bits, and the fields of an fp8 number."""
@@ -182,23 +180,6 @@ class Usage:
             setattr(self, name, getattr(self, name) or getattr(other, name))
 
 
-MEMORY_CALLS = frozenset(
-    {
-        "load",
-        "store",
-        "atomic_add",
-        "atomic_max",
-        "atomic_min",
-        "atomic_xchg",
-        "atomic_cas",
-        "atomic_and",
-        "atomic_or",
-        "atomic_xor",
-        "make_block_ptr",
-        "make_tensor_descriptor",
-        "_experimental_make_tensor_descriptor",
-    }
-)
 TEXTS = {
     "input_precision": "ieee",
     "eviction_policy": "",
@@ -208,164 +189,3 @@ TEXTS = {
     "sem": "acq_rel",
 }
 """Options of operations that take a text, with one that every target knows."""
-_MASKS = {"load": 1, "store": 2}
-"""Where an operation takes its mask, if not by name."""
-_DESCRIPTOR_CALLS = frozenset({"load", "store", "gather", "scatter"})
-_SIZES = {
-    "arange": slice(None),
-    "zeros": slice(1),
-    "full": slice(1),
-    "zeros_like": slice(1),
-    "broadcast_to": slice(1),
-    "reshape": slice(1),
-}
-"""The arguments of an operation that are sizes of a tensor."""
-_TYPES = {"zeros": slice(1, None), "cast": slice(1, None), "full": slice(2, 3)}
-"""The arguments of an operation that may be a type."""
-
-
-class CallReader:
-    """Reads the calls in one kernel.
-
-    Args:
-        marks: What is found is noted there.
-        roots: What triton goes by in the file.
-        helper: The usage by parameter, in their order, of a kernel of the file that goes by a name; None: none does.
-    """
-
-    def __init__(self, marks: Marks, roots: Collection[str], helper: Callable[[str], Mapping[str, Usage] | None]) -> None:
-        self.marks = marks
-        self.roots = roots
-        self.helper = helper
-
-    def note(self, node: ast.Call) -> None:
-        """Note what one call tells."""
-        for answers in _KINDS:
-            if answers(self, node):
-                break
-        self._conversion(node)
-        self._options(node)
-        self._types(node)
-
-    # ---------------------------------------------------------------------------- what is called: true, where it is that
-
-    def _access(self, node: ast.Call) -> bool:
-        """`tl.load(pointer, mask, other)` and others that take a pointer."""
-        if last_name(node) not in MEMORY_CALLS or _root(node) not in self.roots:
-            return False
-        pointer = argument(node, 0, "pointer", "base")
-        if pointer is not None:
-            atomic = last_name(node).startswith("atomic")
-            for use in self.marks.accessed(pointer):
-                use.pointer = True
-                use.bits |= atomic and is_integer(argument(node, 1, "val"))
-                use.real |= last_name(node) == "load" and is_float(argument(node, 2, "other"))
-            self.marks.indices(pointer)
-            self.marks.offsets([pointer, *(node.args if last_name(node).startswith("make_") else ())])
-        value = argument(node, 1, "value") if last_name(node) == "store" else None
-        for made in self.marks.origins.values(value) if isinstance(value, ast.Name) else [value]:
-            for kind in made.args if isinstance(made, ast.Call) and converted(made) is not None else ():
-                if (type_use := self.marks.parameter(kind)) is not None:
-                    type_use.stored = True
-        mask = argument(node, _MASKS.get(last_name(node)), "mask")
-        if mask is not None:
-            for use in self.marks.loaded(mask):
-                use.boolean = True
-        return True
-
-    def _descriptor(self, node: ast.Call) -> bool:
-        """`descriptor.load([row, column])` of a descriptor that is a parameter."""
-        use = self.marks.found.get(_root(node))
-        if last_name(node) not in _DESCRIPTOR_CALLS or use is None:
-            return False
-        place = argument(node, 0)
-        use.descriptor = len(place.elts) if isinstance(place, (ast.List, ast.Tuple)) else 2
-        return True
-
-    def _sizes(self, node: ast.Call) -> bool:
-        """`tl.arange(0, BLOCK)` and others that take the sizes of a tensor."""
-        if last_name(node) not in _SIZES:
-            return False
-        for size in node.args[_SIZES[last_name(node)]]:
-            self.marks.extent(size)
-        return True
-
-    def _unrolled(self, node: ast.Call) -> bool:
-        """`tl.static_range(begin, end, step)`: the step is no bound, and a size that is gone through in tiles no number of trips."""
-        if last_name(node) != "static_range":
-            return False
-        step = argument(node, 2, "step")
-        tiled = step is not None and not isinstance(step, ast.Constant)
-        for use in self.marks.named_in(node.args[:2]):
-            use.range_bound |= not tiled
-            use.integer |= tiled
-        return True
-
-    def _made_of_a_type(self, node: ast.Call) -> bool:
-        """`x.to(type)` of a type that is a parameter."""
-        if last_name(node) != "to" or (use := self.marks.parameter(argument(node, 0))) is None:
-            return False
-        use.element_type = True
-        return True
-
-    def _helper(self, node: ast.Call) -> bool:
-        """Another kernel, which does with its parameters what it does."""
-        theirs = self.helper(dotted(node.func))
-        if theirs is None:
-            return False
-        pairs: list[tuple[str, ast.expr]] = list(zip(theirs, node.args, strict=False))
-        for name, value in [*pairs, *((k.arg, k.value) for k in node.keywords if k.arg)]:
-            if name not in theirs:
-                continue
-            if theirs[name].pointer:
-                self.marks.indices(value)
-                self.marks.offsets([value])
-                for use in self.marks.accessed(value):
-                    use.take_pointer(theirs[name])
-            else:
-                for use in self.marks.unchanged(value):
-                    use.take_values(theirs[name])
-            if (handed := self.marks.parameter(value)) is not None:
-                handed.take_argument(theirs[name])
-        return True
-
-    # ------------------------------------------------------------------------------------------ what any call may tell
-
-    def _conversion(self, node: ast.Call) -> None:
-        """What is made a pointer."""
-        if (address := made_pointer(node)) is not None:
-            origins = self.marks.origins
-            for name in set(origins.unchanged(address)).difference(origins.roots(address)):
-                self.marks.found[name].addresses = True
-
-    def _options(self, node: ast.Call) -> None:
-        """Options that a parameter is given for: a text, or a type."""
-        given = [(keyword.arg, keyword.value) for keyword in node.keywords]
-        if last_name(node) == "dot":
-            given += [("input_precision", value) for value in node.args[3:4]]
-        for option, value in given:
-            if (use := self.marks.parameter(value)) is not None:
-                use.text = option if option in TEXTS else use.text
-                use.element_type |= option in ("dtype", "out_dtype")
-
-    def _types(self, node: ast.Call) -> None:
-        """Types that a parameter is given for by place."""
-        for kind in node.args[_TYPES.get(last_name(node), slice(0))]:
-            if (use := self.marks.parameter(kind)) is not None:
-                use.element_type = True
-
-
-_KINDS: tuple[Callable[[CallReader, ast.Call], bool], ...] = (
-    CallReader._access,
-    CallReader._descriptor,
-    CallReader._sizes,
-    CallReader._unrolled,
-    CallReader._made_of_a_type,
-    CallReader._helper,
-)
-"""What a call may be, in the order in which it is asked: a helper may have any name that none of the others goes by."""
-
-
-def _root(call: ast.Call) -> str:
-    """The first part of the name that is called."""
-    return dotted(call.func).partition(".")[0]

@@ -101,7 +101,7 @@ def launch_from_description(source: SourceFile, kernel: str, wanted: Described) 
 
 
 def _launch(source: SourceFile, kernel: str, entry: Mapping[str, Any], op: str, description: Described) -> KernelLaunch:
-    names = {p.name for p in source.kernel(kernel).parameters}
+    names = source.kernel(kernel).names
     check_names(kernel, names, {"constant": description.constexprs, "value": description.arguments})
     sizes, assumed = _sizes(source, kernel, entry, op, description)
     dtype = problem_dtype(entry, kernel, description.dtype)

@@ -156,12 +156,7 @@ def _configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[C
     listed = []
     for number, config in enumerate(function.autotune.configs[:MOST_CONFIGURATIONS] if function.autotune is not None else ()):
         constants = {k: v for k, v in config.parameters.items() if function.parameter(k) is not None}
-        options = {
-            **_amd_options(config, gpu),
-            "num_warps": config.num_warps,
-            "num_stages": config.num_stages,
-            **_rare(config.num_ctas, config.maxnreg),
-        }
+        options = {**_amd_options(config, gpu), **config.options}
         options = {k: v for k, v in options.items() if k not in function.heuristics}  # which have the last word
         listed.append(Choice(constants=constants, options=options, source=f"@triton.autotune configuration {number}"))
     return listed
@@ -210,10 +205,6 @@ def _list_notes(source: SourceFile, kernel: str, options: LaunchOptions, gpu: Gp
         names = dict.fromkeys(k for config in tuned.configs for k in config.parameters if k in AMD_OPTIONS and not function.parameter(k))
         if names:
             yield f"{', '.join(names)}: options of AMD's compiler, which a launch on {gpu.name} would reject; they are left out."
-
-
-def _rare(num_ctas: int, maxnreg: int | None) -> dict[str, int]:
-    return {k: v for k, v in (("num_ctas", num_ctas if num_ctas != 1 else None), ("maxnreg", maxnreg)) if v}
 
 
 def one_launch(source: SourceFile, kernel: str, wanted: LaunchOptions, gpu: GpuSpec | None = None) -> KernelLaunch:
@@ -318,7 +309,7 @@ def options_by_kernel(source: SourceFile, kernels: Sequence[str], options: Launc
             f"{source.path}::KERNEL",
             "name the kernel after ::, one of " + ", ".join(kernels),
         )
-    names = {kernel: {p.name for p in source.kernel(kernel).parameters} for kernel in kernels}
+    names = {kernel: {*source.kernel(kernel).names} for kernel in kernels}
     known = set().union(*names.values())
     for option, values in (("--constexpr", options.constexprs), ("--arg", options.arguments), ("--content", options.contents)):
         if unknown := [name for name in values if name not in known]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -137,10 +138,7 @@ def kernel_launch(launch: RecordedLaunch, source: SourceFile) -> KernelLaunch:
     shapes: dict[str, tuple[int, ...]] = {}
     divisible = {n for n, v in launch.arguments.items() if isinstance(v, int) and not isinstance(v, bool) and v % 16 == 0}
     for name, tensor in launch.tensors.items():
-        count = 1
-        for n in tensor.get("shape", ()):
-            count *= int(n)
-        sizes[name] = count
+        sizes[name] = math.prod(int(n) for n in tensor.get("shape", ()))
         if "descriptor_shape" in tensor:
             shapes[name] = tuple(int(n) for n in tensor["descriptor_shape"])
         elif tensor.get("aligned"):

@@ -74,7 +74,7 @@ def make_launch(
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
     """
     function = source.kernel(kernel)
-    names = {p.name for p in function.parameters}
+    names = {*function.names}
     scalars = {name: value for name, value in (arguments or {}).items() if name in names}
     around = {name: value for name, value in (arguments or {}).items() if name not in names}  # of the function around a launch
     if around.keys() <= (names_around_launches(source, kernel) if around else set()):
@@ -107,8 +107,8 @@ def make_launch(
     in_file = in_file or common_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
     if in_file is not None:
         launch = replace(_as_launched(launch, in_file), line=None if elsewhere else in_file.line)
-    launch = with_generated(replace(launch, assumed=(*launch.assumed, *_unknown_options(launch, elsewhere))))
-    launch = replace(launch, origins={**_passed_unknown(launch, elsewhere), **launch.origins})
+    unknown, guessed = _passed_unknown(launch, elsewhere)
+    launch = with_generated(replace(launch, assumed=(*launch.assumed, *unknown), origins={**guessed, **launch.origins}))
     if grid is None:
         if in_file is not None and in_file.grid is not None:
             launch = replace(launch, grid=in_file.grid, origins={**launch.origins, "grid": "literal"})
@@ -163,8 +163,7 @@ def _with_grid_note(launch: KernelLaunch, known: Mapping[str, Any], num_sms: int
         written = grid_as_written(source, launch.kernel)
         note = f"The launch in line {written[0]} has the grid {written[1]}, which does not follow from arguments." if written else None
         return replace(launch, notes=(*launch.notes, note)) if note else launch
-    constants = {p.name for p in function.parameters if p.is_constexpr}
-    options = tuple(f"--{'constexpr' if name in constants else 'arg'} {name}=…" for name in needed[1])
+    options = tuple(f"--{'constexpr' if name in function.constants else 'arg'} {name}=…" for name in needed[1])
     note = f"The grid follows from the launch in line {needed[0]} once its sizes are given: {' '.join(options)}."
     return replace(launch, notes=(*launch.notes, note), asks=dict(zip(needed[1], options, strict=True)))
 
@@ -175,7 +174,7 @@ def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
     options = {n: v for n, v in in_file.options.items() if n not in function.heuristics}  # they have the last word
     usage = usage_of(launch.source, function)  # a number that is given for a tensor is how many elements it has: `offsets.numel()`
     numbers = {n: v for n, v in in_file.numbers.items() if n not in given.types and (v is None or not usage[n].pointer)}
-    constants = {p.name for p in function.parameters if p.is_constexpr}
+    constants = function.constants
     not_specialized = constants | function.unaligned  # of which the compiler is not told that they are multiples
     strides = {n: v for n, v in in_file.strides.items() if n not in given.types and not (v is None and n in not_specialized)}
     known = {n: v for n, v in strides.items() if v is not None}
@@ -216,16 +215,18 @@ def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
     return replace(launch, given=filled, assumed=(*launch.assumed, *assumed), origins={**origins, **launch.origins})
 
 
-def _passed_unknown(launch: KernelLaunch, elsewhere: LaunchCalls) -> dict[str, Origin]:
-    """Constants with a default, and options, for which the file's launches pass something, of which nothing is known: the default is a
-    guess."""
-    function = launch.source.kernel(launch.kernel)
-    tuned = {name for config in (function.autotune.configs if function.autotune is not None else ()) for name in config.parameters}
-    known = {*launch.given.constexprs, *launch.given.scalars, *tuned, *function.heuristics}
-    passed = passed_by_launches(launch.source, launch.kernel, elsewhere).keys() - known
-    names = {parameter.name for parameter in function.parameters if parameter.is_constexpr and parameter.default is not MISSING}
-    options = {*OPTION_NAMES} - launch.given.options.keys() if function.autotune is None else set()
-    return dict.fromkeys(passed & (names | options), "guessed")
+def _passed_unknown(launch: KernelLaunch, elsewhere: LaunchCalls) -> tuple[list[str], dict[str, Origin]]:
+    """What the file's launches pass of which nothing is known: what is assumed of options, in words, and the origin of these and of
+    constants with a default, which is then a guess."""
+    function, given = launch.source.kernel(launch.kernel), launch.given
+    configurations = function.autotune.configs if function.autotune is not None else ()
+    tuned = {name for config in configurations for name in (*config.parameters, "num_warps", "num_stages")}
+    known = {*given.constexprs, *given.scalars, *given.options, *tuned, *function.heuristics}
+    passed = passed_by_launches(launch.source, launch.kernel, elsewhere)
+    lines = {name: " or ".join(map(str, passed[name])) for name in OPTION_NAMES if name in passed.keys() - known}
+    defaults = {parameter.name for parameter in function.parameters if parameter.is_constexpr and parameter.default is not MISSING}
+    names = (passed.keys() & defaults) - known | (lines.keys() if function.autotune is None else set())
+    return [unknown_option(name, f"a launch (line {line})") for name, line in lines.items()], dict.fromkeys(names, "guessed")
 
 
 def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,17 +238,6 @@ def _that_can_be(launch: KernelLaunch, constants: Mapping[str, Any]) -> dict[str
         return dict(constants)
     usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
     return {name: value for name, value in constants.items() if value is not None or not usage[name].never_none}
-
-
-def _unknown_options(launch: KernelLaunch, elsewhere: LaunchCalls) -> list[str]:
-    """What is assumed of options that the file's launches pass, where their values are not known."""
-    function = launch.source.kernel(launch.kernel)
-    known = {*launch.given.options, *function.heuristics}
-    if function.autotune is not None and function.autotune.configs:
-        known |= {"num_warps", "num_stages"}
-    passed = passed_by_launches(launch.source, launch.kernel, elsewhere)
-    unknown = {name: lines for name, lines in passed.items() if name in OPTION_NAMES and name not in known}
-    return [unknown_option(name, f"a launch (line {' or '.join(map(str, lines))})") for name, lines in unknown.items()]
 
 
 def grid_of(text: str, names: Mapping[str, Any], source: SourceFile) -> tuple[int, ...]:
@@ -290,8 +280,7 @@ def checked_grid(value: Any, shown: Any) -> tuple[int, ...]:
 
 def types_listed(source: SourceFile, kernel: str, kinds: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     """Types by argument from the `signature` of a TOML file, by name or in order."""
-    names = [p.name for p in source.kernel(kernel).parameters]
-    types = dict(zip(names, kinds, strict=False)) if isinstance(kinds, Sequence) else dict(kinds)
+    types = dict(zip(source.kernel(kernel).names, kinds, strict=False)) if isinstance(kinds, Sequence) else dict(kinds)
     return {n: type_name(str(t)) for n, t in types.items()}
 
 

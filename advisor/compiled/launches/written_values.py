@@ -179,7 +179,7 @@ def signature(text: str, source: SourceFile, kernel: str) -> dict[str, str]:
     Raises:
         UsageError: Too many types, an unknown argument, or an unknown type.
     """
-    names = [p.name for p in source.kernel(kernel).parameters]
+    names = source.kernel(kernel).names
     parts = [p.strip() for p in re.split(r",(?![^<\[(]*[>\])])", text) if p.strip()]
     if any("=" in p for p in parts):
         kinds = {}
