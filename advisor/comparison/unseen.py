@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from advisor.comparison.kernels.importers import Reading, is_source
 from advisor.comparison.kernels.kernel_digest import meaning
 from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton, parsed
+from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, RevisionTree, Tree
 from advisor.python_source.bindings import names_in
 from advisor.python_source.imports import MOST_HANDS
@@ -25,8 +26,12 @@ MOST_READ = 300
 """Files of kernels that are read for what they import: each takes some 20 ms."""
 NOT_COMPARED = "The file did not change, but what its kernels or launches import did: they are not compared."
 WORD = re.compile(r"\w+")
-REWRITING = re.compile(rb"(?<![\w/])(?:ident|working-tree-encoding)(?![\w/])")
-"""Attributes by which git writes out another text than it holds."""
+COMPARED = (".py", ".json", ".jsonl", ".toml")
+"""What the names of files end in that are read of a revision."""
+AS_IT_IS = {"ident": ("unspecified", "unset"), "working-tree-encoding": ("unspecified", "utf-8", "utf8")}
+"""Attributes by which git writes out another text than it holds, whatever is configured -> values by which it does not, in lower case."""
+SHOWN = 8
+"""Files that are named; of others it is said how many there are."""
 
 
 def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) -> tuple[list[Subject], list[str]]:
@@ -97,22 +102,35 @@ def _module(path: str) -> str:
 
 
 def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject]:
-    """A failure, as of what cannot be read, where a change of `.gitattributes` may let git write files out with another text than it holds,
-    and is compared: its lines are not followed, a word is enough."""
-    if not isinstance(base, RevisionTree) or not isinstance(head, RevisionTree) or not any(_is_attributes(item.path) for item in changed):
+    """A failure, as of what cannot be read, where files of the head are checked out with another text than git holds, and is compared."""
+    if not isinstance(base, RevisionTree) or not isinstance(head, RevisionTree):
         return
-    for entry in (entry for path, entry in head.entries().items() if _is_attributes(path)):
-        is_large = entry.size_bytes > LARGEST_FILE_BYTES
-        if is_large or any(REWRITING.search(line) for line in head.read(entry).splitlines() if not line.lstrip().startswith(b"#")):
-            why = f"is larger than {LARGEST_FILE_BYTES:,} bytes" if is_large else "has working-tree-encoding or ident"
-            reason = f"{entry.path} {why}: by it, git may write files out with another text than is compared"
-            failure, title = Failure(condition="failed", what="", reason=reason), ".gitattributes"
-            yield Subject(kind="file", title=title, path=title, change="modified", notes=(reason,), failures=(failure,))
-            return
+    attribute_files = [
+        entry for tree in (base, head) for path, entry in tree.entries().items() if PurePosixPath(path).name == ".gitattributes"
+    ]
+    differing = {change.path for change in changed}
+    large = [entry.path for entry in attribute_files if entry.path in differing and entry.size_bytes > LARGEST_FILE_BYTES]
+    reason = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it hangs on its version" if large else ""
+    if attribute_files and not reason and (written := _rewritten(base, head, differing)):
+        listed = ", ".join(written[:SHOWN]) + (f" and {len(written) - SHOWN} more" if len(written) > SHOWN else "")
+        reason = f"by it, git writes {listed} out with another text than is compared (working-tree-encoding or ident)"
+    if reason:
+        failure, title = Failure(condition="failed", what="", reason=reason), ".gitattributes"
+        yield Subject(kind="file", title=title, path=title, change="modified", notes=(reason,), failures=(failure,))
 
 
-def _is_attributes(path: str) -> bool:
-    return PurePosixPath(path).name == ".gitattributes"
+def _rewritten(base: RevisionTree, head: RevisionTree, differing: Container[str]) -> list[str]:
+    """The files that git writes out with another text, and that changed, or were not written out so in the base. Git says what applies to
+    which: attributes have macros, an order and places."""
+    entries = {path: entry for path, entry in head.entries().items() if entry.kind == "file" and path.endswith(COMPARED)}
+    old, new = (git.attributes(tree.folder, tree.revision or "", list(AS_IT_IS), list(entries)) for tree in (base, head))
+    rewritten = []
+    for path, values in new.items():
+        rewriting = [name for name, value in values.items() if value.lower() not in AS_IT_IS[name]]
+        changes = path in differing and (rewriting != ["ident"] or b"$Id" in head.read(entries[path]))
+        if rewriting and (values != old[path] or changes):
+            rewritten.append(path)
+    return rewritten
 
 
 INSTEAD = (

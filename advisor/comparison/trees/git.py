@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +39,13 @@ class GitEntry:
     size_bytes: int
 
 
-def _run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """What git prints."""
+def _run(folder: Path, *arguments: str, given: bytes = b"", index: str | None = None) -> bytes:
+    """What git prints; `index` is the file of the index that it reads and writes in the place of the repository's."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     environment |= {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}  # the second for those before 2.39.4, which know no first
+    if index is not None:
+        environment["GIT_INDEX_FILE"] = index
     try:
         done = subprocess.run(
             ["git", *_SAFE, "-C", str(folder), *arguments],
@@ -196,6 +199,20 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
             raise InputError("a tree of the repository is damaged", f"two files by the name of {path}", None, "see `git fsck`")
         entries_by_path[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
     return entries_by_path
+
+
+def attributes(folder: Path, commit_id: str, names: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Path -> name -> value of attributes as git finds them where a commit is checked out: `set`, `unset`, `unspecified` or a text."""
+    by_path: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory(prefix="advisor-compare-") as local:
+        index = str(Path(local, "index"))
+        _run(folder, "-c", "core.splitIndex=false", "read-tree", commit_id, index=index)
+        paths_asked = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+        out = _run(folder, "check-attr", "--cached", "-z", "--stdin", *names, given=paths_asked, index=index)
+    fields = out.decode("utf-8", "surrogateescape").split("\0")
+    for path, name, value in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
+        by_path.setdefault(path, {})[name] = value
+    return by_path
 
 
 def _count_files(folder: Path, commit_id: str) -> int:
