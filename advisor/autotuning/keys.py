@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from advisor.python_source.syntax import names_read
 from advisor.system.errors import UsageError
 
 Bucket = str | Callable[[Any], Any]
@@ -240,6 +239,8 @@ def _shown(value: Any) -> str:
 
 
 def _parts(function: Any) -> dict[str, str]:
+    from advisor.python_source.syntax import names_read
+
     parts: dict[str, str] = {}
     seen: set[int] = set()
     todo = [function]
