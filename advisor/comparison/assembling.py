@@ -14,6 +14,7 @@ from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
 from advisor.comparison.kernels.launch_digest import SAME
 from advisor.comparison.settings import Settings
+from advisor.comparison.static import PREDICTED_TAU
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
 from advisor.rendering import comparison_words as words
@@ -205,7 +206,9 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
             most = max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs)
             count, change = told_rows["within-doubt"], words.change_text(most)
             which = change if count == 1 else f"{count} rows, {change} at most"
-            return f"No difference that predictions can tell ({which}); measure both sides to know"
+            if abs(most) < PREDICTED_TAU:
+                return f"No difference that predictions can tell ({which}); measure both sides to know"
+            return f"Predicted {which}, too little for predictions to be sure; measure both sides to know"
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:

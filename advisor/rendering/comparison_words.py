@@ -468,7 +468,12 @@ def _subject(subject: Subject) -> list[str]:
         )
         lines += [f"    {fault}" for fault in row.faults]
     for compiled in subject.resources:
-        cells = ", ".join(f"{name} {base} -> {head}" for name, base, head in unlike(resource_cells(compiled)))
+        resources, instructions = (
+            ", ".join(f"{name.removesuffix(INSTRUCTIONS)} {base} -> {head}" for name, base, head in unlike(part))
+            for part in compiled_cells(compiled)
+        )
+        instructions = instructions and f"instructions in the code (what loops repeat counts once): {instructions}"
+        cells = "; ".join(filter(None, (resources, instructions)))
         cells = cells or (the_same(compiled) if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
         lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))

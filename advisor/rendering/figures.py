@@ -317,12 +317,16 @@ def roofline_beyond(launch: LaunchReport) -> float | None:
 
 
 def beyond_bound(launch: LaunchReport) -> str:
-    """What the launch's own work takes at the peak where that is more than the bound, in words: of work that is certain alone, with what
-    is assumed."""
+    """What the launch's own work takes at the peak where that is more than the bound, in words; else the bound with what is assumed."""
     if (roofline := roofline_beyond(launch)) is not None:
         return phrase("screen.roofline", us=microseconds(roofline))
-    assumed = sum(part.us for part in launch.gap if part.cause == UNCERTAIN)
-    return phrase("screen.certain_bound", us=microseconds(launch.bound.us + assumed)) if assumed else ""
+    assumed = assumed_us(launch)
+    return phrase("screen.assumed_bound", us=microseconds(launch.bound.us + assumed)) if assumed else ""
+
+
+def assumed_us(launch: LaunchReport) -> float:
+    """Microseconds by which the bound would be larger if all that is assumed of the launch were certain."""
+    return sum(part.us for part in launch.gap if part.cause == UNCERTAIN)
 
 
 EXPLAINED = 0.1

@@ -190,8 +190,11 @@ def _single(result: Result, part: Group) -> list[Text]:
     """One launch: its line, its bound, its findings, and the source lines that ask most."""
     launch = result.launches[0]
     out = [_group_head(part, result), _row(launch, "", result)]
-    bound = f"  bound {figures.microseconds(launch.bound.us)} µs ({figures.clean(launch.binding_pipeline)})"
-    if beyond := figures.beyond_bound(launch):
+    certain = f"{figures.microseconds(launch.bound.us)} µs ({figures.clean(launch.binding_pipeline)})"
+    bound = f"  bound {certain}"
+    if (assumed := figures.assumed_us(launch)) > launch.bound.us:
+        bound = f"  bound with assumed work {figures.microseconds(launch.bound.us + assumed)} µs   of certain work alone {certain}"
+    elif beyond := figures.beyond_bound(launch):
         bound += f"   {beyond}"
     if launch.ceiling is not None:
         bound += f"   {'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs"
