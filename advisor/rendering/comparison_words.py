@@ -409,7 +409,11 @@ def to_text(comparison: ComparisonResult) -> str:
     if lacking := untimed_line(comparison):
         lines += ["", lacking]
         lines_to_paste = hints(comparison, lacking=True)
-        lines += ["  Say it, with your own values, in an advisor.toml, and add --settings advisor.toml:"] if lines_to_paste else []
+        lines += (
+            ["  Say it, with your own values, by --arg NAME=VALUE, or in an advisor.toml with --settings advisor.toml:"]
+            if lines_to_paste
+            else []
+        )
         lines += [f"  {line}" for line in lines_to_paste]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]

@@ -224,3 +224,12 @@ def test_with_what_the_grid_needs_it_is_known(tmp_path: Path) -> None:
     file.write_text(SIZED.format(before=BY_BLOCKS))
     launch = one_launch(*open_kernel(f"{file}::scale"), LaunchOptions(arguments={"rows": 7, "columns": 1000}))
     assert launch.grid == (7, 8) and not launch.notes
+
+
+def test_a_number_for_a_pointer_is_what_its_tensor_holds() -> None:
+    text = (
+        "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x, lengths, n, B: tl.constexpr):\n"
+        "    count = tl.load(lengths + tl.program_id(0))\n    o = tl.arange(0, B)\n    tl.store(x + o, 1.0, mask=o < count + n)\n"
+    )
+    launch = make_launch(parse_source(text, "k.py"), "k", arguments={"lengths": 8192, "n": 3}, grid=(4,))
+    assert launch.contents == {"lengths": 8192} and launch.given.scalars == {"n": 3}

@@ -68,7 +68,7 @@ def make_launch(
     elsewhere: LaunchCalls = (),
 ) -> KernelLaunch:
     """A launch from its parts; names are checked. What is not given is taken from where the file, or others in place of it (`elsewhere`),
-    launch the kernel, and said.
+    launch the kernel, and said. An argument for a pointer is what its tensor holds.
 
     Raises:
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
@@ -82,10 +82,13 @@ def make_launch(
     given = {"constant": constexprs, "value": arguments, "type": types, "content": contents, "size": sizes, "shape": shapes}
     check_names(kernel, names, given)
     constants = _typed(source, function, constexprs or {})
+    usage = usage_of(source, function) if scalars else {}
+    contents = {**{name: value for name, value in scalars.items() if usage[name].pointer}, **(contents or {})}
+    scalars = {name: value for name, value in scalars.items() if name not in contents}
     launch = KernelLaunch(
         source=source,
         kernel=kernel,
-        contents=dict(contents or {}),
+        contents=contents,
         sizes={k: int(v) for k, v in (sizes or {}).items()},
         shapes={k: tuple(int(n) for n in v) for k, v in (shapes or {}).items()},
         divisible=frozenset(divisible) if divisible is not None else None,
