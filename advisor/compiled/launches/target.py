@@ -68,7 +68,7 @@ def make_launch(
     elsewhere: LaunchCalls = (),
 ) -> KernelLaunch:
     """A launch from its parts; names are checked. What is not given is taken from where the file, or others in place of it (`elsewhere`),
-    launch the kernel, and said. An argument for a pointer is what its tensor holds.
+    launch the kernel, and said. A number for a pointer is what its tensor holds.
 
     Raises:
         UsageError: The kernel has no argument of a name that is given, or the grid is none.
@@ -83,8 +83,9 @@ def make_launch(
     check_names(kernel, names, given)
     constants = _typed(source, function, constexprs or {})
     usage = usage_of(source, function) if scalars else {}
-    contents = {**{name: value for name, value in scalars.items() if usage[name].pointer}, **(contents or {})}
-    scalars = {name: value for name, value in scalars.items() if name not in contents}
+    numbers = {name: value for name, value in scalars.items() if type(value) in (int, float) and usage[name].pointer}
+    contents = {**numbers, **(contents or {})}
+    scalars = {name: value for name, value in scalars.items() if name not in numbers}
     launch = KernelLaunch(
         source=source,
         kernel=kernel,
