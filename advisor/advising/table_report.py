@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress, islice
 
 import numpy as np
 
@@ -123,11 +124,11 @@ def launch_reports(
         now = [(draft.launch.problem, draft.current, draft.launch.frozen_parameters) for draft in drafts.values()]
         around = dict(zip(drafts, changed(now, target.gpu), strict=True))
         pricing.price([(a.problem, around[b.id].configuration) for group in groups for a in group for b in group], target.gpu)
-    for group, choice in zip(groups, choices, strict=True):
-        held = pinned.get(group[0].id)
-        reports += _group(
-            [drafts[launch.id] for launch in group], choice, target, predictor, pricing, around, held, unmeasured=not measured
-        )
+    drafted = [[drafts[launch.id] for launch in group] for group in groups]
+    warm_only = _warm_only(drafted, choices, target, predictor)
+    for group, choice, only in zip(drafted, choices, warm_only, strict=True):
+        held = pinned.get(group[0].launch.id)
+        reports += _group(group, choice, target, predictor, pricing, around, held, unmeasured=not measured, warm_only=only)
         if progress:
             progress(len(reports), len(target.launches))
     order = {launch.id: i for i, launch in enumerate(target.launches)}
@@ -156,6 +157,7 @@ def _group(
     around: Mapping[str, Changed],
     held: Configuration | None,
     unmeasured: bool,
+    warm_only: bool,
 ) -> list[LaunchReport]:
     """Reports of the launches that share one configuration.
 
@@ -168,6 +170,7 @@ def _group(
         around: Launches under changed configurations, by launch id; empty where the reports are not to have findings.
         held: What the choice is like in their `fixed` parameters.
         unmeasured: Whether nothing of the target was measured.
+        warm_only: Whether the choice gains by a warm cache alone.
     """
     group = [draft.launch for draft in drafts]
     reason = _kept(drafts, choice, predictor, target) if unmeasured else None
@@ -180,7 +183,7 @@ def _group(
     gain = sum(latency.us for latency in choice.latencies.values()) / sum(draft.predicted_us for draft in drafts)
     if offered and not needed and unmeasured and slower_as_a_layer(group, choice.configuration, gain, target, predictor):
         offered = None
-    if offered and not needed and unmeasured and _only_warm(drafts, choice, target, predictor):
+    if offered and not needed and unmeasured and warm_only:
         offered, reason = None, phrase("choice.warm_only", best=choice.configuration.label())
     if (tried := fastest_measured(drafts, choice, held, target, predictor)) is not None:
         choice = offered = tried
@@ -217,15 +220,23 @@ def _kept(drafts: list[Draft], choice: Choice, predictor: Predictor, target: Tar
     return phrase("choice.retained", gain=gain, chance=chance, needed=f"{100 * LIKELY:.0f} %", best=choice.configuration.label())
 
 
-def _only_warm(drafts: list[Draft], choice: Choice, target: Target, predictor: Predictor) -> bool:
-    """Whether what a layer's launches gain by the choice is lost where their operands come from DRAM, as within a model."""
-    if target.model is None or any(draft.launch.configuration is None or draft.launch.problem.cache != "warm" for draft in drafts):
-        return False
-    problems = [replace(draft.launch.problem, cache="cold") for draft in drafts]
-    rows = [configuration_batch([item]) for item in (drafts[0].current, choice.configuration)]
-    cold = predict_each(predictor, [(problem, row) for row in rows for problem in problems], target.gpu)
-    now, then = (sum(float(item.us[0]) for item in side) for side in (cold[: len(drafts)], cold[len(drafts) :]))
-    return bool(np.isfinite(now) and then >= now)
+def _warm_only(groups: Sequence[list[Draft]], choices: Sequence[Choice], target: Target, predictor: Predictor) -> list[bool]:
+    """Of each group of a layer's launches, whether what it gains by its choice is lost where operands come from DRAM, as within a model."""
+    if target.model is None:
+        return [False] * len(groups)
+    asked = [all(draft.launch.configuration is not None and draft.launch.problem.cache == "warm" for draft in drafts) for drafts in groups]
+    launches = [
+        (replace(draft.launch.problem, cache="cold"), configuration_batch([item]))
+        for drafts, choice in compress(zip(groups, choices, strict=True), asked)
+        for item in (drafts[0].current, choice.configuration)
+        for draft in drafts
+    ]
+    us = (float(cold.us[0]) for cold in predict_each(predictor, launches, target.gpu))
+    lost = []
+    for drafts, able in zip(groups, asked, strict=True):
+        now, then = (sum(islice(us, len(drafts))) if able else np.inf for _ in ("now", "then"))
+        lost.append(bool(np.isfinite(now) and then >= now))
+    return lost
 
 
 def _worth_changing(drafts: list[Draft], choice: Choice) -> bool:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from advisor.diagnosis.compiled_rules import COMPILED_RULES
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
 from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, LayerReport, Origin, PipelineTime, Verdict, nearest_to_peak
@@ -20,7 +19,6 @@ ENOUGH = 0.8
 """Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
-CODE_RULES = frozenset(rule.id for rule in COMPILED_RULES)
 NAMED = 4
 """Launches outside of what was learned that are named."""
 
@@ -204,7 +202,7 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
 
 def _change_of_code(report: LaunchReport) -> tuple[float, str] | None:
     """Microseconds that the remedy of compiled code saves most which is no configuration, and the cause; None where no rule names one."""
-    remedies = [item for item in report.findings if item.rule in CODE_RULES and item.net_saving_us is None]
+    remedies = [item for item in report.findings if item.scope == "kernel" and item.net_saving_us is None]
     return max(((item.saving_us, item.title) for item in remedies if item.saving_us is not None), default=None)
 
 

@@ -23,6 +23,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import re
 import shlex
@@ -95,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Advise, for every model and GPU asked for."""
     from advisor.tables.models import find_model
 
+    gc.set_threshold(50_000)  # nearly all that is made stays to the end: going through it again and again takes a twentieth of the time
     options.require_sandbox(arguments)
     if not arguments.target.strip():  # else it would be this folder
         raise UsageError("no target is named", repr(arguments.target), "a file, a folder, or a kernel", "see `advisor advise --help`")

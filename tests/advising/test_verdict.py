@@ -87,7 +87,7 @@ def test_a_change_of_the_code_that_saves_more_than_the_configuration_is_the_head
     (launch,) = promising(0.9)
     assert launch.predicted is not None
     found = replace(
-        launch.findings[0], rule="second-pass", title="Loads are repeated", net_saving_us=None, saving_us=share * launch.predicted.us
+        launch.findings[0], scope="kernel", title="Loads are repeated", net_saving_us=None, saving_us=share * launch.predicted.us
     )
     assert verdict((replace(launch, findings=(found,)),), ()).sentence.endswith(words)
 

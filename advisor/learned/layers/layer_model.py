@@ -181,7 +181,7 @@ class LayerModel:
         alike = AS_MEASURED[layers.kind]
         width = self._quantiles_of(launch.gpu)[token_bin(layers.tokens), alike]
         low, high = us * np.exp(width[:, 0]), us * np.exp(width[:, 1])
-        for kind in np.unique(alike).tolist():
+        for kind in sorted(set(alike.tolist())):
             if (corrections := self.corrections.get((launch.gpu.name, own_kind(kind)))) is not None:
                 rows = alike == kind
                 us[rows], low[rows], high[rows] = corrections.corrected(matrix[rows], us[rows], low[rows], high[rows])
@@ -207,7 +207,8 @@ class LayerModel:
             return self.quantiles[0]
         others = _gpus(tuple(sorted(self.versions)))
         alike = kin(gpu, others) or [i for i, other in enumerate(others) if not kin(other, others)] or list(range(len(others)))
-        return np.median(self.quantiles[1:][alike], axis=0)
+        each = np.sort(self.quantiles[1:][alike], axis=0)
+        return (each[(len(alike) - 1) // 2] + each[len(alike) // 2]) / 2  # np.median, which imports masked arrays: 20 ms
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The model as named arrays, to be stored."""

@@ -292,8 +292,10 @@ class Ranker:
         where all are as few as need no choice."""
         if len(group[0].launch) <= 8:
             return None
-        opinions = [opinion for look in group for opinion in (look.trees + look.added, look.trees)]
-        return np.unique([np.argsort(-opinion, kind="stable")[: self.shortlist] for opinion in opinions])
+        promising = np.zeros(len(group[0].launch), dtype=bool)
+        for opinion in (opinion for look in group for opinion in (look.trees + look.added, look.trees)):
+            promising[np.argsort(-opinion, kind="stable")[: self.shortlist]] = True
+        return np.flatnonzero(promising)
 
     def _look_closely(self, groups: Sequence[tuple[Sequence[Look], NDArray[np.int64] | None]]) -> None:
         """Fill in `Look.closer` of the candidates that each group finds promising."""
