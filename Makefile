@@ -45,15 +45,22 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e .
 	touch $@
 
-# Bytecode of what is installed is made as it is imported: most of torch never is.
+# What the tests need is installed by uv, in a third of pip's time (by pip where there is no uv), but for torch: pip alone takes a wheel that
+# lies on disk. Bytecode of what is installed is made as it is imported: most of torch never is.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+SETUP := tests/setup/constraints.txt tests/setup/triton.txt
 
-$(VENV)/.test: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python
-	$(PIP) -c tests/setup/constraints.txt -e '.[test]'
-	$(PIP) --no-deps -r tests/setup/triton.txt
+define install
+	$(PIP) uv || true
+	$(PIP) --no-deps -r tests/setup/constraints.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c tests/setup/constraints.txt -e '.[$(1)]' || $(PIP) -c tests/setup/constraints.txt -e '.[$(1)]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -r tests/setup/triton.txt || $(PIP) --no-deps -r tests/setup/triton.txt
+endef
+
+$(VENV)/.test: pyproject.toml $(SETUP) | $(BIN)/python
+	$(call install,test)
 	touch $@ $(VENV)/.base
 
-$(VENV)/.dev: pyproject.toml tests/setup/constraints.txt tests/setup/triton.txt | $(BIN)/python
-	$(PIP) -c tests/setup/constraints.txt -e '.[dev]'
-	$(PIP) --no-deps -r tests/setup/triton.txt
+$(VENV)/.dev: pyproject.toml $(SETUP) | $(BIN)/python
+	$(call install,dev)
 	touch $@ $(VENV)/.base $(VENV)/.test
