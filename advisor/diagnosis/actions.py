@@ -69,7 +69,7 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
     Launches that run with one configuration (a decision) gain and lose together: a change counts with what it saves over all of
     them, and is left out where it saves nothing. Launches that have a recommendation are one action: to take the recommended
     configurations. Other configurations that rules name would replace it, so they only make an action of their own where there is
-    none, each decision counting for the one that saves most; those too unsure to be recommended only where there is no other action.
+    none, each decision counting for the one that saves most, and those too unsure to be recommended make none.
     Remedies that are no configuration (another type) do not depend on it: each launch counts for the one that saves most there. What
     cannot launch comes first: no time can be given for it. What was measured below its bound has no remedy and loses nothing by
     another's: how long it takes is not known, nor what a change would save or cost.
@@ -95,7 +95,7 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
                 [
                     _Cure(launch=item, finding=f, us=f.net_saving_us)
                     for item in group
-                    if not _faulty(item)
+                    if not _faulty(item) and item.kept is None
                     for f in item.findings
                     if f.net_saving_us is not None and item.id not in settled
                 ],
@@ -118,18 +118,12 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
         proposed.append(_repair(broken))
     if gains:
         proposed.append(_change(gains, launches))
-    sure = [cure for cure in cures if not _unsure(cure)]
     by_rule: dict[str, list[_Cure]] = {}
-    for cure in sure if proposed or sure else cures:
+    for cure in cures:
         by_rule.setdefault(cure.finding.rule, []).append(cure)
     proposed += [_cure(rule, group) for rule, group in by_rule.items()]
     proposed.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     return tuple(proposed[:MOST])
-
-
-def _unsure(cure: _Cure) -> bool:
-    """Whether it names another configuration where none is likely enough to be faster."""
-    return cure.launch.kept is not None and cure.finding.net_saving_us is not None
 
 
 def _faulty(launch: LaunchReport) -> bool:
@@ -363,10 +357,9 @@ def _cure(rule: str, group: list[_Cure]) -> Action:
     why = as_sentences(finding.title) if title != finding.title else ""
     others = [cure.launch.id for cure in group if cure is not most]
     likewise = phrase("action.likewise", which=_listed(others)) if others else ""
-    kept = phrase("action.unsure") if _unsure(most) else ""
     return Action(
         title=title,
-        detail=" ".join(filter(None, (f"{launch.id}:", why, as_sentences(finding.remedy), likewise, kept))),
+        detail=" ".join(filter(None, (f"{launch.id}:", why, as_sentences(finding.remedy), likewise))),
         saving_us=sum(cure.us for cure in group),
         origin="predicted",
         launches=tuple(cure.launch.id for cure in group),

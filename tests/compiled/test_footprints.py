@@ -10,6 +10,7 @@ import pytest
 
 from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.demand.footprints import certain_footprint, likely_footprint
 from advisor.compiled.launches.launch import Inspection, inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
@@ -440,3 +441,45 @@ def test_a_second_pass_over_two_halves_of_a_row_is_one(tmp_path: Path) -> None:
     rules = found(inspected(kernel.replace(again, f"{load.format('')} * {load.format('cols + ')}"), tmp_path, grid=4 * ROWS))
     assert "x_ptr" in rules["second-pass"].title and "repeated-loads" not in rules
     assert "second-pass" not in found(inspected(kernel.replace(again, "1.0"), tmp_path, grid=4 * ROWS))
+
+
+QUERY_OR_KEY = """
+    def k(q_ptr, k_ptr, out_ptr, cols, stride_k, BLOCK: tl.constexpr):
+        row, head, lanes = tl.program_id(0), tl.program_id(1), tl.arange(0, BLOCK)
+        if head < 3:
+            base = q_ptr + (row * 3 + head) * BLOCK
+        else:
+            base = k_ptr + row * stride_k
+        tl.store(out_ptr + (row * 4 + head) * BLOCK + lanes, tl.load(base + lanes) * 2)
+"""
+
+
+@pytest.mark.parametrize("rows", [100, ROWS])
+@pytest.mark.parametrize("given", [{"stride_k": 1024}, {}])
+def test_a_pointer_into_one_of_two_arguments_counts_in_both(given: dict[str, int], rows: int, tmp_path: Path) -> None:
+    """Of all programs, and where a sample is looked at; a stride that is not given is that of contiguous rows."""
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + textwrap.dedent(QUERY_OR_KEY))
+    launch = make_launch(read_source(path), "k", arguments=given, constexprs={"BLOCK": 1024}, grid=(rows, 4))
+    demand = inspect_launch(launch, compile_target("sm_90"), POOL, sass=False).demand
+    assert demand.read_footprints == demand.likely_read_footprints
+    assert sum(demand.read_footprints.values()) == rows * 4 * 1024 * 2
+    assert certain_footprint(demand).read == likely_footprint(demand).read == certain_footprint(demand).written == rows * 4 * 1024 * 2
+
+
+ALSO_ALONE = """
+    def k(q_ptr, k_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+        row, lanes = tl.program_id(0), tl.arange(0, BLOCK)
+        if row % 2 == 0:
+            base = q_ptr
+        else:
+            base = k_ptr
+        both = tl.load(base + row * BLOCK + lanes) + tl.load(q_ptr + row * BLOCK + lanes)
+        tl.store(out_ptr + row * BLOCK + lanes, both)
+"""
+
+
+def test_what_may_be_read_of_one_argument_twice_is_counted_once_for_certain(tmp_path: Path) -> None:
+    demand = inspected(ALSO_ALONE, tmp_path).demand
+    assert certain_footprint(demand).read == ROWS * 1024 * 2
+    assert "whether what k_ptr or q_ptr reads is one of the other tensors" in demand.unknown

@@ -325,7 +325,7 @@ def _access_of(part: Part, op: Operation, requested: Request, execution: Executi
 def _reach(access: Access, pointer: Value, mask: Value | None, active: Active) -> None:
     """Widen where an access reaches by what the programs that are active touch."""
     try:
-        reach = values.extent(pointer, mask, active)
+        reach = values.extent(values.within(pointer) if values.OR in str(pointer.base) else pointer, mask, active)
     except (ValueError, MemoryError):
         access.unknown_extent = True
         return

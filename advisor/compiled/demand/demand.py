@@ -31,7 +31,7 @@ from advisor.compiled.ir.execution import Inputs, not_given, what_holds
 from advisor.compiled.ir.ir import Module, Operation, parse
 from advisor.compiled.ir.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.ir.places import together
-from advisor.compiled.ir.values import MAX_DENSE
+from advisor.compiled.ir.values import MAX_DENSE, far_place, one_of
 from advisor.system.errors import InputError
 
 EXACT_PROGRAMS = 16_384
@@ -165,6 +165,14 @@ def access_demand(
     tensor = next((t for t in operation.types if t.shape), None)
     lanes = tensor.elements if tensor is not None else 1
     step = max(round(size), 1)
+    bases = {access.base for access in seen}
+    argument = None if None in bases else one_of(*(base for base in bases if base is not None))
+    if len(bases) > 1 and argument is not None:  # some sets of programs point into one of several arguments, others into another
+        parts = [
+            replace(part, families=[replace(item, shifts=item.shifts + far_place(str(part.access.base))) for item in part.families])
+            for part in parts
+        ]
+        sure = [part for part in parts if not part.assumed]
     families = together(family for part in parts for family in part.families)
     every, some = lattices(families, step, sample)
     touched = certain = (*every, *some)
@@ -179,7 +187,7 @@ def access_demand(
     return AccessDemand(
         operation=operation,
         kind=access_kind(operation),
-        argument=seen[0].base if len({access.base for access in seen}) == 1 else None,
+        argument=argument,
         element=element,
         executions=executions,
         certain_executions=total("executions", sure),

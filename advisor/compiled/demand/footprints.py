@@ -19,6 +19,7 @@ from advisor.compiled.ir.execution import LOADED, Inputs
 from advisor.compiled.ir.ir import Module, Operation
 from advisor.compiled.ir.lattices import distinct_bytes, likely_distinct_bytes
 from advisor.compiled.ir.slicing import address_operands
+from advisor.compiled.ir.values import OR
 
 
 def footprints(accesses: Sequence[AccessDemand], inputs: Inputs) -> dict[str, float]:
@@ -83,9 +84,8 @@ def _footprints(
             touched = likely_distinct_bytes(item for a in located for item in a.touched) * max((a.growth for a in located), default=1.0)
         else:
             touched = distinct_bytes(item for a in located for item in a.certain)
-        touched = min(
-            touched, sum(a.requested_bytes if likely else a.certain_bytes for a in located), _covered(a.reach_bytes for a in located)
-        )
+        reached = (1 + name.count(OR)) * _covered(a.reach_bytes for a in located)
+        touched = min(touched, sum(a.requested_bytes if likely else a.certain_bytes for a in located), reached)
         footprints[name] = max(touched, unknown_bytes(unknown, size) if unknown else 0.0)
         if size is not None:
             footprints[name] = min(footprints[name], size)
@@ -141,7 +141,7 @@ def certain_footprint(demand: KernelDemand) -> DramFootprint:
     """What passes whatever the data are, and whatever tensors addresses lead to that are not those of an argument."""
     read = _before(demand, demand.read_footprints)
     written = demand.written_footprints
-    elsewhere = frozenset(a.name for a in demand.accesses if anywhere(a))
+    elsewhere = _anywhere(demand.accesses)
     updated = sum(count for name, count in written.items() if name in demand.updated)
     own_read, own_written = (sum(count for name, count in item.items() if name not in elsewhere) for item in (read, written))
     # Those of several lines may be one tensor too.
@@ -174,7 +174,7 @@ def not_told_apart(demand: KernelDemand) -> dict[str, str]:
     alike = {}
     for verb, footprint in (("reads", demand.read_footprints), ("writes", demand.written_footprints)):
         total = sum(footprint.values())
-        for name in sorted({a.name for a in demand.accesses if anywhere(a)} & footprint.keys()):
+        for name in sorted(_anywhere(demand.accesses) & footprint.keys()):
             if min(footprint[name], total - footprint[name]) > CONSIDERABLE * total:
                 what = f"what the kernel {verb} behind loaded addresses" if name == LOADED else f"what {name} {verb}"
                 alike[f"whether {what} is one of the other tensors"] = "the bound takes it for one, the prediction for another"
@@ -197,9 +197,18 @@ def _in_both(all_: Mapping[str, float], before: Mapping[str, float], read: Mappi
     return sum(min(max(count, 0.0), before[name], written[name]) for name, count in both.items())
 
 
-def anywhere(access: AccessDemand) -> bool:
-    """Whether an access may go to any tensor: its address was loaded, or is one of several arguments'."""
-    return access.argument in (None, LOADED)
+def _anywhere(accesses: Iterable[AccessDemand]) -> frozenset[str]:
+    """What accesses are known by that may go to a tensor which others are known to go to."""
+    one = {access.name: access for access in accesses}
+    return frozenset(name for name, access in one.items() if any(may_meet(access, other) for other in one.values() if other is not access))
+
+
+def may_meet(access: AccessDemand, other: AccessDemand) -> bool:
+    """Whether two accesses may go to one tensor: to one argument, or where the address was loaded, or may be any."""
+    if access.argument is None or other.argument is None:
+        return True
+    arguments, others = (set(item.argument.split(OR)) for item in (access, other) if item.argument)
+    return LOADED in arguments | others or not arguments.isdisjoint(others)
 
 
 def rewritten_bytes(accesses: Sequence[AccessDemand], module: Module, inputs: Inputs) -> dict[str, float]:
@@ -218,7 +227,7 @@ def rewritten_bytes(accesses: Sequence[AccessDemand], module: Module, inputs: In
     rewritten = {}
     for name in dict.fromkeys(a.name for a in accesses if a.kind == "load" and a.certain_executions):
         loads = [a for a in accesses if a.name == name and a.kind == "load"]
-        stores = [a for a in accesses if a.kind != "load" and (a.name == name or anywhere(a) or anywhere(loads[0]))]
+        stores = [a for a in accesses if a.kind != "load" and may_meet(a, loads[0])]
         early = [load for load in loads if not any(may_follow(load.operation, store.operation) for store in stores)]
         if len(early) < len(loads):
             rewritten[name] = footprints(loads, inputs)[name] - (footprints(early, inputs)[name] if early else 0.0)

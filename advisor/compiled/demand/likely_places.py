@@ -17,6 +17,7 @@ from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.demand.footprints import likely_footprints
 from advisor.compiled.ir.execution import Inputs, Positions, not_given, what_holds
 from advisor.compiled.ir.ir import Operation
+from advisor.compiled.ir.values import OR, argument_of
 from advisor.python_source.stride_use import STRIDE_NAME
 
 ARGUMENT = "argument "
@@ -128,9 +129,15 @@ def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
     together: dict[str, list[AccessDemand]] = {}
     for access in accesses:
         together.setdefault(access.name, []).append(access)
-    for item in together.values():
-        reaches = [access.reach_bytes for access in item if access.reach_bytes is not None]
-        yield (max(high for _, high in reaches) - min(low for low, _ in reaches)) / element_bytes(item[0].element)
+    for name, item in together.items():
+        size = element_bytes(item[0].element)
+        reaches: dict[int, list[tuple[float, float]]] = {0: [access.reach_bytes for access in item if access.reach_bytes is not None]}
+        if OR in name:  # of several arguments, the one of which only the first row is told reaches least
+            reaches = {}
+            for lattice in (lattice for access in item for lattice in access.touched):
+                argument = int(argument_of(int(lattice.offset // size)))
+                reaches.setdefault(argument, []).append((lattice.offset, lattice.offset + lattice.span))
+        yield min((max(high for _, high in of) - min(low for low, _ in of)) / size for of in reaches.values())
 
 
 def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, count: Count) -> KernelDemand:
@@ -148,8 +155,8 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
     for access in demand.accesses:
         what, text = untold_place(access.argument, access.operation), access.operation.text
         if what in texts and access.reach_bytes is None and likely_places.get(text) is not None:
-            certain = f"{texts[what].partition(': the bound')[0]}: assumed"
-            former = f"{texts[what].partition(PREDICTED)[0]}{PREDICTED} assumes"
+            certain = f"{demand.unknown[what].partition(': the bound')[0]}: assumed"
+            former = f"{demand.unknown[what].partition(PREDICTED)[0]}{PREDICTED} assumes"
             texts[what] = f"{former if certain_places.get(text) is None else certain} {_assumed(access, inputs, likely)}"
     return replace(
         demand,

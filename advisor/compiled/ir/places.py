@@ -102,7 +102,16 @@ class PlaceRecorder:
                 start = start + summand.reshape(-1)
         start = np.asarray(start, np.int64)
         members = running.active & pattern.touching
-        labels, tags = pattern.classes, running.tags
+        if len(start) > 1 and values.OR in str(pointer.base):
+            arguments = values.argument_of(start)
+            for argument in distinct_values(arguments[members]):
+                self._record(start, members & (arguments == argument), pattern, running.tags, execution)
+        else:
+            self._record(start, members, pattern, running.tags, execution)
+
+    def _record(self, start: Integers, members: Active, pattern: _Pattern, tags: Integers | None, execution: Places) -> None:
+        """Add what programs touch that point into one argument."""
+        labels = pattern.classes
         if labels is None and tags is None:
             self._add((-1, next(iter(pattern.keys.values()), ())), start, members, pattern, execution)
             return
@@ -280,7 +289,9 @@ def together(families: Iterable[Family]) -> tuple[Family, ...]:
     """The families of all sets of programs: those that differ in where they start become one."""
     groups: dict[tuple[bytes, ...], list[Family]] = {}
     for family in families:
-        key = (b"" if family.programs is None else b"p", key_of(family.shifts - family.shifts[0]), *(key_of(p) for p in family.patterns))
+        argument = values.argument_of(family.starts[:1] + family.shifts[0]).tobytes()
+        one = b"" if family.programs is None else b"p"
+        key = (argument, one, key_of(family.shifts - family.shifts[0]), *(key_of(p) for p in family.patterns))
         groups.setdefault(key, []).append(family)
     merged = []
     for group in groups.values():

@@ -9,6 +9,7 @@ blocks, and their active lanes are products of counts.
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,10 @@ from numpy.typing import NDArray
 
 MAX_DENSE = 24_000_000
 """Elements of an intermediate array; chunks of programs are chosen to stay below."""
+OR = " or "
+"""Between the arguments that a pointer points into one of."""
+ELEMENT_BITS = 38
+"""Of the place of an element in its argument, where a pointer points into one of several: what is above tells which."""
 
 Parts = tuple[NDArray[Any], ...]
 
@@ -159,9 +164,45 @@ def choose(condition: Value, a: Value, b: Value, shape: tuple[int, ...]) -> Valu
         return b
     if not (a.known and b.known):
         return unknown(a.reasons | b.reasons, shape, a.base or b.base)
-    if a.base != b.base:
+    if (both := _in_one_space(a, b)) is None:
         return unknown({"a pointer into one of several tensors"}, shape)
+    a, b = both
     return Value((np.where(chosen, a.array(), b.array()),), shape, a.boolean, a.base)
+
+
+def _in_one_space(a: Value, b: Value) -> tuple[Value, Value] | None:
+    """Two values of which one or the other counts, with one base: of pointers into different arguments those together, `q or k`, with the
+    elements of each far from the other's. None: one of them points into no argument."""
+    if a.base == b.base:
+        return a, b
+    if a.base is None or b.base is None:
+        return None
+    base = one_of(a.base, b.base)
+    return _far_apart(a, base), _far_apart(b, base)
+
+
+def one_of(*bases: str) -> str:
+    """What a pointer points into where it points into one of these arguments, of which some may be several."""
+    return OR.join(sorted({name for base in bases for name in base.split(OR)}))
+
+
+def far_place(argument: str) -> int:
+    """What is added to the place of an element in an argument, where a pointer points into one of several; 0 for several."""
+    return 0 if OR in argument else (zlib.crc32(argument.encode()) >> 16) + 1 << ELEMENT_BITS
+
+
+def argument_of(places: Any) -> NDArray[Any]:
+    """Of places of elements in one of several arguments, a number for each argument."""
+    return np.asarray((places + (1 << ELEMENT_BITS - 1)) >> ELEMENT_BITS)
+
+
+def within(pointer: Value) -> Value:
+    """A pointer with places as in the argument that it points into, whichever that is."""
+    return replace(pointer, parts=tuple(part - (argument_of(part) << ELEMENT_BITS) for part in pointer.parts))
+
+
+def _far_apart(pointer: Value, base: str) -> Value:
+    return replace(add(pointer, number(far_place(pointer.base or OR), pointer.shape), pointer.shape), base=base)
 
 
 def select_programs(active: NDArray[np.bool_], a: Value, b: Value) -> Value:
@@ -174,6 +215,7 @@ def select_programs(active: NDArray[np.bool_], a: Value, b: Value) -> Value:
         return b
     condition = active.reshape((-1,) + (1,) * len(a.shape))
     assumed = a.assumed or b.assumed
+    a, b = (_in_one_space(a, b) if a.known and b.known else None) or (a, b)
     if a.known and b.known and a.base == b.base and a.boolean == b.boolean:
         return Value(_chosen_parts(condition, a, b), a.shape, a.boolean, a.base, assumed=assumed)
     return assume(choose(Value((condition,), a.shape, True), a, b, a.shape), assumed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from advisor.compiled.launches.launch import JUDGED
@@ -14,6 +15,9 @@ from advisor.pipelines.demand import Demand
 from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
 from advisor.pipelines.schedule import start_us
 from advisor.result.schema import Finding, Severity
+
+BYTES_A_THREAD = 64
+"""Loaded and stored, that a program has when it is given more work: sixteen registers of values."""
 
 
 @rule(limits.cannot_launch.title)
@@ -102,7 +106,7 @@ def too_few_ctas(context: CompiledContext) -> Finding | None:
         return None
     ctas, sms = first(analysis.demand.ctas), analysis.gpu.num_sms
     trips = first(analysis.demand.k_iterations) / max(len(context.demand.loops), 1)
-    saving = context.saving(lambda demand: _spread(demand, sms / ctas, max(trips, 1.0))) if ctas < sms else None
+    saving = context.saving(lambda demand: _spread(demand, sms / ctas, min(max(trips, 1.0), sms / ctas))) if ctas < sms else None
     if saving is None or saving < THRESHOLD * analysis.predicted.us:
         return None
     return make_finding(
@@ -115,9 +119,9 @@ def too_few_ctas(context: CompiledContext) -> Finding | None:
     )
 
 
-def _spread(demand: Demand, times: float, trips: float) -> Demand:
-    """The same work in so many times as many CTAs, each with as much less to do: in turn, what loops of `trips` can give."""
-    phases, shorter = demand.phases, min(trips, times)
+def _spread(demand: Demand, times: float, shorter: float) -> Demand:
+    """The same work in so many times as many CTAs (below 1: in fewer), each with as much less to do, and what it does in turn `shorter`."""
+    phases = demand.phases
     return replace(
         demand,
         per_cta={name: amount / times for name, amount in demand.per_cta.items()},
@@ -135,15 +139,21 @@ def _spread(demand: Demand, times: float, trips: float) -> Demand:
 def small_programs(context: CompiledContext) -> Finding | None:
     """The GPU starts programs one after another."""
     analysis = context.analysis
-    saving = context.saving(lambda demand: replace(demand, launched_ctas=demand.launched_ctas * 0))
-    if analysis is None or analysis.predicted is None or saving is None or saving < THRESHOLD * analysis.predicted.us:
+    started = context.saving(lambda demand: replace(demand, launched_ctas=demand.launched_ctas * 0))
+    if analysis is None or analysis.predicted is None or started is None or started < THRESHOLD * analysis.predicted.us:
         return None
-    starting = first(start_us(analysis.demand, analysis.gpu))
+    starting, demand = first(start_us(analysis.demand, analysis.gpu)), analysis.demand
+    room = BYTES_A_THREAD * context.compiled.resources.num_warps * analysis.gpu.warp_size
+    times = 2.0 ** max(math.floor(math.log2(room / max(first(demand.cta_load_bytes + demand.cta_store_bytes), 1.0))), 1)
+    saving = context.saving(lambda demand: _spread(demand, 1 / times, 1.0))
+    if saving is None:
+        return None
+    fewer, then = f"{context.demand.programs / times:,.0f} programs", microseconds(analysis.predicted.us - saving)
     return make_finding(
         context,
         "warning",
         f"{context.demand.programs:,} programs take {microseconds(starting)} to start",
-        evidence=f"their work excluded; without this cost the launch would take {microseconds(analysis.predicted.us - saving)}",
-        remedy="use a larger block, or a smaller grid of programs that loop over blocks",
+        evidence=f"their work excluded; {fewer} with {times:.0f} times the work each, loaded at once, would take {then}",
+        remedy="use a larger block, or let a program take several rows or heads as one block",
         saving_us=saving,
     )
