@@ -70,4 +70,4 @@ def test_where_an_access_reaches_over_all_sets(block: Block) -> None:
         access(block.operations[0], 4, base="y", unknown_extent=True, contiguous=4),
         access(block.operations[0], 4, low=0, high=1, contiguous=1),
     )
-    assert whole.reach_bytes is None and whole.argument is None and whole.contiguous == 4
+    assert whole.reach_bytes is None and whole.argument == "x or y" and whole.contiguous == 4

@@ -198,9 +198,11 @@ def _in_both(all_: Mapping[str, float], before: Mapping[str, float], read: Mappi
 
 
 def _anywhere(accesses: Iterable[AccessDemand]) -> frozenset[str]:
-    """What accesses are known by that may go to a tensor which others are known to go to."""
+    """What accesses are known by that may go to a tensor to which others are known to go: their address was loaded, may be any, or is one
+    of several arguments', of which another is used alone."""
     one = {access.name: access for access in accesses}
-    return frozenset(name for name, access in one.items() if any(may_meet(access, other) for other in one.values() if other is not access))
+    several = {name: access for name, access in one.items() if access.argument in (None, LOADED) or OR in str(access.argument)}
+    return frozenset(name for name, access in several.items() if any(may_meet(access, item) for item in one.values() if item is not access))
 
 
 def may_meet(access: AccessDemand, other: AccessDemand) -> bool:
