@@ -60,7 +60,8 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
     )
     near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
     lost = (1 - kept) * float(residency.second_pass_fraction(np.array([held]), gpu)[0])
-    shared = {name: min(whole.get(name, item) * at_once / max(item * demand.programs, 1.0), 1.0) for name, item in loaded.items()}
+    wave = at_once / max(demand.programs, 1)
+    shared = {name: min(max(whole.get(name, item) / max(item * demand.programs, 1.0), wave), 1.0) for name, item in loaded.items()}
     losses = dict.fromkeys(loaded, lost) | dict.fromkeys((load.name for load in exchanged), 0.0)
     chain = _chain(loads, inputs, {**shared, **{name: losses.get(name, lost) for name in demand.stored_first}}, losses)
     stored_lost = sum(count * losses.get(name, lost) for name, count in demand.stored_first.items())
@@ -81,7 +82,8 @@ def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, f
         loads: In the order of the program.
         inputs: The arguments.
         shared: Of each argument, the share of what the programs at work at a time first read that no program before them has read: 1
-            where none shares anything, the inverse of the waves of what all read (weights), which the L2 has from the first wave on.
+            where none shares anything, the inverse of the waves of what all read (weights), which the L2 has from the first wave on, and
+            of what some read (positions, of all heads) the bytes over what is asked for.
             Of what a program stored before it reads it, as `losses`.
         losses: Of each argument, the share of what a program reads again that has left the caches.
     """
