@@ -9,7 +9,7 @@ from dataclasses import replace
 from advisor.diagnosis.compiled_rules import COMPILED_RULES
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
-from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, LayerReport, Origin, PipelineTime, Verdict, nearest_to_peak
+from advisor.result.schema import PIPELINES, LaunchReport, LayerReport, Origin, PipelineTime, Verdict, nearest_to_peak
 from advisor.system.phrases import phrase
 
 GAIN, LIKELY = 1.02, 0.5
@@ -137,7 +137,7 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
     if unit is None or of_peak is None or of_peak >= 1.005:
         times = f"{current / bound_us:.2f}" if bound_us > 0 else ""
         return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=_us(current), times=times)
-    assumed = guessed or any(part.cause == UNCERTAIN for report in able for part in report.gap)
+    assumed = guessed or any(report.assumed_us for report in able)
     share = phrase("verdict.about", share=share_text(of_peak)) if assumed else share_text(of_peak)
     if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
         return phrase("verdict.in_flight", share=share, bytes=f"{in_flight[0] / 1e3:.2g}", needed=f"{in_flight[1] / 1e3:.2g}")
@@ -264,8 +264,7 @@ def _notes(
         named = ", ".join(outside[:NAMED]) + ", …" * (len(outside) > NAMED)
         out.append(phrase("note.extrapolated", count=len(outside), whole=len(launches), which=named))
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
-    uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
-    if uncertain:
+    if any(report.assumed_us for report in able):
         out.append(phrase("note.uncertain"))
     which = [guessed[report.id] for report in able if report.id in guessed]
     if which:

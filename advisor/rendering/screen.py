@@ -37,6 +37,7 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
         head += _command(action) if alone else _action(number, action, result)
         if alone:
             break
+    head += [Text(f"  {text}", style="dim") for text in [figures.overlap(result)] if text]
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
     end = [*_of_the_table(result), *_end(result, report, of=single.kernel if single is not None and not unsized else "")]
@@ -68,7 +69,7 @@ def _totals(result: Result) -> Text:
     if verdict.ceiling_us > 0 and verdict.percent_of_ceiling > 0:
         unsearched = "".join(launch.unsearched for launch in result.launches)
         line.append(f"   {_win(verdict.percent_of_ceiling / 100, unsearched)}")
-    line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})")
+    line.append(f"   {figures.shown_bound(result).text}")
     return line
 
 
@@ -190,12 +191,7 @@ def _single(result: Result, part: Group) -> list[Text]:
     """One launch: its line, its bound, its findings, and the source lines that ask most."""
     launch = result.launches[0]
     out = [_group_head(part, result), _row(launch, "", result)]
-    certain = f"{figures.microseconds(launch.bound.us)} µs ({figures.clean(launch.binding_pipeline)})"
-    bound = f"  bound {certain}"
-    if (assumed := figures.assumed_us(launch)) > launch.bound.us:
-        bound = f"  bound with assumed work {figures.microseconds(launch.bound.us + assumed)} µs   of certain work alone {certain}"
-    elif beyond := figures.beyond_bound(launch):
-        bound += f"   {beyond}"
+    bound = f"  {figures.shown_bound(launch).text}"
     if launch.ceiling is not None:
         bound += f"   {'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs"
     if launch.library is not None:

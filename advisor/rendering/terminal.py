@@ -161,7 +161,8 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
     line.append(_column("cannot launch" if figures.stuck(launch) else "latency unknown" if unsized else _latency(now)), style="bold")
     if launch.ceiling is not None:
         line.append(f"{'best so far' if launch.unsearched else 'ceiling'} {_us(launch.ceiling.us)}   ")
-    line.append(f"bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(24))
+    bound = figures.shown_bound(launch)
+    line.append(f"{bound.name} {_us(bound.us)}{f' ({bound.unit})' if bound.unit else ''}".ljust(24))
     if launch.ceiling is not None:
         line.append("   ")
         share = figures.share_of_ceiling(launch)
@@ -237,7 +238,7 @@ def _verdict_lines(result: Result) -> list[Text]:
         line = Text(f"  {figures.counted(result)}: " + (f"{origins} {us}" if origins == verdict.origin else f"{us} ({origins})"))
         if verdict.ceiling_us > 0:
             line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
-        line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   ")
+        line.append(f"   {figures.shown_bound(result).text}   ")
         if verdict.percent_of_ceiling > 0:
             line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
             line.append(f" ({figures.rated(result)})" if figures.rated(result) else "")

@@ -193,6 +193,11 @@ class LaunchReport:
         """Whether its measurement contradicts its prediction."""
         return contradicts(self.measured, self.predicted)
 
+    @property
+    def assumed_us(self) -> float:
+        """Microseconds by which the bound would be larger if all that is assumed of the launch were certain."""
+        return sum(part.us for part in self.gap if part.cause == UNCERTAIN)
+
     def before(self, then: Latency | None) -> Latency | None:
         """The latency that a saving is reckoned from: measured, else predicted; where those contradict each other, as `then` is."""
         if self.contradicted and (then is None or then.origin == "predicted"):
