@@ -364,9 +364,10 @@ def _cure(rule: str, group: list[_Cure]) -> Action:
     others = [cure.launch.id for cure in group if cure is not most]
     likewise = phrase("action.likewise", which=_listed(others)) if others else ""
     kept = phrase("action.unsure") if _unsure(most) else ""
+    line = f" ({finding.source_file}:{finding.source_line})" if finding.source_line is not None else ""
     return Action(
         title=title,
-        detail=" ".join(filter(None, (f"{launch.id}:", why, as_sentences(finding.remedy), likewise, kept))),
+        detail=" ".join(filter(None, (f"{launch.id}{line}:", why, as_sentences(finding.remedy), likewise, kept))),
         saving_us=sum(cure.us for cure in group),
         origin="predicted",
         launches=tuple(cure.launch.id for cure in group),

@@ -169,8 +169,12 @@ def counted(result: Result) -> str:
     return (f"all {whole} launches" if count == whole else f"{count} of {whole} launches") + apart
 
 
-def products_apart(result: Result) -> tuple[float, int] | None:
-    """How far the products of layers are from the predictions of the same launches alone: the largest share, and its token count; None
+APART = 0.02
+"""From which share on two predictions of the same launches are seen to differ."""
+
+
+def products_apart(result: Result) -> str:
+    """How far the products of layers are at most from the predictions of the same launches alone, a sentence; empty where they agree, or
     where no layer is split into the products it launches."""
     alone = {launch.id: (launch.problem.op, launch.predicted.us) for launch in result.launches if launch.predicted is not None}
     shares = []
@@ -178,7 +182,8 @@ def products_apart(result: Result) -> tuple[float, int] | None:
         ops = [alone[name] for name in layer.launches if name in alone]
         if ops and len(ops) == len(layer.launches) and all(op in layer.parts for op, _ in ops):
             shares.append((abs(sum(layer.parts[op] for op, _ in ops) / sum(us for _, us in ops) - 1), layer.tokens))
-    return max(shares, default=None)
+    share, tokens = max(shares, default=(0.0, 0))
+    return phrase("note.products_apart", share=share_text(share), tokens=tokens) if share >= APART else ""
 
 
 def sum_interval(result: Result) -> Latency | None:
@@ -365,7 +370,7 @@ HEAVIEST = 3
 
 def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[str]:
     """The lines of source that ask most of the pipeline that binds the configuration, where no finding says why it is far from its bound:
-    `line 8, 12.3 µs of alu: row = i // (2 * HALF)`."""
+    `k.py:8, 12.3 µs of alu: row = i // (2 * HALF)`."""
     gap = current(launch).us - launch.bound.us
     saved = max((finding.saving_us or 0.0 for finding in launch.findings), default=0.0)
     name = launch.config_binding_pipeline
@@ -374,7 +379,7 @@ def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[
     texts = {(piece.file, number): text for piece in sources for number, text in enumerate(piece.lines, piece.first_line)}
     lines = sorted(launch.source_lines, key=lambda line: -line.time_us.get(name, 0.0))[:HEAVIEST]
     return [
-        f"line {line.line}, {microseconds(line.time_us[name])} µs of {clean(name)}: {clean(texts.get((line.file, line.line), '').strip())}"
+        clean(f"{line.file}:{line.line}, {microseconds(line.time_us[name])} µs of {name}: {texts.get((line.file, line.line), '').strip()}")
         for line in lines
         if line.time_us.get(name, 0.0) >= EXPLAINED * gap
     ]

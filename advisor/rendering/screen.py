@@ -37,7 +37,8 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
         head += _command(action) if alone else _action(number, action, result)
         if alone:
             break
-    head += [Text(f"  {text}", style="dim") for text in [figures.overlap(result)] if text]
+    apart = figures.products_apart(result) if any(action.layers_us for action in result.actions) else ""
+    head += [Text(f"  {text}", style="dim") for text in (figures.overlap(result), apart) if text]
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
     end = [*_of_the_table(result), *_end(result, report, of=single.kernel if single is not None and not unsized else "")]
@@ -201,7 +202,8 @@ def _single(result: Result, part: Group) -> list[Text]:
     for finding in figures.ordered_findings(launch.findings)[:ACTIONS]:
         mark = "x" if finding.severity == "error" else "!"
         saves = f"   saves {figures.microseconds(finding.saving_us)} µs" if finding.saving_us is not None else ""
-        out.append(Text(f"  {mark} {figures.clean(finding.title)}{saves}   [{finding.rule}]"))
+        place = f"   {figures.source_text(finding)}" if finding.source_line is not None else ""
+        out.append(Text(f"  {mark} {figures.clean(finding.title)}{saves}{place}   [{finding.rule}]"))
     out += [Text(f"  · {text}", style="dim") for text in figures.heaviest_lines(launch, result.sources)]
     return out
 

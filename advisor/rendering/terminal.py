@@ -131,7 +131,7 @@ def _layer_lines(result: Result) -> list[Text]:
         if layer.library is not None:
             reached = f"{figures.clean(layer.library.source)} {_us(layer.library.us)} {figures.interval(layer.library)}".rstrip()
             out.append(Text(f"  {' ' * (width + 4)}{reached} ({layer.library.origin})"))
-    return [*out, Text("")]
+    return [*out, *(Text(f"  {text}", style="dim") for text in [figures.products_apart(result)] if text), Text("")]
 
 
 def _tuned_lines(view: views.ProblemView) -> list[Text]:
@@ -225,8 +225,8 @@ def _finding(item: Finding, *, indent: int, where: str = "") -> Text:
     if item.saving_us is not None:
         line.pad_right(max(0, _GAINS - len(line)))
         line.append(f"   saves {'~' + figures.microseconds(item.saving_us):>{_NUMBER}} µs ({item.saving_origin})")
-    if where:
-        line.append(f"   ({figures.clean(where)})")
+    if place := figures.clean(where) or (figures.source_text(item) if item.source_line is not None else ""):
+        line.append(f"   ({place})")
     return line
 
 

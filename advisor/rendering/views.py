@@ -268,6 +268,7 @@ class LaunchView:
     ceiling_at: float | None  # per cent, on the scale of the steps
     pipelines: tuple[PipelineRow, ...]
     idle: tuple[str, ...]  # pipelines of which nothing is asked
+    bound: figures.Bound
     changes: tuple[str, ...]
     sizes: tuple[tuple[str, int], ...]
 
@@ -337,6 +338,7 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         pipelines=_pipeline_rows(launch, now),
         idle=tuple(part.pipeline for part in launch.pipelines if not _busy(part)),
         changes=tuple(figures.changes(launch.configuration, advice.configuration)) if advice else (),
+        bound=figures.shown_bound(launch),
         sizes=tuple(launch.problem.sizes.items()),
     )
 

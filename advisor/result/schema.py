@@ -27,6 +27,7 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     nearest_to_peak,
     result_dtype,
 )
+from advisor.system.phrases import phrase
 
 SCHEMA_VERSION = "1.6"
 """1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, what
@@ -58,6 +59,14 @@ class Occupancy:
     k_iterations: int
     in_flight_bytes: float | None = None  # per SM, that DRAM is asked for at a time; None: not known
     needed_bytes: float | None = None  # per SM, in flight at a time to keep DRAM busy: its rate times its latency
+
+    @property
+    def ctas_per_sm(self) -> str:
+        """`5, limited by registers`; where the grid is too small to fill them, `5 would fit, but the grid has 300 CTAs for 132 SMs`."""
+        if self.limiter != "grid":
+            return phrase("occupancy.limited", resident=self.resident_ctas_per_sm, limiter=self.limiter)
+        sms = round(self.ctas / self.waves / self.resident_ctas_per_sm)
+        return phrase("occupancy.grid", resident=self.resident_ctas_per_sm, ctas=f"{self.ctas:,}", sms=sms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,7 +413,10 @@ class Result:
         verdict, count = self.verdict, len(self.launches)
         times = f"{verdict.origin} {microseconds(verdict.current_us)} µs" if verdict.current_us > 0 else "no time known"
         times += f", ceiling {microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else ""
-        times += f", bound {microseconds(verdict.bound_us)} µs" if verdict.bound_us > 0 else ""
+        assumed = sum(launch.assumed_us for launch in self.launches)
+        bound = verdict.bound_us + (assumed if assumed > verdict.bound_us else 0.0)
+        times += f", bound {microseconds(bound)} µs" if bound > 0 else ""
+        times += " with assumed work" if bound > verdict.bound_us else ""
         first = self.actions[0] if self.actions else None
         saves = f" (saves {microseconds(first.saving_us)} µs)" if first is not None and first.saving_us > 0 else ""
         lines = (

@@ -169,7 +169,7 @@ def test_data_that_likely_work_hangs_on_are_asked_for_too(tmp_path: Path) -> Non
     """Where the size of the cache is known, all blocks are taken for distinct: a distance is told, to what is likely."""
     sizes = {"cache_ptr": SEQUENCES * TOKENS * HEADS * HEAD}
     result = paged(tmp_path, {"lengths_ptr": TOKENS}, sizes)
-    assert "The bound covers certain work only. The rest depends on data that were not specified." in result.verdict.notes
+    assert "Only part of the work is certain. The rest depends on data that were not specified." in result.verdict.notes
     assert "Specify the contents of block_tables_ptr" in [action.title for action in result.actions]
 
 

@@ -82,9 +82,9 @@ def test_the_share_of_the_peak_stands_beside_the_distance_to_the_bound() -> None
 @pytest.mark.parametrize(("saving_us", "named"), [(50.0, False), (1.0, True)])
 def test_the_heaviest_lines_are_named_where_no_finding_explains_the_gap(saving_us: float, named: bool) -> None:
     text = terminal.to_text(read_by_line(saving_us))
-    assert ("· line 7, 50.0 µs of alu: row = i // 3" in text) is named
-    assert ("· line 8, 20.0 µs of alu: col = i % 3" in text) is named
-    assert "line 9" not in text
+    assert ("· k.py:7, 50.0 µs of alu: row = i // 3" in text) is named
+    assert ("· k.py:8, 20.0 µs of alu: col = i % 3" in text) is named
+    assert "k.py:9" not in text
 
 
 @pytest.mark.parametrize(
