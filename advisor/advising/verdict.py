@@ -213,7 +213,7 @@ def _by_tokens(able: Sequence[LaunchReport], layers: Sequence[LayerReport]) -> I
     """What decoding gains and what larger token counts do, where there are both: a sum over both is mostly that of the largest."""
     groups: dict[int, list[LaunchReport]] = defaultdict(list)
     for report in able:
-        if report.problem.family in ("fused_moe", "gemm"):
+        if report.problem.family in ("fused_moe", "gemm") and "M" in report.problem.sizes:
             groups[report.problem.sizes["M"]].append(report)
     shares = {}
     for tokens, reports in groups.items():

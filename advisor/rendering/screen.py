@@ -25,27 +25,36 @@ WIN_COLUMN = 22
 
 def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> list[Text]:
     """At most `LINES` lines; launches with least to win are left out first, and counted."""
-    verdict = result.verdict
-    head = [Text(figures.clean(verdict.sentence), style="bold")]
+    head = head_lines(result)
     single = result.launches[0] if len(result.launches) == 1 else None
-    unsized = verdict.current_us == 0 and any(figures.of_one_program(launch, result) for launch in result.launches)
-    if single is None and verdict.current_us > 0:
-        head.append(_totals(result))
-    head += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
-    for number, action in enumerate(result.actions[:ACTIONS], 1):
-        alone = unsized and action.snippet is not None and not action.snippet.startswith("[")  # a command says what to do by itself
-        head += _command(action) if alone else _action(number, action, result)
-        if alone:
-            break
-    apart = figures.products_apart(result) if any(action.layers_us for action in result.actions) else ""
-    head += [Text(f"  {text}", style="dim") for text in (figures.overlap(result), apart) if text]
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
+    unsized = _unsized(result)
     end = [*_of_the_table(result), *_end(result, report, of=single.kernel if single is not None and not unsized else "")]
     if unsized:
         return [*head, *end]
     room = LINES - len(head) - len(end) - 1
     return [*head, Text(""), *_launches(result, groups, room), *end]
+
+
+def _unsized(result: Result) -> bool:
+    return result.verdict.current_us == 0 and any(figures.of_one_program(launch, result) for launch in result.launches)
+
+
+def head_lines(result: Result) -> list[Text]:
+    """The headline, sums where there are several launches, what to know of them, and what to do."""
+    verdict = result.verdict
+    out = [Text(figures.clean(verdict.sentence), style="bold")]
+    if len(result.launches) > 1 and verdict.current_us > 0:
+        out.append(_totals(result))
+    out += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
+    for number, action in enumerate(result.actions[:ACTIONS], 1):
+        if action.snippet is not None and _unsized(result):  # a command says what to do by itself
+            out += _command(action)
+            break
+        out += _action(number, action, result)
+    apart = figures.products_apart(result) if any(action.layers_us for action in result.actions) else ""
+    return out + [Text(f"  {text}", style="dim") for text in (figures.overlap(result), apart) if text]
 
 
 def _of_the_table(result: Result) -> list[Text]:
@@ -63,13 +72,14 @@ def _of_the_table(result: Result) -> list[Text]:
 
 def _totals(result: Result) -> Text:
     verdict = result.verdict
-    us = figures.with_interval(verdict.current_us, figures.sum_interval(result))
-    line = Text(f"  {figures.counted(result)}: {figures.origins(result)} {us}")
+    origins, us = figures.origins(result), figures.with_interval(verdict.current_us, figures.sum_interval(result))
+    line = Text(f"  {figures.counted(result)}: " + (f"{us} ({origins})" if "," in origins else f"{origins} {us}"))
     if verdict.peak_pipeline is not None and verdict.share_of_peak is not None and verdict.share_of_peak < 1.005:
         line.append(f"   {figures.share_text(verdict.share_of_peak)} of {figures.unit_peak(verdict.peak_pipeline)}")
-    if verdict.ceiling_us > 0 and verdict.percent_of_ceiling > 0:
+    if verdict.percent_of_ceiling > 0:
         unsearched = "".join(launch.unsearched for launch in result.launches)
         line.append(f"   {_win(verdict.percent_of_ceiling / 100, unsearched)}")
+        line.append(f" ({rated})" if (rated := figures.rated(result)) else "")
     line.append(f"   {figures.shown_bound(result).text}")
     return line
 

@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from advisor.rendering import figures, overview, views
-from advisor.rendering.screen import LINES, screen
+from advisor.rendering.screen import LINES, head_lines, screen
 from advisor.rendering.views import Group, group
-from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result, SourceText
+from advisor.result.schema import Finding, Latency, LaunchReport, Result, SourceText
 from advisor.system.phrases import phrase
 
 FINDINGS_OF_ONE_LAUNCH = 3
-MOST_ACTIONS = 3
 MOST_TUNED = 20
 TIMINGS_OF_ONE_PROBLEM = 12
 _NUMBER = 8  # characters of the widest latency, "1,234,567" excepted
@@ -70,20 +69,14 @@ def lines(result: Result, *, report: str | None = None, details: bool = True) ->
     groups = group(result.launches)
     if not details and groups and not result.tuned:
         return screen(result, groups, report=report)
-    head = [] if not groups and not result.tuned else _head_lines(result)
+    unknowns = [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in result.verdict.unknowns]
+    head = [*head_lines(result), *unknowns, Text("")] if groups or result.tuned else []
     body = _details(result, groups)
     if not details and len(head) + len(body) > LINES:
         room = max(0, LINES - len(head) - 2)
         body = [*body[:room], Text(f"  {phrase('screen.more_lines', count=len(body) - room)}", style="dim")]
     end = [] if report is None else [Text(f"  report: {figures.clean(report)}")]
     return [*head, *body, *end]
-
-
-def _head_lines(result: Result) -> list[Text]:
-    out = _verdict_lines(result)
-    for number, action in enumerate(result.actions[:MOST_ACTIONS], 1):
-        out += _action_lines(number, action)
-    return [*out, Text("")]
 
 
 def _details(result: Result, groups: list[Group]) -> list[Text]:
@@ -228,34 +221,6 @@ def _finding(item: Finding, *, indent: int, where: str = "") -> Text:
     if place := figures.clean(where) or (figures.source_text(item) if item.source_line is not None else ""):
         line.append(f"   ({place})")
     return line
-
-
-def _verdict_lines(result: Result) -> list[Text]:
-    verdict = result.verdict
-    out = [Text(figures.clean(verdict.sentence), style="bold")]
-    if len(result.launches) > 1 and verdict.current_us > 0:
-        origins, us = figures.origins(result), figures.with_interval(verdict.current_us, figures.sum_interval(result))
-        line = Text(f"  {figures.counted(result)}: " + (f"{origins} {us}" if origins == verdict.origin else f"{us} ({origins})"))
-        if verdict.ceiling_us > 0:
-            line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
-        line.append(f"   {figures.shown_bound(result).text}   ")
-        if verdict.percent_of_ceiling > 0:
-            line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
-            line.append(f" ({figures.rated(result)})" if figures.rated(result) else "")
-        line.rstrip()
-        out.append(line)
-    out += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
-    out += [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in verdict.unknowns]
-    return out
-
-
-def _action_lines(number: int, action: Action) -> list[Text]:
-    line = Text(f"  {number}. ")
-    line.append(figures.clean(action.title), style="bold")
-    if action.saving_us > 0:
-        line.append(f"   saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})")
-    more = [text for text in (action.detail, action.snippet) if text and "\n" not in text]
-    return [line, *(Text(f"     {figures.clean(text)}") for text in more)]
 
 
 def _encodable(line: Text, encoding: str) -> Text:

@@ -203,6 +203,11 @@ class LaunchReport:
         return contradicts(self.measured, self.predicted)
 
     @property
+    def best(self) -> Configuration | None:
+        """The configuration to run it with: the recommended one, else its own; None where neither is known."""
+        return self.recommendation.configuration if self.recommendation is not None else self.configuration
+
+    @property
     def assumed_us(self) -> float:
         """Microseconds by which the bound would be larger if all that is assumed of the launch were certain."""
         return sum(part.us for part in self.gap if part.cause == UNCERTAIN)
@@ -442,10 +447,7 @@ class Result:
         >>> sorted(result.best.parameters)
         ['BLOCK_SIZE_K', 'BLOCK_SIZE_M', 'BLOCK_SIZE_N', 'GROUP_SIZE_M']
         """
-        if not self.launches:
-            return None
-        advice = self.launches[0].recommendation
-        return advice.configuration if advice is not None else self.launches[0].configuration
+        return self.launches[0].best if self.launches else None
 
     @property
     def saving_us(self) -> float:
@@ -478,15 +480,12 @@ class Result:
         >>> result.to_triton_config().num_warps in (4, 8)
         True
         """
-        ids = [item.id for item in self.launches]
-        if launch is not None and launch not in ids:
-            raise ValueError(f"launch must be one of {', '.join(ids)} (got {launch!r})")
-        chosen = self.launches[ids.index(launch) if launch is not None else 0] if ids else None
-        advice = chosen.recommendation if chosen is not None else None
-        configuration = advice.configuration if advice is not None else chosen.configuration if chosen is not None else None
-        if configuration is None:
+        chosen = [item.best for item in self.launches if launch in (None, item.id)]
+        if launch is not None and not chosen:
+            raise ValueError(f"launch must be one of {', '.join(item.id for item in self.launches)} (got {launch!r})")
+        if not chosen or chosen[0] is None:
             raise ValueError("no configuration of this launch is known")
-        return configuration.to_triton()
+        return chosen[0].to_triton()
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each launch: its sizes and latencies in microseconds."""

@@ -26,7 +26,7 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
     assert found.notes == ("The share of the ceiling covers 2 of 3 launches.",)
 
     partly = replace(result, launches=launches, verdict=found)
-    assert "of ceiling (2 of 3 launches)" in terminal.to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
+    assert "% (2 of 3 launches)" in terminal.to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
     assert "(2 of 3 launches) |" in markdown.to_markdown(partly) and "2 of 3 launches" in page.to_html(partly)
     assert "(2 of 3" not in terminal.to_text(replace(result, verdict=whole))
 
@@ -207,7 +207,8 @@ def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
     """A sum over both is mostly that of the larger."""
     small, large = factory.result((16, 2048), ("w13",)).launches
     kept = replace(small, recommendation=None)
-    (note,) = verdict((kept, large), ()).notes
+    without = replace(kept, problem=replace(kept.problem, sizes={"programs": 4}))
+    (note,) = verdict((kept, large, without), ()).notes
     assert note.startswith("At M ≤ 64 (decode) the change saves nothing. At larger M it saves up to ")
     assert "the change saves up to" in verdict((small, large), ()).notes[0]
     assert verdict((large, replace(large, id="other")), ()).notes == () == verdict((small,), ()).notes
