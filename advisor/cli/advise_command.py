@@ -269,7 +269,7 @@ def _answered(result: Result) -> str | None:
     if result.verdict.current_us or snippet is None or "\n" in snippet or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     print(f"{result.verdict.sentence} {result.actions[0].title}", file=sys.stderr)
-    asked = snippet
+    question = snippet
     for option, end in re.findall(r"(--\S+ \S*)…(\S*)", snippet):  # --grid …, --content 'table=random(…)'
         print(f"{option}{end} ", end="", file=sys.stderr, flush=True)
         if not (line := sys.stdin.readline()):
@@ -277,7 +277,7 @@ def _answered(result: Result) -> str | None:
         answer = line.strip().replace("'", "") if end else shlex.quote(line.strip())
         # What is passed over is left out, and guessed as before.
         snippet = snippet.replace(f" {option}…{end}", f" {option}{answer}{end}" if line.strip() else "", 1)
-    return snippet if snippet != re.sub(r" --\S+ \S*…\S*", "", asked) else None
+    return snippet if snippet != re.sub(r" --\S+ \S*…\S*", "", question) else None
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:

@@ -77,18 +77,28 @@ def _totals(result: Result) -> Text:
     if verdict.peak_pipeline is not None and verdict.share_of_peak is not None and verdict.share_of_peak < 1.005:
         line.append(f"   {figures.share_text(verdict.share_of_peak)} of {figures.unit_peak(verdict.peak_pipeline)}")
     if verdict.percent_of_ceiling > 0:
-        unsearched = "".join(launch.unsearched for launch in result.launches)
-        line.append(f"   {_win(verdict.percent_of_ceiling / 100, unsearched)}")
+        line.append("   ")
+        line.append(win_text(verdict.percent_of_ceiling / 100, "".join(launch.unsearched for launch in result.launches)))
         line.append(f" ({rated})" if (rated := figures.rated(result)) else "")
     line.append(f"   {figures.shown_bound(result).text}")
     return line
 
 
-def _win(share: float, unsearched: str = "") -> str:
+def win_text(share: float | None, unsearched: str = "") -> Text:
     """What tuning can win of the time, from the share of the ceiling that is reached; at least so much where something is unsearched."""
-    if unsearched:
-        return f"tuning can win {figures.share_text(1 - share)} or more"
-    return "tuning can win <1 %" if share >= 0.99 else f"tuning can win {figures.share_text(1 - share)}"
+    if share is None:
+        return Text("")
+    if share >= 1.005:
+        return Text("faster than the predicted ceiling", style="magenta")
+    won = "<1 %" if share >= 0.99 and not unsearched else f"{figures.share_text(1 - share)}{' or more' if unsearched else ''}"
+    return Text(f"tuning can win {won}", style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red")
+
+
+def win_of(launch: LaunchReport) -> Text:
+    """The same of a launch; where nothing says which configuration runs, that its time is of the best."""
+    if figures.unset(launch) and launch.ceiling is not None:
+        return Text(phrase("screen.unset"))
+    return win_text(figures.share_of_ceiling(launch), launch.unsearched)
 
 
 def _command(action: Action) -> list[Text]:
@@ -175,19 +185,14 @@ def _row(launch: LaunchReport, label: str, result: Result) -> Text:
     else:
         now = figures.current(launch)
         line.append(f"{now.origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}".ljust(LATENCY_COLUMN + 10), style="bold")
-        peak, share = launch.share_of_peak, figures.share_of_ceiling(launch)
+        peak = launch.share_of_peak
         peak_text = (
             f"{figures.share_text(peak):>5} of {figures.unit_peak(launch.peak_pipeline)}" if peak is not None and peak < 1.005 else ""
         )
         line.append(peak_text.ljust(PEAK_COLUMN))
-        if share is not None and share >= 1.005:
-            line.append("faster than the predicted ceiling", style="magenta")
-        elif share is not None:
-            line.append(
-                _win(share, launch.unsearched).ljust(WIN_COLUMN), style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red"
-            )
-        elif figures.unset(launch) and launch.ceiling is not None:
-            line.append(phrase("screen.unset"))
+        win = win_of(launch)
+        win.pad_right(max(0, WIN_COLUMN - len(win)))
+        line.append(win)
     advice = launch.recommendation
     if advice is not None and advice.configuration != launch.configuration:
         changed = figures.changes(launch.configuration, advice.configuration)

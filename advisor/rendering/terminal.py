@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from advisor.rendering import figures, overview, views
-from advisor.rendering.screen import LINES, head_lines, screen
+from advisor.rendering.screen import LINES, head_lines, screen, win_of
 from advisor.rendering.views import Group, group
 from advisor.result.schema import Finding, Latency, LaunchReport, Result, SourceText
 from advisor.system.phrases import phrase
@@ -156,10 +156,7 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
         line.append(f"{'best so far' if launch.unsearched else 'ceiling'} {_us(launch.ceiling.us)}   ")
     bound = figures.shown_bound(launch)
     line.append(f"{bound.name} {_us(bound.us)}{f' ({bound.unit})' if bound.unit else ''}".ljust(24))
-    if launch.ceiling is not None:
-        line.append("   ")
-        share = figures.share_of_ceiling(launch)
-        line.append("ranked first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
+    line.append("   " if (win := win_of(launch)) else "").append(win)
     if not unsized and (peak := figures.peak_text(launch)):
         line.append(f"   {peak}")
     line.rstrip()
@@ -202,13 +199,6 @@ def _column(text: str) -> str:
 
 def _us(us: float) -> str:
     return f"{figures.microseconds(us):>{_NUMBER}} µs"
-
-
-def _of_ceiling(share: float | None) -> Text:
-    if share is not None and share >= 1.005:
-        return Text("faster than the predicted ceiling", style="magenta")
-    style = "" if share is None else "green" if share >= 0.9 else "yellow" if share >= 0.6 else "red"
-    return Text(f"{figures.share_text(share):>5} of ceiling", style=style)
 
 
 def _finding(item: Finding, *, indent: int, where: str = "") -> Text:

@@ -313,7 +313,7 @@ def test_a_configuration_that_cannot_launch_has_no_latency(tmp_path, capsys, fie
     assert advise(table(tmp_path, {"1": entry}), tmp_path / "out") == 0
     printed = capsys.readouterr().out
     assert words in printed and "cannot launch" in printed and "None of the 2 launches can run" in printed
-    assert "% of ceiling" not in printed and "1.00x" not in printed
+    assert "tuning can win" not in printed and "1.00x" not in printed
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert all(launch["predicted"] is None and launch["recommendation"] for launch in result["launches"])
 
