@@ -24,7 +24,7 @@ from advisor.cli import options
 from advisor.cli.advise_reports import write
 from advisor.cli.measure_command import duration_s
 from advisor.result.problem import microseconds
-from advisor.system.errors import InputError, UsageError
+from advisor.system.errors import InputError, UsageError, several
 from advisor.system.processes import sigterm_as_interrupt
 from advisor.system.progress import StatusLine
 
@@ -147,11 +147,11 @@ def _order(arguments: argparse.Namespace) -> Order:
 def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
     """A line per decision, losses included; plain rows that any tool can cut."""
     winners = tuned.winners
-    print(f"{tuned.about}, {_trials(sum(winner.tried for winner in winners))}: {_counted(winners)} ({tuned.source})")
+    print(f"{tuned.about}, {several(sum(winner.tried for winner in winners), 'trial')}: {_counted(winners)} ({tuned.source})")
     failures = {search.study_name: search.failures for search in tuned.result.searches}
     for winner in winners:
         task, before = winner.decision.task.id, winner.decision.incumbent
-        print(f"  {task}  {_latencies(winner)}  {_trials(winner.tried)}  {winner.outcome}: {winner.note}")
+        print(f"  {task}  {_latencies(winner)}  {several(winner.tried, 'trial')}  {winner.outcome}: {winner.note}")
         chosen = {"before": before, "after": winner.configuration} if winner.changed else {"keeps": before, "best": winner.candidate}
         for name, configuration in chosen.items():
             if configuration is not None:
@@ -173,10 +173,6 @@ def _counted(winners: Sequence[Winner]) -> str:
         return f"{new} of {len(winners)} new"
     counted = f"{improved} of {len(winners)} improved" + (f", {new} new" if new else "")
     return counted + (f", {unknown} not recorded as they run today" if unknown else "")
-
-
-def _trials(number: int) -> str:
-    return f"{number} {'trial' if number == 1 else 'trials'}"
 
 
 def _latencies(winner: Winner) -> str:
@@ -206,4 +202,4 @@ class _Watch(StatusLine):
 
     def __call__(self, task: str, trials: int, best_us: float | None) -> None:
         best = "nothing yet" if best_us is None else f"best {microseconds(best_us)} µs"
-        self.say(f"tuning {task}: {_trials(trials)}, {best}")
+        self.say(f"tuning {task}: {several(trials, 'trial')}, {best}")

@@ -270,7 +270,6 @@ class LaunchView:
     idle: tuple[str, ...]  # pipelines of which nothing is asked
     bound: figures.Bound
     changes: tuple[str, ...]
-    sizes: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +338,6 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         idle=tuple(part.pipeline for part in launch.pipelines if not _busy(part)),
         changes=tuple(figures.changes(launch.configuration, advice.configuration)) if advice else (),
         bound=figures.shown_bound(launch),
-        sizes=tuple(launch.problem.sizes.items()),
     )
 
 

@@ -419,9 +419,8 @@ class Result:
         times = f"{verdict.origin} {microseconds(verdict.current_us)} µs" if verdict.current_us > 0 else "no time known"
         times += f", ceiling {microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else ""
         assumed = sum(launch.assumed_us for launch in self.launches)
-        bound = verdict.bound_us + (assumed if assumed > verdict.bound_us else 0.0)
-        times += f", bound {microseconds(bound)} µs" if bound > 0 else ""
-        times += " with assumed work" if bound > verdict.bound_us else ""
+        more, words = (assumed, " with assumed work") if assumed > verdict.bound_us else (0.0, "")
+        times += f", bound {microseconds(verdict.bound_us + more)} µs{words}" if verdict.bound_us > 0 else ""
         first = self.actions[0] if self.actions else None
         saves = f" (saves {microseconds(first.saving_us)} µs)" if first is not None and first.saving_us > 0 else ""
         lines = (
