@@ -42,6 +42,20 @@ ADVICE: dict[str, str] = {
     "block-exceeds-registers": "Split the block",
     "masked-lanes": "Cover the length with a smaller block",
     "small-programs": "Give each program more work",
+    "register-spills": "Need fewer registers",
+    "dot-without-tensor-instruction": "Run the dot on the tensor cores",
+    "mma-instead-of-wgmma": "Use the warp-group matrix instruction",
+    "no-async-copy": "Copy asynchronously",
+    "uncoalesced-access": "Let neighbouring threads touch neighbouring addresses",
+    "narrow-access": "Move 16 bytes per thread and access",
+    "second-pass": "Read each row once",
+    "repeated-loads": "Share operands between programs",
+    "convert-layout-in-loop": "Keep one layout in the loop",
+    "atomics-in-loop": "Take the atomics out of the loop",
+    "contended-atomics": "Spread the atomics over more addresses",
+    "integer-division-in-loop": "Take the division out of the loop",
+    "double-precision": "Compute in single precision",
+    "wide-index-in-loop": "Index with 32 bits in the loop",
 }
 """What to do about a rule, in the imperative."""
 
