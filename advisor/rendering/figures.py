@@ -371,7 +371,7 @@ HEAVIEST = 3
 def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[str]:
     """The lines of source that ask most of the pipeline that binds the configuration, where no finding says why it is far from its bound:
     `k.py:8, 12.3 µs of alu: row = i // (2 * HALF)`."""
-    gap = current(launch).us - launch.bound.us
+    gap = current(launch).us - shown_bound(launch).us
     saved = max((finding.saving_us or 0.0 for finding in launch.findings), default=0.0)
     name = launch.config_binding_pipeline
     if stuck(launch) or gap < EXPLAINED * current(launch).us or saved >= EXPLAINED * gap:
