@@ -98,23 +98,28 @@ class KernelReports:
         options: dict[str, dict[str, None]] = defaultdict(dict)
         for name in ids:
             options[self.targets[name].launch.kernel] |= dict.fromkeys(self.missing[name])
-        kernels = self.kernels
-        names = {name: frozenset(p.name for p in kernels[name].kernel(name).parameters) for name in options}
         lacking = [
-            Lacking(kernel=name, options=tuple(option), besides=self.besides[name], parameters=names[name])
+            Lacking(kernel=name, options=tuple(option), besides=self.besides[name], parameters=self._parameters[name])
             for name, option in options.items()
             if option
         ]
-        return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(kernels) == 1)
+        return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(self.kernels) == 1)
 
-    def contents_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str) -> tuple[Action, ...]:
+    @property
+    def _parameters(self) -> dict[str, frozenset[str]]:
+        """The names of the arguments of every kernel."""
+        return {name: frozenset(item.name for item in source.kernel(name).parameters) for name, source in self.kernels.items()}
+
+    def contents_first(self, unsized: tuple[str, ...], shown: Sequence[LaunchReport], text: str, command: str) -> tuple[Action, ...]:
         """To give what tensors hold, where a considerable part of the work hangs on it; of one program that is beside the point."""
         deciding: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
         for report in shown:
             if self.deciding[report.id] and not unsized:
-                deciding[report.kernel][report.id] = self.deciding[report.id]
+                deciding[self.targets[report.id].launch.kernel][report.id] = self.deciding[report.id]
         recorded = is_launch_record(text)
-        return say_contents(deciding, recorded=recorded, alone=len(self.kernels) == 1) if recorded or self.takes_options else ()
+        if not recorded and not self.takes_options:
+            return ()
+        return say_contents(deciding, self._parameters, text, command, recorded=recorded, alone=len(self.kernels) == 1)
 
 
 def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:

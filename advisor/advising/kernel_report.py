@@ -125,7 +125,7 @@ def advise_compiled(
     unknowns += exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
     guessed = {report.id: gathered.guessed[report.id] for report in launches if gathered.guessed[report.id]}
-    missing = (*gathered.missing_first(unsized, launches, text, command), *gathered.contents_first(unsized, launches, text))
+    missing = (*gathered.missing_first(unsized, launches, text, command), *gathered.contents_first(unsized, launches, text, command))
     judged = tuple(report for report in launches if report.id not in gathered.one_trip)
     undecided = unsized or len(judged) < len(launches)
     before, after = (missing, ()) if undecided else ((), missing)  # without a size there is nothing else to do

@@ -14,7 +14,7 @@ from advisor.compiled.demand.likely_places import ARGUMENT, guessed_places
 from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.ir.execution import not_given, what_holds
-from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
+from advisor.compiled.launches.launch import Inspection, content_option, inputs_of, own_files
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Action
 from advisor.system.phrases import phrase
@@ -131,12 +131,23 @@ def say_missing(
     return (Action(title=title, detail=detail, saving_us=0.0, origin="predicted", launches=ids, snippet="\n".join(commands) or None),)
 
 
-def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, recorded: bool, alone: bool) -> tuple[Action, ...]:
+def say_contents(
+    deciding: Mapping[str, Mapping[str, frozenset[str]]],
+    parameters: Mapping[str, frozenset[str]],
+    target: str,
+    command: str,
+    *,
+    recorded: bool,
+    alone: bool,
+) -> tuple[Action, ...]:
     """The action to give what tensors hold that decides what is done or where, for which guesses stand.
 
     Args:
         deciding: Why that is not known, by kernel and id of a launch.
-        recorded: Whether the launches are those of a record, which alone says what tensors hold; else a TOML file may.
+        parameters: Names of the arguments of each kernel.
+        target: What the command names.
+        command: The command line; "": there is none.
+        recorded: Whether the launches are those of a record, which alone says what tensors hold; else the command line may.
         alone: Whether the target is one kernel.
     """
     contents = {kernel: not_given(frozenset[str]().union(*launches.values())) for kernel, launches in deciding.items()}
@@ -145,18 +156,19 @@ def say_contents(deciding: Mapping[str, Mapping[str, frozenset[str]]], *, record
         return ()
     names = sorted({name for item in contents.values() for name in item})
     of = "" if alone else f" in {next(iter(contents))}" if len(contents) == 1 else f" in {len(contents)} kernels"
-    command = f"advisor record {' '.join(f'--contents {name}' for name in names)}"
-    listed = "[contents]\n" + "\n".join(f"{name} = […]" for name in names)
-    how = phrase("action.contents_record") if recorded else phrase("action.contents_options", command=command)
-    ids = tuple(launch for kernel, launches in deciding.items() if kernel in contents for launch in launches)
+    record = f"advisor record {' '.join(f'--contents {name}' for name in names)} -o launches.jsonl -- python …"
+    commands = [
+        _command(Lacking(kernel=kernel, options=tuple(map(content_option, its)), parameters=parameters[kernel]), target, command, alone)
+        for kernel, its in contents.items()
+    ]
     return (
         Action(
             title=phrase("action.contents", what=what_holds(names), of=of),
-            detail=how,
+            detail=phrase("action.contents_record") if recorded else phrase("action.contents_options", command=record),
             saving_us=0.0,
             origin="predicted",
-            launches=ids,
-            snippet=f"{command} -o launches.jsonl -- python …" if recorded else listed,
+            launches=tuple(launch for kernel, launches in deciding.items() if kernel in contents for launch in launches),
+            snippet=record if recorded else "\n".join(commands),
         ),
     )
 
@@ -173,4 +185,4 @@ def _command(lacking: Lacking, target: str, command: str, alone: bool) -> str:
             else:
                 arguments.append(f"{target}::{lacking.kernel}" if word == target else word)
         words = arguments
-    return " ".join([shlex.join(words), *lacking.options])
+    return " ".join([*([shlex.join(words)] if words else ()), *lacking.options])

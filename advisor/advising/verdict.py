@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
-from advisor.result.schema import PIPELINES, UNCERTAIN, LaunchReport, LayerReport, Origin, PipelineTime, Verdict, nearest_to_peak
+from advisor.result.schema import PIPELINES, LaunchReport, LayerReport, Origin, PipelineTime, Recommendation, Verdict, nearest_to_peak
 from advisor.system.phrases import phrase
 
 GAIN, LIKELY = 1.02, 0.5
@@ -19,6 +19,8 @@ ENOUGH = 0.8
 """Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
+DECODE = 64
+"""Token counts up to which a launch is one of decoding, as most steps of a server are."""
 NAMED = 4
 """Launches outside of what was learned that are named."""
 
@@ -87,7 +89,7 @@ def verdict(
     unit, of_peak = nearest_to_peak(_together(reports), current)
     return Verdict(
         sentence=_headline(launches, reports, [report for report, _ in rated], percent, current, bound, unit, of_peak, bool(which), layers),
-        notes=_notes(launches, reports, [report for report, _ in rated], which),
+        notes=(*_by_tokens(reports, layers), *_notes(launches, reports, [report for report, _ in rated], which)),
         current_us=current,
         ceiling_us=ceiling,
         bound_us=bound,
@@ -135,7 +137,7 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
     if unit is None or of_peak is None or of_peak >= 1.005:
         times = f"{current / bound_us:.2f}" if bound_us > 0 else ""
         return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=_us(current), times=times)
-    assumed = guessed or any(part.cause == UNCERTAIN for report in able for part in report.gap)
+    assumed = guessed or any(report.assumed_us for report in able)
     share = phrase("verdict.about", share=share_text(of_peak)) if assumed else share_text(of_peak)
     if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
         return phrase("verdict.in_flight", share=share, bytes=f"{in_flight[0] / 1e3:.2g}", needed=f"{in_flight[1] / 1e3:.2g}")
@@ -157,17 +159,8 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
     """What another configuration saves, of the time of all launches; how much tuning can win where no change is recommended."""
     if all(report.configuration is None and report.measured is None and report.ceiling is not None for report in able):
         return phrase("win.best", count=len(able))
-    gains = [
-        (report, before.us, advice)
-        for report in able
-        if (advice := report.recommendation) is not None
-        and (before := report.before(advice.latency)) is not None
-        and advice.configuration != report.configuration
-        and advice.speedup >= GAIN
-    ]
-    whole = sum(before.us for report in able if (before := report.before(None)) is not None)
+    gains, saved, whole = _gains(able)
     decided = {_decision(report) for report, *_ in gains}
-    saved = sum(before - before / advice.speedup for _, before, advice in gains)
     changing = {report.id for report in able if report.measured is None and report.recommendation is not None}
     now, then = layers_gain(layers, changing)
     of_layers = 1 - then / now if now > 0 else 0.0
@@ -198,6 +191,39 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         return phrase("win.faster")
     left = 1 - percent / 100
     return phrase("win.unsure", share=share_text(left)) if left >= 0.02 else phrase("win.nothing", share="2 %")
+
+
+def _gains(reports: Sequence[LaunchReport]) -> tuple[list[tuple[LaunchReport, float, Recommendation]], float, float]:
+    """The launches that gain, with their microseconds before and the recommendation; how much they save together, and what all take."""
+    gains = [
+        (report, before.us, advice)
+        for report in reports
+        if (advice := report.recommendation) is not None
+        and (before := report.before(advice.latency)) is not None
+        and advice.configuration != report.configuration
+        and advice.speedup >= GAIN
+    ]
+    whole = sum(before.us for report in reports if (before := report.before(None)) is not None)
+    return gains, sum(before - before / advice.speedup for _, before, advice in gains), whole
+
+
+def _by_tokens(able: Sequence[LaunchReport], layers: Sequence[LayerReport]) -> Iterator[str]:
+    """What decoding gains and what larger token counts do, where there are both: a sum over both is mostly that of the largest."""
+    groups: dict[int, list[LaunchReport]] = defaultdict(list)
+    for report in able:
+        if report.problem.family in ("fused_moe", "gemm") and "M" in report.problem.sizes:
+            groups[report.problem.sizes["M"]].append(report)
+    shares = {}
+    for tokens, reports in groups.items():
+        _, saved, whole = _gains(reports)
+        shares[tokens] = saved / whole
+    shares |= {layer.tokens: 1 - layer.recommended.us / layer.predicted.us for layer in layers if layer.recommended is not None}
+    decode, above = ([share for tokens, share in shares.items() if (tokens <= DECODE) is small] for small in (True, False))
+    if decode and above and max(shares.values()) >= 0.005:
+        words = [
+            phrase("note.up_to", share=share_text(max(part))) if max(part) >= 0.005 else phrase("note.nothing") for part in (decode, above)
+        ]
+        yield phrase("note.by_tokens", most=DECODE, decode=words[0], above=words[1])
 
 
 def _change_of_code(report: LaunchReport) -> tuple[float, str] | None:
@@ -262,8 +288,7 @@ def _notes(
         named = ", ".join(outside[:NAMED]) + ", …" * (len(outside) > NAMED)
         out.append(phrase("note.extrapolated", count=len(outside), whole=len(launches), which=named))
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
-    uncertain = sum(part.us for report in able for part in report.gap if part.cause == UNCERTAIN)
-    if uncertain:
+    if any(report.assumed_us for report in able):
         out.append(phrase("note.uncertain"))
     which = [guessed[report.id] for report in able if report.id in guessed]
     if which:

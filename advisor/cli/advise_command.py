@@ -271,15 +271,15 @@ def _answered(result: Result) -> str | None:
     if result.verdict.current_us or snippet is None or "\n" in snippet or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     print(f"{result.verdict.sentence} {result.actions[0].title}", file=sys.stderr)
-    answers = {}
-    for option in re.findall(r"(--\S+ \S*)…", snippet):
-        print(f"{option} ", end="", file=sys.stderr, flush=True)
+    question = snippet
+    for option, end in re.findall(r"(--\S+ \S*)…(\S*)", snippet):  # --grid …, --content 'table=random(…)'
+        print(f"{option}{end} ", end="", file=sys.stderr, flush=True)
         if not (line := sys.stdin.readline()):
             return None
-        answers[option] = line.strip()
-    for option, answer in answers.items():  # what is passed over is left out, and guessed as before
-        snippet = snippet.replace(f" {option}…", f" {option}{shlex.quote(answer)}" if answer else "", 1)
-    return snippet if any(answers.values()) else None
+        answer = line.strip().replace("'", "") if end else shlex.quote(line.strip())
+        # What is passed over is left out, and guessed as before.
+        snippet = snippet.replace(f" {option}…{end}", f" {option}{answer}{end}" if line.strip() else "", 1)
+    return snippet if snippet != re.sub(r" --\S+ \S*…\S*", "", question) else None
 
 
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:

@@ -147,12 +147,6 @@ def exported(
     return replace(result, exports=(*(table.export for table in tables), *rest)), write_predicted(folder, tables, result)
 
 
-if TYPE_CHECKING:
-    from advisor.advising.targets import Request
-    from advisor.learned.base import Predictor
-    from advisor.rendering.overview import Row
-
-
 TABLES_PER_WORKER = 8
 """Tables from which on another process is worth the second that it takes to start."""
 
@@ -184,7 +178,6 @@ _worker: dict[str, Predictor] = {}
 
 
 def _load_in_worker(weights: str | None, predictor: Predictor | None = None) -> None:
-
     from advisor.learned import load_predictor
 
     if predictor is None:

@@ -177,7 +177,7 @@ def _gpu(name: TableName) -> str:
 
 def _by_gpu(audited: Audit, issues: list[AuditIssue], regrets: list[tuple[str, EntryRegret]]) -> None:
     """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
-    from advisor.rendering.figures import clean
+    from advisor.rendering.figures import aligned
     from advisor.tables.names import is_table_name, parse_table_name
 
     gpus = {table.path: _gpu(table.name) for table in audited.tables}
@@ -193,15 +193,10 @@ def _by_gpu(audited: Audit, issues: list[AuditIssue], regrets: list[tuple[str, E
     }
     slow = Counter(gpus[path] for path, _ in regrets)
     worst = {gpu: max((entry.regret for path, entry in regrets if gpus[path] == gpu), default=0.0) for gpu in tables}
-    columns = ("tables", "with errors", "with warnings", "slow entries", "largest regret")
-    shown = []
+    columns = ("by GPU", "tables", "with errors", "with warnings", "slow entries", "largest regret")
+    shown: list[tuple[str, ...]] = [columns]
     for gpu in sorted(tables, key=lambda name: (-bad["error"][name], -worst[name], -bad["warning"][name], name)):
         largest = f"{100 * worst[gpu]:.0f} %" if worst[gpu] else "-"
         counts = (tables[gpu], bad["error"][gpu] or "-", bad["warning"][gpu] or "-", slow[gpu] or "-", largest)
-        shown.append((clean(gpu), [str(count) for count in counts]))
-    width = max(map(len, tables))
-    lines = [
-        f"  {name:<{width}}" + "".join(f"  {text:>{len(column)}}" for text, column in zip(cells, columns, strict=True))
-        for name, cells in [("by GPU", columns), *shown]
-    ]
-    print("\n".join(lines))
+        shown.append((gpu, *map(str, counts)))
+    print("\n".join(f"  {line}" for line in aligned(shown, columns[:1])))

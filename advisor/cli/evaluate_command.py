@@ -94,8 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.given or arguments.leave_out == "kernel"
     ):
         figures = configured_judging.rows_given(arguments.given) if arguments.given else configured_judging.kernels_left_out(progress)
-        print(json.dumps(_finite(figures), indent=2)) if arguments.format == "json" else show_splits(figures)
-        return 0
+        return _print(figures, arguments, show_splits)
     if all(map(is_layout, arguments.data)):
         if arguments.weights or arguments.card or arguments.leave_out not in (None, "gpu"):
             raise UsageError(
@@ -103,12 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
         named = [load_gpu(name).name for name in arguments.test_gpu]
         figures = judge(arguments.data, named if named or arguments.leave_out == "gpu" else None, progress)
-        print(json.dumps(figures, indent=2)) if arguments.format == "json" else show_splits({"launches of published kernels": figures})
-        return 0
+        return _print(figures, arguments, lambda shown: show_splits({"launches of published kernels": shown}))
     if all(map(dejavu.is_layout, arguments.data)):
-        launches = {f"what can launch, {path}": dejavu.launchability(path) for path in arguments.data}
-        print(json.dumps(_finite(launches), indent=2)) if arguments.format == "json" else show_splits(launches)
-        return 0
+        return _print({f"what can launch, {path}": dejavu.launchability(path) for path in arguments.data}, arguments, show_splits)
     if arguments.leave_out == "kernel":
         raise UsageError("kernels are left out of own measurements", " ".join(arguments.data), str(own_measurements()))
     layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
@@ -126,9 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
         wanted = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(
             arguments.leave_out, (arguments.leave_out,)
         )
-        splits = silicon_training.judge(layouts, chosen_gpus, wanted, progress, arguments.given)
-        print(json.dumps(_finite(splits), indent=2)) if arguments.format == "json" else show_splits(splits)
-        return 0
+        return _print(silicon_training.judge(layouts, chosen_gpus, wanted, progress, arguments.given), arguments, show_splits)
     if arguments.given:
         raise UsageError(
             "--given is of folders of measured operators", " ".join(arguments.data), "folders of aiconfigurator's", "leave it out"
@@ -158,12 +152,15 @@ def run(arguments: argparse.Namespace) -> int:
             evaluation.write_card(path, arguments.card, figures)
         else:
             figures = evaluation.evaluate(arguments.data, weights.load(path), progress)
-    if arguments.format == "json":
-        print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
-    elif arguments.card:
+    if arguments.card and arguments.format != "json":
         print(f"{arguments.card}: model card of {path}, {len(figures)} splits")
-    else:
-        show(figures)
+        return 0
+    return _print(figures, arguments, show)
+
+
+def _print(figures: dict[str, Any], arguments: argparse.Namespace, show: Callable[[dict[str, Any]], None]) -> int:
+    """Print the figures, as JSON or in words."""
+    print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False)) if arguments.format == "json" else show(figures)
     return 0
 
 
@@ -181,15 +178,9 @@ def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], Non
         )
     before, after = _around_table(Path(arguments.card)) if arguments.card else ("", "")
     figures = evaluate_steps(arguments.data[0], load_predictor(arguments.weights), progress)
-    table = steps_table(figures)
     if arguments.card:
-        write_text(Path(arguments.card), before + "\n".join([CARD_MARK, "", *table, ""]) + after)
-    if arguments.format == "json":
-        print(json.dumps(_finite(figures), indent=2, default=_plain, allow_nan=False))
-    else:
-        print("\n".join(table) + "\n")
-        show_steps(figures)
-    return 0
+        write_text(Path(arguments.card), before + "\n".join([CARD_MARK, "", *steps_table(figures), ""]) + after)
+    return _print(figures, arguments, show_steps)
 
 
 def _around_table(path: Path) -> tuple[str, str]:
@@ -249,6 +240,7 @@ def steps_table(figures: dict[str, Any]) -> list[str]:
 
 def show_steps(figures: dict[str, Any]) -> None:
     """Every suite of whole steps, ours beside the published predictors, and every case."""
+    print("\n".join([*steps_table(figures), ""]))
     print("mean absolute errors of the measured latency, percent; constants of every GPU are fitted without it")
     print(f"throttled boards: {', '.join(figures['throttled'])} (nothing is fitted to them)")
     show_table("steps", figures["suites"])

@@ -39,10 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
     rule = rules.get(wanted) or rules.get(wanted.replace(" ", "-"))
     if rule is None and entry is None:
         alike = {term: _likeness(wanted, term) for term in (*rules, *terms)}
-        close = [term for term in sorted(alike, key=lambda term: -alike[term])[:3] if alike[term] >= CLOSE] or sorted(rules)[:3]
-        raise UsageError(
-            "no such rule or term", wanted, "one that `advisor rules` or `advisor explain` lists", f"closest: {', '.join(close)}"
-        )
+        close = [term for term in sorted(alike, key=lambda term: alike[term], reverse=True)[:3] if alike[term][0] >= CLOSE]
+        remedy = f"closest: {', '.join(close)}" if close else "see `advisor explain` for all terms"
+        raise UsageError("no such rule or term", wanted, "one that `advisor rules` or `advisor explain` lists", remedy)
     if entry is not None and wanted not in rules:
         print(f"{entry}: {terms[entry]}")
     if rule is not None:
@@ -50,9 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _likeness(wanted: str, term: str) -> float:
-    """How alike a term, or the likest of its words, is to what was asked for: 0 to 1."""
-    return max(difflib.SequenceMatcher(None, wanted, part).ratio() for part in (term.lower(), *re.split("[ -]", term.lower())))
+def _likeness(wanted: str, term: str) -> tuple[float, float]:
+    """How alike the likest of a term's words, or all of it, is to what was asked for, and then all of it: 0 to 1."""
+    whole, *words = (difflib.SequenceMatcher(None, wanted, part).ratio() for part in (term.lower(), *re.split("[ -]", term.lower())))
+    return max(whole, *words), whole
 
 
 def _plain(term: str) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +41,6 @@ from advisor.system.writing import temporary_folder
 if TYPE_CHECKING:
     from advisor.measurement import Launch, Progress, Summary
     from advisor.result.schema import Problem
-
-PROGRESS_INTERVAL_S = 10.0
 
 PROBLEM_OPTIONS: Mapping[str, Any] = dict.fromkeys(
     ("op", "sizes", "tokens", "dtype", "routing", "gpu", "model", "hidden_size", "top_k", "tensor_parallel", "expert_parallel")
@@ -356,21 +353,10 @@ def _configurations(text: str) -> int | None:
 
 
 class _Watch(StatusLine):
-    """Progress on stderr: one line that rewrites itself on a terminal; in a pipe a plain line every 10 s or 10 %."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said_at, self.said_share = time.monotonic(), 0.0
+    """Progress on stderr."""
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
         share = progress.done / progress.total if progress.total else 0.0
-        if not self.live and now - self.said_at < PROGRESS_INTERVAL_S and share - self.said_share < 0.1:
-            return
-        self.said_at, self.said_share = now, share
         of = f"/{progress.total}" if progress.total else ""
-        left = ""
-        if 0 < share < 1:
-            left = f", {progress.elapsed_s * (1 - share) / share:.0f} s left"
-        text = f"measured {progress.done}{of}, {progress.failed} failed, {progress.elapsed_s:.0f} s{left}: {progress.last}"
-        self.say(text)
+        left = f", {progress.elapsed_s * (1 - share) / share:.0f} s left" if 0 < share < 1 else ""
+        self.say(f"measured {progress.done}{of}, {progress.failed} failed, {progress.elapsed_s:.0f} s{left}: {progress.last}", share)

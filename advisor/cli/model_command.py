@@ -154,10 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
         results = [with_measured(results[0], read_trace(arguments.measured))]
     if arguments.output:
         write_steps(results, Path(arguments.output), "model.html", "model.json")
-    if arguments.format == "json":
-        print(as_json(results))
-    else:
-        print(steps_text(results))
+    print(as_json(results) if arguments.format == "json" else steps_text(results))
     return 0
 
 

@@ -108,6 +108,14 @@ class _Predicted:
     gpus: list[GpuSpec] = field(default_factory=list)
     unmeasured: list[str] = field(default_factory=list)
 
+    def fill(self, rows: NDArray[np.int64], columns: dict[str, Array], binding: NDArray[Any]) -> None:
+        """The columns of some rows, and the pipelines that bind their bounds; what cannot launch has no latency, and gets an empty cell."""
+        import numpy as np
+
+        for name, values in columns.items():
+            self.columns[name][rows] = np.where(np.isfinite(values), values, np.nan)
+        self.binding[rows] = binding.astype(object)
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and write."""
@@ -212,9 +220,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
             wanted = np.array([rows.text["quantisation"][row].strip().lower() in ("1", "yes", "true") for row in index.tolist()])
             more = np.where(wanted, quantisation_us(problem.sizes["M"], problem.sizes["K"], batch.gpu), 0.0)
             columns |= {name: columns[name] + more for name in ("predicted_us", "predicted_low_us", "predicted_high_us", "ceiling_us")}
-        for name, values in columns.items():  # a configuration that cannot launch has no latency: an empty cell, not infinity
-            out.columns[name][index] = np.where(np.isfinite(values), values, np.nan)
-        out.binding[index] = np.array(PIPELINES, dtype=object)[bound.binding]
+        out.fill(index, columns, np.array(PIPELINES)[bound.binding])
         out.extrapolated += prediction.extrapolated
         out.analytical += prediction.analytical if predictor.name != ANALYTICAL else 0
         if problem.family != "gemm" or configuration is not None:  # AMD's library products were measured
@@ -252,9 +258,7 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
             "ceiling_us": np.maximum(predicted.ceiling_us, bound.us),
             "p_speedup_10pct": predicted.p_speedup,
         }
-        for name, values in columns.items():
-            out.columns[name][batch.rows] = values
-        out.binding[batch.rows] = np.array(PIPELINES, dtype=object)[bound.binding]
+        out.fill(batch.rows, columns, np.array(PIPELINES)[bound.binding])
         out.gpus.append(batch.launch.gpu)
         if not predicted.seen:
             out.unmeasured.append(batch.launch.gpu.name)
@@ -281,9 +285,7 @@ def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> Non
             "predicted_high_us": np.maximum(predicted.high_us, us),
             "ceiling_us": us,
         }
-        for name, values in columns.items():
-            out.columns[name][batch.rows] = values
-        out.binding[batch.rows] = binding.astype(object)
+        out.fill(batch.rows, columns, binding)
         out.untunable += batch.rows.size
         if not predicted.seen:
             out.unmeasured.append(batch.gpu.name)
@@ -307,9 +309,7 @@ def _predict_operators(rows: Rows, out: _Predicted, gpu: str | None) -> None:
             "predicted_high_us": predicted.high_us,
             "ceiling_us": predicted.us,
         }
-        for name, values in columns.items():
-            out.columns[name][batch.rows] = values
-        out.binding[batch.rows] = binding.astype(object)
+        out.fill(batch.rows, columns, binding)
         out.untunable += batch.rows.size
         if not predicted.seen:
             out.unmeasured.append(batch.gpu.name)

@@ -16,23 +16,21 @@ import argparse
 import json
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.cli.advise_reports import write
 from advisor.cli.measure_command import duration_s
 from advisor.result.problem import microseconds
-from advisor.system.errors import InputError, UsageError
+from advisor.system.errors import InputError, UsageError, several
 from advisor.system.processes import sigterm_as_interrupt
 from advisor.system.progress import StatusLine
 
 if TYPE_CHECKING:
     from advisor.search.search_report import Winner
     from advisor.tuning import Order, Tuned
-
-INTERVAL_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search, write and print; 3 where nothing could be measured."""
-    from advisor.rendering.page import to_html
     from advisor.result.result_json import to_json
     from advisor.search.storage import opened_by_optuna, without_password
     from advisor.tuning import tune_order
@@ -103,8 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     for warning in tuned.result.warnings:
         options.warn(warning)
     output = Path(arguments.output)
-    options.write_text(output / "result.json", to_json(tuned.result))
-    options.write_text(output / "report.html", to_html(tuned.result))
+    page = write(tuned.result, output)
     before_after = markdown(tuned.winners, tuned.about, tuned.source, tuned.warnings)
     written: list[Path] = []
     if arguments.export:
@@ -116,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.format == "md":
         sys.stdout.write(before_after)
     else:
-        _print(tuned, opened_by_optuna(order.storage), [str(path) for path in [*written, output / "report.html"]])
+        _print(tuned, opened_by_optuna(order.storage), [str(path) for path in [*written, page]])
     return 0 if any(trial.latency_us is not None for search in tuned.result.searches for trial in search.trials) else 3
 
 
@@ -151,11 +147,11 @@ def _order(arguments: argparse.Namespace) -> Order:
 def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
     """A line per decision, losses included; plain rows that any tool can cut."""
     winners = tuned.winners
-    print(f"{tuned.about}, {_trials(sum(winner.tried for winner in winners))}: {_counted(winners)} ({tuned.source})")
+    print(f"{tuned.about}, {several(sum(winner.tried for winner in winners), 'trial')}: {_counted(winners)} ({tuned.source})")
     failures = {search.study_name: search.failures for search in tuned.result.searches}
     for winner in winners:
         task, before = winner.decision.task.id, winner.decision.incumbent
-        print(f"  {task}  {_latencies(winner)}  {_trials(winner.tried)}  {winner.outcome}: {winner.note}")
+        print(f"  {task}  {_latencies(winner)}  {several(winner.tried, 'trial')}  {winner.outcome}: {winner.note}")
         chosen = {"before": before, "after": winner.configuration} if winner.changed else {"keeps": before, "best": winner.candidate}
         for name, configuration in chosen.items():
             if configuration is not None:
@@ -177,10 +173,6 @@ def _counted(winners: Sequence[Winner]) -> str:
         return f"{new} of {len(winners)} new"
     counted = f"{improved} of {len(winners)} improved" + (f", {new} new" if new else "")
     return counted + (f", {unknown} not recorded as they run today" if unknown else "")
-
-
-def _trials(number: int) -> str:
-    return f"{number} {'trial' if number == 1 else 'trials'}"
 
 
 def _latencies(winner: Winner) -> str:
@@ -206,17 +198,8 @@ def _share(text: str) -> float:
 
 
 class _Watch(StatusLine):
-    """Progress on stderr: a line that rewrites itself on a terminal, a line every 10 s in a pipe."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = time.monotonic
-        self.said_at = self.clock()
+    """Progress on stderr."""
 
     def __call__(self, task: str, trials: int, best_us: float | None) -> None:
-
-        if not self.live and self.clock() - self.said_at < INTERVAL_S:
-            return
-        self.said_at = self.clock()
         best = "nothing yet" if best_us is None else f"best {microseconds(best_us)} µs"
-        self.say(f"tuning {task}: {_trials(trials)}, {best}")
+        self.say(f"tuning {task}: {several(trials, 'trial')}, {best}")

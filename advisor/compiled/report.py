@@ -170,8 +170,7 @@ def _resources(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysi
         rows.append(("mix", _mix(facts.mix)))
     rows += [(f"loop at line {code.first_line}", f"{code.instructions} instructions a trip: {_mix(code.mix)}") for code in facts.loops]
     if analysis is not None:
-        occupancy = analysis.occupancy
-        rows.append(("CTAs per SM", f"{occupancy.resident_ctas_per_sm}, limited by {occupancy.limiter} ({analysis.gpu.name})"))
+        rows.append(("CTAs per SM", f"{analysis.occupancy.ctas_per_sm} ({analysis.gpu.name})"))
     return ["", "Resources", *(f"  {name:<26}{value}" for name, value in rows if value is not None)]
 
 

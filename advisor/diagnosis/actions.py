@@ -42,6 +42,20 @@ ADVICE: dict[str, str] = {
     "block-exceeds-registers": "Split the block",
     "masked-lanes": "Cover the length with a smaller block",
     "small-programs": "Give each program more work",
+    "register-spills": "Need fewer registers",
+    "dot-without-tensor-instruction": "Run the dot on the tensor cores",
+    "mma-instead-of-wgmma": "Use the warp-group matrix instruction",
+    "no-async-copy": "Copy asynchronously",
+    "uncoalesced-access": "Let neighbouring threads touch neighbouring addresses",
+    "narrow-access": "Move 16 bytes per thread and access",
+    "second-pass": "Read each row once",
+    "repeated-loads": "Share operands between programs",
+    "convert-layout-in-loop": "Keep one layout in the loop",
+    "atomics-in-loop": "Take the atomics out of the loop",
+    "contended-atomics": "Spread the atomics over more addresses",
+    "integer-division-in-loop": "Take the division out of the loop",
+    "double-precision": "Compute in single precision",
+    "wide-index-in-loop": "Index with 32 bits in the loop",
 }
 """What to do about a rule, in the imperative."""
 
@@ -357,9 +371,10 @@ def _cure(rule: str, group: list[_Cure]) -> Action:
     why = as_sentences(finding.title) if title != finding.title else ""
     others = [cure.launch.id for cure in group if cure is not most]
     likewise = phrase("action.likewise", which=_listed(others)) if others else ""
+    line = f" ({finding.source_file}:{finding.source_line})" if finding.source_line is not None else ""
     return Action(
         title=title,
-        detail=" ".join(filter(None, (f"{launch.id}:", why, as_sentences(finding.remedy), likewise))),
+        detail=" ".join(filter(None, (f"{launch.id}{line}:", why, as_sentences(finding.remedy), likewise))),
         saving_us=sum(cure.us for cure in group),
         origin="predicted",
         launches=tuple(cure.launch.id for cure in group),

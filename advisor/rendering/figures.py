@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from advisor.result.problem import microseconds as microseconds
-from advisor.result.schema import UNCERTAIN, Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
+from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
 from advisor.system.phrases import phrase
 
 SEVERITIES = ("error", "warning", "advice", "info")
@@ -169,8 +169,12 @@ def counted(result: Result) -> str:
     return (f"all {whole} launches" if count == whole else f"{count} of {whole} launches") + apart
 
 
-def products_apart(result: Result) -> tuple[float, int] | None:
-    """How far the products of layers are from the predictions of the same launches alone: the largest share, and its token count; None
+APART = 0.02
+"""From which share on two predictions of the same launches are seen to differ."""
+
+
+def products_apart(result: Result) -> str:
+    """How far the products of layers are at most from the predictions of the same launches alone, a sentence; empty where they agree, or
     where no layer is split into the products it launches."""
     alone = {launch.id: (launch.problem.op, launch.predicted.us) for launch in result.launches if launch.predicted is not None}
     shares = []
@@ -178,7 +182,8 @@ def products_apart(result: Result) -> tuple[float, int] | None:
         ops = [alone[name] for name in layer.launches if name in alone]
         if ops and len(ops) == len(layer.launches) and all(op in layer.parts for op, _ in ops):
             shares.append((abs(sum(layer.parts[op] for op, _ in ops) / sum(us for _, us in ops) - 1), layer.tokens))
-    return max(shares, default=None)
+    share, tokens = max(shares, default=(0.0, 0))
+    return phrase("note.products_apart", share=share_text(share), tokens=tokens) if share >= APART else ""
 
 
 def sum_interval(result: Result) -> Latency | None:
@@ -262,6 +267,11 @@ def saved_share(action: Action, result: Result) -> str:
     return phrase("action.summed", count=len(tokens), share=share) if len(tokens) > 1 and share else share
 
 
+def overlap(result: Result) -> str:
+    """That the savings of its actions do not add up; empty where at most one saves anything."""
+    return phrase("screen.overlap") if sum(action.saving_us > 0 for action in result.actions) > 1 else ""
+
+
 UTILISED = 0.6
 """Share of a pipeline's peak from which on it is named as what limits: Nsight Compute's rule of thumb for its Speed of Light section
 (utilisation below 60 % of peak "typically indicates latency issues", Kernel Profiling Guide)."""
@@ -302,31 +312,53 @@ def peak_text(launch: LaunchReport) -> str:
     share = launch.share_of_peak
     if share is None or share >= 1.005 or stuck(launch) or launch.bound.us <= 0:  # above all of it: a fault, which is said as such
         return ""
-    sure = not any(part.cause == UNCERTAIN for part in launch.gap)  # else the bound is that of what is certain alone
-    times = f"{current(launch).us / launch.bound.us:.2f}x the bound, " if sure else ""
+    times = f"{current(launch).us / launch.bound.us:.2f}x the bound, " if not launch.assumed_us else ""
     return f"{times}{share_text(share)} of {unit_peak(launch.peak_pipeline)}"
-
-
-def roofline_beyond(launch: LaunchReport) -> float | None:
-    """The time that the launch's own demand takes at the peak of the busiest pipeline, outputs written back included, where that is above
-    the bound by more than rounding: the bound leaves out what the L2 may still hold. None also where the work is not certain."""
-    times = [part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0]
-    roofline = 1e6 * max(times, default=0.0)
-    certain = all(part.cause != UNCERTAIN for part in launch.gap)
-    return roofline if certain and roofline >= 1.02 * launch.bound.us else None
 
 
 def beyond_bound(launch: LaunchReport) -> str:
     """What the launch's own work takes at the peak where that is more than the bound, in words; else the bound with what is assumed."""
-    if (roofline := roofline_beyond(launch)) is not None:
-        return phrase("screen.roofline", us=microseconds(roofline))
-    assumed = assumed_us(launch)
-    return phrase("screen.assumed_bound", us=microseconds(launch.bound.us + assumed)) if assumed else ""
+    if launch.assumed_us:
+        return phrase("bound.with_assumed", us=microseconds(launch.bound.us + launch.assumed_us))
+    times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0}
+    busiest = max(times, key=lambda name: times[name], default=None)
+    # More than rounding: the bound leaves out what the L2 may hold, and what another configuration spares.
+    if busiest is None or times[busiest] < 1.02 * launch.bound.us:
+        return ""
+    return phrase("bound.from_dram" if busiest == "dram" else "bound.own_work", us=microseconds(times[busiest]))
 
 
-def assumed_us(launch: LaunchReport) -> float:
-    """Microseconds by which the bound would be larger if all that is assumed of the launch were certain."""
-    return sum(part.us for part in launch.gap if part.cause == UNCERTAIN)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The bound as every surface shows it first.
+
+    Attributes:
+        name: `bound`, or `bound with assumed work`.
+        us: Microseconds.
+        unit: The pipeline that sets it; empty where work is assumed.
+        more: What else to know of it, if anything.
+    """
+
+    name: str
+    us: float
+    unit: str
+    more: str
+
+    @property
+    def text(self) -> str:
+        """`bound 305.1 µs (dram)   320.3 µs if the L2 keeps nothing`."""
+        return f"{self.name} {microseconds(self.us)} µs{f' ({self.unit})' if self.unit else ''}   {self.more}".rstrip()
+
+
+def shown_bound(of: Result | LaunchReport) -> Bound:
+    """The bound of a launch or of all. Where most work is assumed, the bound of what is certain says little, and comes second."""
+    launches = _summed(of) if isinstance(of, Result) else [of]
+    certain_us, unit = (of.verdict.bound_us, of.verdict.binding_pipeline) if isinstance(of, Result) else (of.bound.us, of.binding_pipeline)
+    unit, assumed_us = clean(unit), sum(launch.assumed_us for launch in launches)
+    if assumed_us > certain_us:
+        more = phrase("bound.certain", us=microseconds(certain_us), unit=unit)
+        return Bound(name=phrase("bound.assumed"), us=certain_us + assumed_us, unit="", more=more)
+    return Bound(name=phrase("bound.name"), us=certain_us, unit=unit, more=beyond_bound(launches[0]) if len(launches) == 1 else "")
 
 
 EXPLAINED = 0.1
@@ -338,8 +370,8 @@ HEAVIEST = 3
 
 def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[str]:
     """The lines of source that ask most of the pipeline that binds the configuration, where no finding says why it is far from its bound:
-    `line 8, 12.3 µs of alu: row = i // (2 * HALF)`."""
-    gap = current(launch).us - launch.bound.us
+    `k.py:8, 12.3 µs of alu: row = i // (2 * HALF)`."""
+    gap = current(launch).us - shown_bound(launch).us
     saved = max((finding.saving_us or 0.0 for finding in launch.findings), default=0.0)
     name = launch.config_binding_pipeline
     if stuck(launch) or gap < EXPLAINED * current(launch).us or saved >= EXPLAINED * gap:
@@ -347,7 +379,7 @@ def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[
     texts = {(piece.file, number): text for piece in sources for number, text in enumerate(piece.lines, piece.first_line)}
     lines = sorted(launch.source_lines, key=lambda line: -line.time_us.get(name, 0.0))[:HEAVIEST]
     return [
-        f"line {line.line}, {microseconds(line.time_us[name])} µs of {clean(name)}: {clean(texts.get((line.file, line.line), '').strip())}"
+        clean(f"{line.file}:{line.line}, {microseconds(line.time_us[name])} µs of {name}: {texts.get((line.file, line.line), '').strip()}")
         for line in lines
         if line.time_us.get(name, 0.0) >= EXPLAINED * gap
     ]

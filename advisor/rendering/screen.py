@@ -25,25 +25,36 @@ WIN_COLUMN = 22
 
 def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> list[Text]:
     """At most `LINES` lines; launches with least to win are left out first, and counted."""
-    verdict = result.verdict
-    head = [Text(figures.clean(verdict.sentence), style="bold")]
+    head = head_lines(result)
     single = result.launches[0] if len(result.launches) == 1 else None
-    unsized = verdict.current_us == 0 and any(figures.of_one_program(launch, result) for launch in result.launches)
-    if single is None and verdict.current_us > 0:
-        head.append(_totals(result))
-    head += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
-    for number, action in enumerate(result.actions[:ACTIONS], 1):
-        alone = unsized and action.snippet is not None and not action.snippet.startswith("[")  # a command says what to do by itself
-        head += _command(action) if alone else _action(number, action, result)
-        if alone:
-            break
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
+    unsized = _unsized(result)
     end = [*_of_the_table(result), *_end(result, report, of=single.kernel if single is not None and not unsized else "")]
     if unsized:
         return [*head, *end]
     room = LINES - len(head) - len(end) - 1
     return [*head, Text(""), *_launches(result, groups, room), *end]
+
+
+def _unsized(result: Result) -> bool:
+    return result.verdict.current_us == 0 and any(figures.of_one_program(launch, result) for launch in result.launches)
+
+
+def head_lines(result: Result) -> list[Text]:
+    """The headline, sums where there are several launches, what to know of them, and what to do."""
+    verdict = result.verdict
+    out = [Text(figures.clean(verdict.sentence), style="bold")]
+    if len(result.launches) > 1 and verdict.current_us > 0:
+        out.append(_totals(result))
+    out += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
+    for number, action in enumerate(result.actions[:ACTIONS], 1):
+        if action.snippet is not None and _unsized(result):  # a command says what to do by itself
+            out += _command(action)
+            break
+        out += _action(number, action, result)
+    apart = figures.products_apart(result) if any(action.layers_us for action in result.actions) else ""
+    return out + [Text(f"  {text}", style="dim") for text in (figures.overlap(result), apart) if text]
 
 
 def _of_the_table(result: Result) -> list[Text]:
@@ -61,22 +72,33 @@ def _of_the_table(result: Result) -> list[Text]:
 
 def _totals(result: Result) -> Text:
     verdict = result.verdict
-    us = figures.with_interval(verdict.current_us, figures.sum_interval(result))
-    line = Text(f"  {figures.counted(result)}: {figures.origins(result)} {us}")
+    origins, us = figures.origins(result), figures.with_interval(verdict.current_us, figures.sum_interval(result))
+    line = Text(f"  {figures.counted(result)}: " + (f"{us} ({origins})" if "," in origins else f"{origins} {us}"))
     if verdict.peak_pipeline is not None and verdict.share_of_peak is not None and verdict.share_of_peak < 1.005:
         line.append(f"   {figures.share_text(verdict.share_of_peak)} of {figures.unit_peak(verdict.peak_pipeline)}")
-    if verdict.ceiling_us > 0 and verdict.percent_of_ceiling > 0:
-        unsearched = "".join(launch.unsearched for launch in result.launches)
-        line.append(f"   {_win(verdict.percent_of_ceiling / 100, unsearched)}")
-    line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})")
+    if verdict.percent_of_ceiling > 0:
+        line.append("   ")
+        line.append(win_text(verdict.percent_of_ceiling / 100, "".join(launch.unsearched for launch in result.launches)))
+        line.append(f" ({rated})" if (rated := figures.rated(result)) else "")
+    line.append(f"   {figures.shown_bound(result).text}")
     return line
 
 
-def _win(share: float, unsearched: str = "") -> str:
+def win_text(share: float | None, unsearched: str = "") -> Text:
     """What tuning can win of the time, from the share of the ceiling that is reached; at least so much where something is unsearched."""
-    if unsearched:
-        return f"tuning can win {figures.share_text(1 - share)} or more"
-    return "tuning can win <1 %" if share >= 0.99 else f"tuning can win {figures.share_text(1 - share)}"
+    if share is None:
+        return Text("")
+    if share >= 1.005:
+        return Text("faster than the predicted ceiling", style="magenta")
+    won = "<1 %" if share >= 0.99 and not unsearched else f"{figures.share_text(1 - share)}{' or more' if unsearched else ''}"
+    return Text(f"tuning can win {won}", style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red")
+
+
+def win_of(launch: LaunchReport) -> Text:
+    """The same of a launch; where nothing says which configuration runs, that its time is of the best."""
+    if figures.unset(launch) and launch.ceiling is not None:
+        return Text(phrase("screen.unset"))
+    return win_text(figures.share_of_ceiling(launch), launch.unsearched)
 
 
 def _command(action: Action) -> list[Text]:
@@ -163,19 +185,14 @@ def _row(launch: LaunchReport, label: str, result: Result) -> Text:
     else:
         now = figures.current(launch)
         line.append(f"{now.origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}".ljust(LATENCY_COLUMN + 10), style="bold")
-        peak, share = launch.share_of_peak, figures.share_of_ceiling(launch)
+        peak = launch.share_of_peak
         peak_text = (
             f"{figures.share_text(peak):>5} of {figures.unit_peak(launch.peak_pipeline)}" if peak is not None and peak < 1.005 else ""
         )
         line.append(peak_text.ljust(PEAK_COLUMN))
-        if share is not None and share >= 1.005:
-            line.append("faster than the predicted ceiling", style="magenta")
-        elif share is not None:
-            line.append(
-                _win(share, launch.unsearched).ljust(WIN_COLUMN), style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red"
-            )
-        elif figures.unset(launch) and launch.ceiling is not None:
-            line.append(phrase("screen.unset"))
+        win = win_of(launch)
+        win.pad_right(max(0, WIN_COLUMN - len(win)))
+        line.append(win)
     advice = launch.recommendation
     if advice is not None and advice.configuration != launch.configuration:
         changed = figures.changes(launch.configuration, advice.configuration)
@@ -190,12 +207,7 @@ def _single(result: Result, part: Group) -> list[Text]:
     """One launch: its line, its bound, its findings, and the source lines that ask most."""
     launch = result.launches[0]
     out = [_group_head(part, result), _row(launch, "", result)]
-    certain = f"{figures.microseconds(launch.bound.us)} µs ({figures.clean(launch.binding_pipeline)})"
-    bound = f"  bound {certain}"
-    if (assumed := figures.assumed_us(launch)) > launch.bound.us:
-        bound = f"  bound with assumed work {figures.microseconds(launch.bound.us + assumed)} µs   of certain work alone {certain}"
-    elif beyond := figures.beyond_bound(launch):
-        bound += f"   {beyond}"
+    bound = f"  {figures.shown_bound(launch).text}"
     if launch.ceiling is not None:
         bound += f"   {'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs"
     if launch.library is not None:
@@ -205,7 +217,8 @@ def _single(result: Result, part: Group) -> list[Text]:
     for finding in figures.ordered_findings(launch.findings)[:ACTIONS]:
         mark = "x" if finding.severity == "error" else "!"
         saves = f"   saves {figures.microseconds(finding.saving_us)} µs" if finding.saving_us is not None else ""
-        out.append(Text(f"  {mark} {figures.clean(finding.title)}{saves}   [{finding.rule}]"))
+        place = f"   {figures.source_text(finding)}" if finding.source_line is not None else ""
+        out.append(Text(f"  {mark} {figures.clean(finding.title)}{saves}{place}   [{finding.rule}]"))
     out += [Text(f"  · {text}", style="dim") for text in figures.heaviest_lines(launch, result.sources)]
     return out
 

@@ -122,11 +122,9 @@ def _hottest(pieces: Sequence[Piece], lines: Mapping[tuple[str, int], SourceLine
     for number, piece in enumerate(pieces, 1):
         for row in piece.rows:
             line = lines.get((piece.file, row.number))
-            if line is not None and names:
-                name = max(names, key=lambda item: _time(line, item))
-                us = _time(line, name)
-                if us >= LEAST_SHOWN_US:
-                    hottest.append(HotLine(piece=number, number=row.number, text=row.text.strip(), us=us, pipeline=name))
+            us, name = max(((_time(line, name), name) for name in names if line is not None), default=(0.0, ""))
+            if us >= LEAST_SHOWN_US:
+                hottest.append(HotLine(piece=number, number=row.number, text=row.text.strip(), us=us, pipeline=name))
     return tuple(sorted(hottest, key=lambda line: -line.us)[:HOTTEST])
 
 

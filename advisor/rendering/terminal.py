@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.text import Text
 
 from advisor.rendering import figures, overview, views
-from advisor.rendering.screen import LINES, screen
+from advisor.rendering.screen import LINES, head_lines, screen, win_of
 from advisor.rendering.views import Group, group
-from advisor.result.schema import Action, Finding, Latency, LaunchReport, Result, SourceText
+from advisor.result.schema import Finding, Latency, LaunchReport, Result, SourceText
 from advisor.system.phrases import phrase
 
 FINDINGS_OF_ONE_LAUNCH = 3
-MOST_ACTIONS = 3
 MOST_TUNED = 20
 TIMINGS_OF_ONE_PROBLEM = 12
 _NUMBER = 8  # characters of the widest latency, "1,234,567" excepted
@@ -70,20 +69,14 @@ def lines(result: Result, *, report: str | None = None, details: bool = True) ->
     groups = group(result.launches)
     if not details and groups and not result.tuned:
         return screen(result, groups, report=report)
-    head = [] if not groups and not result.tuned else _head_lines(result)
+    unknowns = [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in result.verdict.unknowns]
+    head = [*head_lines(result), *unknowns, Text("")] if groups or result.tuned else []
     body = _details(result, groups)
     if not details and len(head) + len(body) > LINES:
         room = max(0, LINES - len(head) - 2)
         body = [*body[:room], Text(f"  {phrase('screen.more_lines', count=len(body) - room)}", style="dim")]
     end = [] if report is None else [Text(f"  report: {figures.clean(report)}")]
     return [*head, *body, *end]
-
-
-def _head_lines(result: Result) -> list[Text]:
-    out = _verdict_lines(result)
-    for number, action in enumerate(result.actions[:MOST_ACTIONS], 1):
-        out += _action_lines(number, action)
-    return [*out, Text("")]
 
 
 def _details(result: Result, groups: list[Group]) -> list[Text]:
@@ -131,7 +124,7 @@ def _layer_lines(result: Result) -> list[Text]:
         if layer.library is not None:
             reached = f"{figures.clean(layer.library.source)} {_us(layer.library.us)} {figures.interval(layer.library)}".rstrip()
             out.append(Text(f"  {' ' * (width + 4)}{reached} ({layer.library.origin})"))
-    return [*out, Text("")]
+    return [*out, *(Text(f"  {text}", style="dim") for text in [figures.products_apart(result)] if text), Text("")]
 
 
 def _tuned_lines(view: views.ProblemView) -> list[Text]:
@@ -161,11 +154,9 @@ def _launch_lines(launch: LaunchReport, label: str, sources: Sequence[SourceText
     line.append(_column("cannot launch" if figures.stuck(launch) else "latency unknown" if unsized else _latency(now)), style="bold")
     if launch.ceiling is not None:
         line.append(f"{'best so far' if launch.unsearched else 'ceiling'} {_us(launch.ceiling.us)}   ")
-    line.append(f"bound {_us(launch.bound.us)} ({figures.clean(launch.binding_pipeline)})".ljust(24))
-    if launch.ceiling is not None:
-        line.append("   ")
-        share = figures.share_of_ceiling(launch)
-        line.append("ranked first of its configurations" if figures.unset(launch) else "" if share is None else _of_ceiling(share))
+    bound = figures.shown_bound(launch)
+    line.append(f"{bound.name} {_us(bound.us)}{f' ({bound.unit})' if bound.unit else ''}".ljust(24))
+    line.append("   " if (win := win_of(launch)) else "").append(win)
     if not unsized and (peak := figures.peak_text(launch)):
         line.append(f"   {peak}")
     line.rstrip()
@@ -210,13 +201,6 @@ def _us(us: float) -> str:
     return f"{figures.microseconds(us):>{_NUMBER}} µs"
 
 
-def _of_ceiling(share: float | None) -> Text:
-    if share is not None and share >= 1.005:
-        return Text("faster than the predicted ceiling", style="magenta")
-    style = "" if share is None else "green" if share >= 0.9 else "yellow" if share >= 0.6 else "red"
-    return Text(f"{figures.share_text(share):>5} of ceiling", style=style)
-
-
 def _finding(item: Finding, *, indent: int, where: str = "") -> Text:
     line = Text(" " * indent)
     line.append(f"{'x' if item.severity == 'error' else '!'} {figures.clean(item.rule):<20}", style=_STYLES[item.severity])
@@ -224,37 +208,9 @@ def _finding(item: Finding, *, indent: int, where: str = "") -> Text:
     if item.saving_us is not None:
         line.pad_right(max(0, _GAINS - len(line)))
         line.append(f"   saves {'~' + figures.microseconds(item.saving_us):>{_NUMBER}} µs ({item.saving_origin})")
-    if where:
-        line.append(f"   ({figures.clean(where)})")
+    if place := figures.clean(where) or (figures.source_text(item) if item.source_line is not None else ""):
+        line.append(f"   ({place})")
     return line
-
-
-def _verdict_lines(result: Result) -> list[Text]:
-    verdict = result.verdict
-    out = [Text(figures.clean(verdict.sentence), style="bold")]
-    if len(result.launches) > 1 and verdict.current_us > 0:
-        origins, us = figures.origins(result), figures.with_interval(verdict.current_us, figures.sum_interval(result))
-        line = Text(f"  {figures.counted(result)}: " + (f"{origins} {us}" if origins == verdict.origin else f"{us} ({origins})"))
-        if verdict.ceiling_us > 0:
-            line.append(f"   ceiling {figures.microseconds(verdict.ceiling_us)} µs")
-        line.append(f"   bound {figures.microseconds(verdict.bound_us)} µs ({figures.clean(verdict.binding_pipeline)})   ")
-        if verdict.percent_of_ceiling > 0:
-            line.append(_of_ceiling(verdict.percent_of_ceiling / 100))
-            line.append(f" ({figures.rated(result)})" if figures.rated(result) else "")
-        line.rstrip()
-        out.append(line)
-    out += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
-    out += [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in verdict.unknowns]
-    return out
-
-
-def _action_lines(number: int, action: Action) -> list[Text]:
-    line = Text(f"  {number}. ")
-    line.append(figures.clean(action.title), style="bold")
-    if action.saving_us > 0:
-        line.append(f"   saves ~{figures.microseconds(action.saving_us)} µs ({action.origin})")
-    more = [text for text in (action.detail, action.snippet) if text and "\n" not in text]
-    return [line, *(Text(f"     {figures.clean(text)}") for text in more)]
 
 
 def _encodable(line: Text, encoding: str) -> Text:

@@ -268,9 +268,8 @@ class LaunchView:
     ceiling_at: float | None  # per cent, on the scale of the steps
     pipelines: tuple[PipelineRow, ...]
     idle: tuple[str, ...]  # pipelines of which nothing is asked
+    bound: figures.Bound
     changes: tuple[str, ...]
-    sizes: tuple[tuple[str, int], ...]
-    roofline: float | None  # µs of its own traffic at peak, outputs written back; None: as the bound, or unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,8 +337,7 @@ def _launch_view(part: Group, launch: LaunchReport, anchors: Anchors) -> LaunchV
         pipelines=_pipeline_rows(launch, now),
         idle=tuple(part.pipeline for part in launch.pipelines if not _busy(part)),
         changes=tuple(figures.changes(launch.configuration, advice.configuration)) if advice else (),
-        sizes=tuple(launch.problem.sizes.items()),
-        roofline=figures.roofline_beyond(launch),
+        bound=figures.shown_bound(launch),
     )
 
 

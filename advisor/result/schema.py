@@ -27,6 +27,7 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     nearest_to_peak,
     result_dtype,
 )
+from advisor.system.phrases import phrase
 
 SCHEMA_VERSION = "1.6"
 """1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, what
@@ -58,6 +59,14 @@ class Occupancy:
     k_iterations: int
     in_flight_bytes: float | None = None  # per SM, that DRAM is asked for at a time; None: not known
     needed_bytes: float | None = None  # per SM, in flight at a time to keep DRAM busy: its rate times its latency
+
+    @property
+    def ctas_per_sm(self) -> str:
+        """`5, limited by registers`; where the grid is too small to fill them, `5 would fit, but the grid has 300 CTAs for 132 SMs`."""
+        if self.limiter != "grid":
+            return phrase("occupancy.limited", resident=self.resident_ctas_per_sm, limiter=self.limiter)
+        sms = round(self.ctas / self.waves / self.resident_ctas_per_sm)
+        return phrase("occupancy.grid", resident=self.resident_ctas_per_sm, ctas=f"{self.ctas:,}", sms=sms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +201,16 @@ class LaunchReport:
     def contradicted(self) -> bool:
         """Whether its measurement contradicts its prediction."""
         return contradicts(self.measured, self.predicted)
+
+    @property
+    def best(self) -> Configuration | None:
+        """The configuration to run it with: the recommended one, else its own; None where neither is known."""
+        return self.recommendation.configuration if self.recommendation is not None else self.configuration
+
+    @property
+    def assumed_us(self) -> float:
+        """Microseconds by which the bound would be larger if all that is assumed of the launch were certain."""
+        return sum(part.us for part in self.gap if part.cause == UNCERTAIN)
 
     def before(self, then: Latency | None) -> Latency | None:
         """The latency that a saving is reckoned from: measured, else predicted; where those contradict each other, as `then` is."""
@@ -399,7 +418,9 @@ class Result:
         verdict, count = self.verdict, len(self.launches)
         times = f"{verdict.origin} {microseconds(verdict.current_us)} µs" if verdict.current_us > 0 else "no time known"
         times += f", ceiling {microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else ""
-        times += f", bound {microseconds(verdict.bound_us)} µs" if verdict.bound_us > 0 else ""
+        assumed = sum(launch.assumed_us for launch in self.launches)
+        more, words = (assumed, " with assumed work") if assumed > verdict.bound_us else (0.0, "")
+        times += f", bound {microseconds(verdict.bound_us + more)} µs{words}" if verdict.bound_us > 0 else ""
         first = self.actions[0] if self.actions else None
         saves = f" (saves {microseconds(first.saving_us)} µs)" if first is not None and first.saving_us > 0 else ""
         lines = (
@@ -425,10 +446,7 @@ class Result:
         >>> sorted(result.best.parameters)
         ['BLOCK_SIZE_K', 'BLOCK_SIZE_M', 'BLOCK_SIZE_N', 'GROUP_SIZE_M']
         """
-        if not self.launches:
-            return None
-        advice = self.launches[0].recommendation
-        return advice.configuration if advice is not None else self.launches[0].configuration
+        return self.launches[0].best if self.launches else None
 
     @property
     def saving_us(self) -> float:
@@ -461,15 +479,12 @@ class Result:
         >>> result.to_triton_config().num_warps in (4, 8)
         True
         """
-        ids = [item.id for item in self.launches]
-        if launch is not None and launch not in ids:
-            raise ValueError(f"launch must be one of {', '.join(ids)} (got {launch!r})")
-        chosen = self.launches[ids.index(launch) if launch is not None else 0] if ids else None
-        advice = chosen.recommendation if chosen is not None else None
-        configuration = advice.configuration if advice is not None else chosen.configuration if chosen is not None else None
-        if configuration is None:
+        chosen = [item.best for item in self.launches if launch in (None, item.id)]
+        if launch is not None and not chosen:
+            raise ValueError(f"launch must be one of {', '.join(item.id for item in self.launches)} (got {launch!r})")
+        if not chosen or chosen[0] is None:
             raise ValueError("no configuration of this launch is known")
-        return configuration.to_triton()
+        return chosen[0].to_triton()
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each launch: its sizes and latencies in microseconds."""

@@ -60,13 +60,18 @@ def _lines(what: str) -> Advance:
 
 
 class StatusLine:
-    """One line on stderr that rewrites itself on a terminal; in a pipe a line each time. When it is due, the caller decides."""
+    """One line on stderr that rewrites itself on a terminal; in a pipe a line every 10 s or 10 %."""
 
     def __init__(self) -> None:
         self.live, self.open = _rewritable(), False
+        self.said_at, self.said_share = time.monotonic(), 0.0
 
-    def say(self, text: str) -> None:
-        """Shows the text, at most 120 characters of it where it is rewritten."""
+    def say(self, text: str, share: float = 0.0) -> None:
+        """Shows the text, at most 120 characters of it where it is rewritten; `share` is how much is done."""
+        now = time.monotonic()
+        if not self.live and now - self.said_at < EVERY_SECONDS and share - self.said_share < EVERY_SHARE:
+            return
+        self.said_at, self.said_share = now, share
         if self.live:
             sys.stderr.write(f"\r\x1b[2K{text[:120]}")
             self.open = True

@@ -23,8 +23,9 @@ from advisor.tables.launchability import lacks_split_k, refused_ctas, refused_pa
 from advisor.tables.names import SIZE_LIMIT, TableName
 from advisor.tables.tables import Table, inspect_table, merge, nearest_key, new_table, select
 
-STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
-"""The token counts vLLM's and SGLang's tuners use: what a table has entries for."""
+STANDARD_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096, 8192)
+"""The token counts vLLM's and SGLang's tuners use, and 8192, as much as either prefills in one step by default on large GPUs: of 451 tables
+of fused MoE in production 374 end at 4096, whose entry then serves what is larger, and 62 hold more, most often 8192."""
 
 
 def running(table: Table, tokens: int) -> Configuration | None:

@@ -15,7 +15,7 @@ from tests.rendering import factory
 
 
 def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
-    result = factory.result((64, 256, 3072), ("w13",))
+    result = factory.result((128, 256, 3072), ("w13",))
     first, second, third = result.launches
     launches = (first, second, replace(third, ceiling=None, recommendation=None))
     whole, found = verdict(result.launches, ()), verdict(launches, ())
@@ -26,7 +26,7 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
     assert found.notes == ("The share of the ceiling covers 2 of 3 launches.",)
 
     partly = replace(result, launches=launches, verdict=found)
-    assert "of ceiling (2 of 3 launches)" in terminal.to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
+    assert "% (2 of 3 launches)" in terminal.to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
     assert "(2 of 3 launches) |" in markdown.to_markdown(partly) and "2 of 3 launches" in page.to_html(partly)
     assert "(2 of 3" not in terminal.to_text(replace(result, verdict=whole))
 
@@ -118,11 +118,11 @@ def test_where_nothing_is_recommended_the_headline_says_what_is_left_to_win() ->
 
 @pytest.mark.parametrize(("source", "words"), [(ANALYTICAL, "the analytical model alone"), (f"learned, {EXTRAPOLATED}", "extrapolated")])
 def test_a_note_says_what_answers_outside_of_the_training_data(source: str, words: str) -> None:
-    first, second = factory.result((64, 256), ("w13",)).launches
+    first, second = factory.result((128, 256), ("w13",)).launches
     beyond = [replace(each, predicted=replace(each.predicted, source=source)) for each in (first, second)]
     (both,), (one,) = verdict(tuple(beyond), ()).notes, verdict((first, beyond[1]), ()).notes
     assert both.startswith("2 of 2 times") and words in both and one.startswith("1 time ") and words in one
-    assert words != "extrapolated" or (both.endswith("They are w13-M64, w13-M256.") and "that of w13-M256" in one)
+    assert words != "extrapolated" or (both.endswith("They are w13-M128, w13-M256.") and "that of w13-M256" in one)
     assert verdict((first, second), ()).notes == ()
 
 
@@ -142,13 +142,13 @@ def test_work_that_is_not_certain_makes_the_share_approximate() -> None:
     likely = GapPart(cause=UNCERTAIN, us=launch.bound.us, origin="predicted")
     found = verdict((replace(launch, gap=(likely, *launch.gap)),), ())
     assert " about " in found.sentence and found.notes == (
-        "The bound covers certain work only. The rest depends on data that were not specified.",
+        "Only part of the work is certain. The rest depends on data that were not specified.",
     )
     assert " about " not in verdict((launch,), ()).sentence
 
 
 def test_assumed_values_are_named_beside_the_share_of_peak() -> None:
-    tuned, other = factory.result((64, 256), ("w13",)).launches
+    tuned, other = factory.result((128, 256), ("w13",)).launches
     guess = "the contents of table"
     found = verdict((tuned,), (), guessed={tuned.id: guess})
     assert " about " in found.sentence and found.notes == (
@@ -201,3 +201,17 @@ def test_a_launch_with_too_little_in_flight_is_called_latency_bound() -> None:
     assert "in flight" not in verdict((enough,), ()).sentence
     elsewhere = replace(waiting, gap=(replace(gap[0], cause="traffic"),))
     assert "in flight" not in verdict((elsewhere,), ()).sentence
+
+
+def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
+    """A sum over both is mostly that of the larger."""
+    small, large = factory.result((16, 2048), ("w13",)).launches
+    kept = replace(small, recommendation=None)
+    without = replace(kept, problem=replace(kept.problem, sizes={"programs": 4}))
+    found = verdict((kept, large, without), ())
+    (note,) = found.notes
+    result = replace(factory.result((16, 2048), ("w13",)), verdict=found)
+    assert all("the change saves nothing" in show(result) for show in (terminal.to_text, markdown.to_markdown, page.to_html))
+    assert note.startswith("At M ≤ 64 (decode) the change saves nothing. At larger M it saves up to ")
+    assert "the change saves up to" in verdict((small, large), ()).notes[0]
+    assert verdict((large, replace(large, id="other")), ()).notes == () == verdict((small,), ()).notes

@@ -232,8 +232,8 @@ def test_a_bad_name_gets_one_line_and_exit_code_2(tmp_path, capsys, name):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_table_of_a_million_entries_is_refused_quickly(tmp_path, capsys):
-    body = "{" + ",".join(f'"{m}":{{}}' for m in range(1, 1_000_001)) + "}"
+def test_a_table_of_very_many_entries_is_refused(tmp_path, capsys):
+    body = "{" + ",".join(f'"{m}":{{}}' for m in range(1, 50_001)) + "}"
     assert advise(table(tmp_path, body), tmp_path / "out") == 2
     assert "entries" in capsys.readouterr().err
 

@@ -9,12 +9,15 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.cli import main
+from advisor.cli.advise_command import _answered
 from tests import loaded
+from tests.rendering import factory
 
 pytestmark = pytest.mark.usefixtures("not_disassembled")
 ROOT = Path(__file__).resolve().parents[2]
@@ -309,6 +312,28 @@ def test_someone_at_the_terminal_is_asked_how_large_the_launch_is(tmp_path, caps
     assert re.search(r"Specify the launch size: .*--arg n=… --grid …\n", told.err)
     assert len(re.findall(r"--element (?!…)|--arg n= |--grid (?!…)", told.err)) == asked
     assert ("the time is of the best one" in told.out) == answers.endswith(")\n")
+
+
+@pytest.mark.parametrize(
+    ("answers", "command"),
+    [
+        ("4096\n128256\n", "advisor advise k.py --arg n=4096 --content 'labels=random(128256)' --try-for 0"),
+        ("\n12'8\n", "advisor advise k.py --content 'labels=random(128)' --try-for 0"),
+        ("4096\n\n", "advisor advise k.py --arg n=4096 --try-for 0"),
+        ("\n\n", None),
+        ("4096\n", None),
+    ],
+)
+def test_someone_at_the_terminal_is_asked_what_tensors_hold(monkeypatch, answers, command):
+    result = factory.result((64,), ("w13",))
+    snippet = "advisor advise k.py --arg n=… --content 'labels=random(…)' --try-for 0"
+    unknown = replace(
+        result, verdict=replace(result.verdict, current_us=0.0), actions=(replace(result.actions[0], rule=None, snippet=snippet),)
+    )
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert _answered(unknown) == command
 
 
 def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):

@@ -29,13 +29,16 @@ def test_every_table_is_read_or_refused_with_a_reason(corpus_dir):
 
 
 def one_of_each_kind(corpus_dir: Path) -> list[Path]:
-    """A table of every stack, kernel, operand type and device that the corpus has."""
-    kinds = {}
+    """Tables of every stack, kernel and operand type that the corpus has, and of every kernel and device."""
+    seen: set[tuple[object, ...]] = set()
+    paths = []
     for path in tables_in(corpus_dir):
         if is_table_name(path):
             name = parse_table_name(path)
-            kinds.setdefault((name.stack, name.kind, name.dtype, name.device_name), path)
-    return list(kinds.values())
+            kinds = {(name.stack, name.kind, name.dtype), (name.kind, name.device_name)}
+            paths += [path] if kinds - seen else []
+            seen |= kinds
+    return paths
 
 
 def test_a_table_of_each_kind_gets_a_report(corpus_dir, tmp_path):
@@ -54,7 +57,7 @@ def test_a_table_of_each_kind_gets_a_report(corpus_dir, tmp_path):
         reported += 1
         if number % 20 == 0:
             write(result, tmp_path / str(number))
-    assert reported >= 90
+    assert reported >= 45
 
 
 def test_the_audit_does_the_whole_corpus(corpus_dir, capsys):

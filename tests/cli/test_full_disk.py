@@ -34,7 +34,8 @@ def full(tmp_path: Path) -> Path:
 
 def with_small_files(most: int, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Python in a process of its own, where no file may grow beyond so many bytes: to a program as a disk that fills up while it writes."""
-    limited = f"import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n{code}"
+    # A module's bytecode would be cut off too, and its place taken: no later process could import it.
+    limited = f"import resource, sys\nsys.dont_write_bytecode = True\nresource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n{code}"
     return subprocess.run([*loaded.python(), "-c", limited, *arguments], capture_output=True, text=True, check=False)
 
 
@@ -72,7 +73,7 @@ def test_a_record_on_a_full_device_is_told_before_the_program_runs(tmp_path, cap
 
 def test_launches_that_find_no_room_are_told(tmp_path):
     script = (
-        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); import errno, sys\n"
+        "import resource, sys; sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); import errno\n"
         "from advisor.compiled.recorder.hook import Recorder\n"
         "recorder = Recorder(sys.argv[1], '')\n"
         "for _ in range(2):\n"

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from advisor.cli import main
+from advisor.system.phrases import glossary
 from advisor.tables.models import MODELS
 from tests.cli.command_line import EXAMPLE, advise
 
@@ -75,3 +76,12 @@ def test_explain_lists_all_terms_and_names_the_nearest(capsys):
     assert "tunable ceiling" in capsys.readouterr().err
     assert main(["explain", "wihtin"]) == 2  # as one word of several
     assert "closest: within doubt" in capsys.readouterr().err
+    assert main(["explain", "xyzzy"]) == 2
+    assert "closest" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("term", [term for term in sorted(glossary()) if len(term) > 4][::5])
+def test_a_term_that_is_typed_wrongly_is_the_first_to_be_named(term, capsys):
+    middle = len(term) // 2
+    assert main(["explain", term[:middle] + term[middle + 1 :]]) == 2
+    assert capsys.readouterr().err.partition("closest: ")[2].startswith(term)

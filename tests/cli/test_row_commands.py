@@ -265,7 +265,7 @@ def test_rank_lists_the_best_first(tmp_path):
 def test_a_ranking_of_whole_spaces_takes_memory_for_its_numbers_alone(tmp_path):
     """A line has some sixty bytes; with an object for each configuration, and columns of texts, it took more than a thousand."""
     shapes, out = tmp_path / "shapes.csv", tmp_path / "out.csv"
-    shapes.write_text("gpu,gemm,M,E,topk,H,N\n" + "".join(f"H200,w13,{16 * i},128,8,2048,768\n" for i in range(1, 9)))
+    shapes.write_text("gpu,gemm,M,E,topk,H,N\n" + "".join(f"H200,w13,{16 * i},128,8,2048,768\n" for i in range(1, 4)))
     assert main(["rank", str(shapes), "-o", str(out)]) == 0  # with all that is imported and read for it
     tracemalloc.start()
     try:
@@ -274,7 +274,7 @@ def test_a_ranking_of_whole_spaces_takes_memory_for_its_numbers_alone(tmp_path):
     finally:
         tracemalloc.stop()
     lines = out.read_text().count("\n")
-    assert lines > 20_000 and peak_bytes / lines < 500
+    assert lines > 7_500 and peak_bytes / lines < 500
 
 
 def test_a_short_list_has_tiles_and_no_ties_of_one(tmp_path):
@@ -313,7 +313,7 @@ def test_a_configuration_that_cannot_launch_has_no_latency(tmp_path, capsys, fie
     assert advise(table(tmp_path, {"1": entry}), tmp_path / "out") == 0
     printed = capsys.readouterr().out
     assert words in printed and "cannot launch" in printed and "None of the 2 launches can run" in printed
-    assert "% of ceiling" not in printed and "1.00x" not in printed
+    assert "tuning can win" not in printed and "1.00x" not in printed
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert all(launch["predicted"] is None and launch["recommendation"] for launch in result["launches"])
 

@@ -59,7 +59,9 @@ def test_progress_rewrites_its_line_only_where_the_terminal_can(monkeypatch, cap
     assert ("\x1b" in capsys.readouterr().err) == live
 
 
-@pytest.mark.parametrize("arguments", [["gpus"], ["schema"], ["advise", str(EXAMPLE), "--top-k", "8", "--hidden-size", "2048"]])
+@pytest.mark.parametrize(
+    "arguments", [["gpus"], ["schema"], ["advise", str(EXAMPLE), "--top-k", "8", "--hidden-size", "2048", "--tokens", "64"]]
+)
 def test_a_reader_that_goes_away_is_no_error(tmp_path, arguments):
     """`advisor … | head -1`: exit code 0 (1 would be a failed gate), and nothing on stderr."""
     read, write = os.pipe()

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,8 +23,10 @@ from advisor.compiled.launch_report import problem_of
 from advisor.compiled.launches.launch import inspect_launch, request_for
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
+from advisor.diagnosis.compiled_rules.products import mma_instead_of_wgmma
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import SourceFile, parse_source
+from advisor.result.schema import Latency
 from advisor.system.errors import MissingDependencyError
 
 pytest.importorskip("triton")
@@ -124,6 +127,33 @@ def test_a_good_kernel_passes(source: SourceFile, pool: Pool) -> None:
 )
 def test_rules_fire(rule: str, changes: dict, source: SourceFile, pool: Pool) -> None:
     assert rule in rules(source, pool, **changes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "warps", "saving_us", "remedy"),
+    [
+        (16, 16, 4, 50.0, None),  # no side is as long as the instruction
+        (16, 128, 4, 1.0, None),  # it waits for memory
+        (16, 128, 4, 50.0, "swap the operands"),
+        (64, 64, 2, 50.0, "4 or 8 warps"),
+        (64, 64, 4, 50.0, "operands"),
+    ],
+)
+def test_mma_instead_of_wgmma_is_told_with_what_can_be_done(
+    rows: int, columns: int, warps: int, saving_us: float, remedy: str | None
+) -> None:
+    dot = SimpleNamespace(name="tt.dot", result=SimpleNamespace(shape=(rows, columns), elements=rows * columns), location=None)
+    context = SimpleNamespace(
+        capability=90,
+        facts=SimpleNamespace(matrix_instruction="mma"),
+        operations=[(dot, 1)],
+        compiled=SimpleNamespace(num_warps=warps, target=SimpleNamespace(name="sm_90")),
+        analysis=SimpleNamespace(predicted=Latency(us=100.0, origin="predicted", source="model")),
+        saving=lambda change: saving_us,
+        place=lambda file, line: ("kernel", file, line),
+    )
+    finding = mma_instead_of_wgmma.check(context)  # type: ignore[arg-type]
+    assert finding is None if remedy is None else finding is not None and finding.remedy.find(remedy) >= 0
 
 
 PERSISTENT = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -63,13 +64,13 @@ def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path)
     )
     first = next(action for action in result.actions if action.title == "Specify the contents of block_tables_ptr")
     assert first.launches == (result.launches[0].id,)
-    assert "[contents] of a --toml FILE" in first.detail and "`advisor record --contents block_tables_ptr`" in first.detail
-    assert first.snippet == "[contents]\nblock_tables_ptr = […]"
+    assert "`advisor record --contents block_tables_ptr -o launches.jsonl -- python …`" in first.detail
+    assert shlex.split(first.snippet or "") == ["advisor", "advise", "--content", "block_tables_ptr=random(…)"]
     notes = " ".join(result.verdict.unknowns)
     assert "assumes different rows for each index (from the contents of block_tables_ptr)" in notes
     assert "addresses depend on the contents of block_tables_ptr" in notes
-    ways = notes.replace("--content block_tables_ptr=random(N)", "")
-    assert "--content block_tables_ptr" not in ways, "one number for all of it would send every program to one block"
+    ways = notes.replace("--content 'block_tables_ptr=random(…)'", "")
+    assert "block_tables_ptr=" not in ways, "one number for all of it would send every program to one block"
 
 
 def test_a_table_that_is_given_is_asked_for_no_more(tmp_path: Path) -> None:
@@ -168,14 +169,26 @@ def test_data_that_likely_work_hangs_on_are_asked_for_too(tmp_path: Path) -> Non
     """Where the size of the cache is known, all blocks are taken for distinct: a distance is told, to what is likely."""
     sizes = {"cache_ptr": SEQUENCES * TOKENS * HEADS * HEAD}
     result = paged(tmp_path, {"lengths_ptr": TOKENS}, sizes)
-    assert "The bound covers certain work only. The rest depends on data that were not specified." in result.verdict.notes
+    assert "Only part of the work is certain. The rest depends on data that were not specified." in result.verdict.notes
     assert "Specify the contents of block_tables_ptr" in [action.title for action in result.actions]
 
 
 def test_what_a_record_lacks_is_recorded_again() -> None:
     reasons = {"first": frozenset({"values loaded from table"}), "second": frozenset({"the result of a loop"})}
-    (action,) = say_contents({"k": {"k-1": reasons["first"]}, "other": {"other-1": reasons["second"]}}, recorded=True, alone=False)
+    deciding, names = {"k": {"k-1": reasons["first"]}, "other": {"other-1": reasons["second"]}}, {"k": frozenset({"table"})}
+    (action,) = say_contents(deciding, names, "launches.jsonl", "advisor advise launches.jsonl", recorded=True, alone=False)
     assert action.title == "Specify the contents of table in k" and action.launches == ("k-1",)
     assert action.detail.endswith("Record the launch again with the command below.")
     assert action.snippet == "advisor record --contents table -o launches.jsonl -- python …"
-    assert say_contents({"other": {"other-1": reasons["second"]}}, recorded=True, alone=True) == ()
+    assert say_contents({"other": {"other-1": reasons["second"]}}, {}, "k.py::other", "", recorded=True, alone=True) == ()
+
+
+def test_contents_of_several_kernels_are_given_in_a_command_each() -> None:
+    deciding = {name: {f"{name}-1": frozenset({"values loaded from " + tensor})} for name, tensor in (("k", "table"), ("other", "labels"))}
+    names = {"k": frozenset({"n", "table"}), "other": frozenset({"m", "labels"})}
+    command = "advisor advise f.py --arg n=5 --arg m=6"
+    (action,) = say_contents(deciding, names, "f.py", command, recorded=False, alone=False)
+    assert (action.snippet or "").splitlines() == [
+        "advisor advise f.py::k --arg n=5 --content 'table=random(…)'",
+        "advisor advise f.py::other --arg m=6 --content 'labels=random(…)'",
+    ]

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.diagnosis import actions, diagnose
+from advisor.diagnosis.actions import ADVICE
+from advisor.diagnosis.compiled_rules import COMPILED_RULES
 from advisor.diagnosis.rule import microseconds
 from advisor.rendering import figures
 from advisor.result.schema import Configuration, Latency, LaunchReport, Problem, Recommendation
@@ -214,6 +216,13 @@ def test_an_action_does_not_say_its_title_again() -> None:
     )
     assert unknown.title == finding.title and unknown.detail == "w13-M16: Read it once."
     assert named.detail == f"w13-M16: {finding.title}. Read it once."
+    placed = replace(finding, rule="another", source_file="k.py", source_line=7)
+    assert actions([replace(report(moe(16), GOOD), findings=(placed,))])[0].detail == "w13-M16 (k.py:7): Read it once."
+
+
+def test_every_rule_of_code_says_what_to_do() -> None:
+    """But for one whose remedy is each launch's own, and one that saves nothing to speak of."""
+    assert {rule.id for rule in COMPILED_RULES} - set(ADVICE) == {"cannot-launch", "mask-never-binds"}
 
 
 def test_what_replaces_entries_that_cannot_launch_is_all_in_the_box() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 
-from advisor.rendering import terminal
+import pytest
+
+from advisor.rendering import figures, markdown, page, terminal
 from advisor.rendering.screen import COMMANDS, LINES, screen
 from advisor.rendering.views import group
-from advisor.result.schema import Action, Result, Verdict
+from advisor.result.schema import UNCERTAIN, Action, GapPart, PipelineTime, Result, Verdict
 from tests.rendering import factory
 
 
@@ -90,3 +94,65 @@ def test_the_record_of_a_recommendation_stands_beside_it() -> None:
 def test_a_tuned_result_is_shown_as_before() -> None:
     result = factory.empty()
     assert [line.plain for line in terminal.lines(result, details=False)] == [line.plain for line in terminal.lines(result)]
+
+
+def mostly_assumed() -> Result:
+    """A launch of whose work the most hangs on data that nobody gave."""
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    bound = replace(launch.bound, us=0.5)
+    likely = GapPart(cause=UNCERTAIN, us=98.0, origin="predicted")
+    return replace(
+        result, launches=(replace(launch, bound=bound, gap=(likely,)),), verdict=replace(result.verdict, bound_us=0.5), actions=()
+    )
+
+
+@pytest.mark.parametrize(
+    "surface",
+    [
+        lambda result: "\n".join(shown(result)),
+        lambda result: re.sub("<[^>]*>|\\s+", " ", page.to_html(result)).replace("  ", " "),
+        terminal.to_text,
+        markdown.to_markdown,
+        repr,
+    ],
+    ids=["screen", "page", "verbose", "markdown", "repr"],
+)
+def test_the_bound_counts_assumed_work_first_where_that_is_most_of_it(surface: Callable[[Result], str]) -> None:
+    """On every surface the same, for one reads both the terminal and the page."""
+    text = " ".join(surface(mostly_assumed()).split())
+    assert "98.5 µs" in text and "with assumed work" in text.lower()
+    assert "0.50 µs" not in text or "of certain work alone 0.50 µs" in text
+
+
+def test_what_the_l2_may_hold_is_why_a_bound_lies_below_the_traffic() -> None:
+    (launch,) = factory.result((64,), ("w13",)).launches
+    dram = PipelineTime(
+        pipeline="dram",
+        unit="bytes",
+        demand=1.1e9,
+        problem_demand=1e9,
+        busiest_sm_demand=None,
+        throughput_per_s=3.35e12,
+        time_us=330.0,
+        problem_time_us=300.0,
+    )
+    streamed = replace(launch, bound=replace(launch.bound, us=300.0), gap=(), pipelines=(dram,))
+    assert figures.shown_bound(streamed).text.endswith("328.4 µs if the L2 keeps nothing")
+    assert "L2" not in figures.shown_bound(replace(streamed, bound=replace(launch.bound, us=327.0))).text
+
+
+def test_savings_that_overlap_are_said_to() -> None:
+    result = factory.result((64,), ("w13",))
+    action = Action(title="Do", detail="it", saving_us=5.0, origin="predicted", launches=(result.launches[0].id,))
+    words = "do not add up"
+    assert words in " ".join(shown(replace(result, actions=(action, action))))
+    assert words not in " ".join(shown(replace(result, actions=(action, replace(action, saving_us=0.0)))))
+
+
+def test_a_finding_names_its_line() -> None:
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    finding = replace(launch.findings[0], source_file="k.py", source_line=16)
+    placed = replace(result, launches=(replace(launch, findings=(finding,)),))
+    assert "k.py:16" in "\n".join(shown(placed)) and "k.py:16" in terminal.to_text(placed)

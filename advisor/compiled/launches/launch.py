@@ -213,7 +213,7 @@ class Inspection:
         if places:  # one number for all of it would send every program to the same place
             options = " ".join(f"--contents {name}" for name in places)
             sentences.append(
-                f"Addresses depend on {what_holds(places)}: specify `--content {places[0]}=random(N)`, list it under [contents] "
+                f"Addresses depend on {what_holds(places)}: specify `{content_option(places[0])}`, list it under [contents] "
                 f"of a TOML file (--toml), or record the launch with `advisor record {options}`. The size of the indexed tensor goes under "
                 "[sizes] and [shapes]."
             )
@@ -239,6 +239,11 @@ class Inspection:
                 yield f"all {count:,} numbers that are read of {name} are taken to be {content}"
             elif not isinstance(content, (int, float)) and 0 < (specified := int(np.size(content))) < count:
                 yield f"{count:,} numbers are read of {name}, of which {specified:,} are specified: the last is taken for the rest"
+
+
+def content_option(name: str) -> str:
+    """The option that says what a tensor holds, as a shell takes it; the number is to be filled in."""
+    return f"--content '{name}=random(…)'"
 
 
 def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool = True) -> CompileRequest:

@@ -263,7 +263,7 @@ def second_pass(context: CompiledContext) -> Finding | None:
     if per_program > MOST_BYTES_OF_A_ROW:
         if most.loop is None or any(access.loop == most.loop for access in demand.accesses if access.kind != "load"):
             return None  # what is stored of each element needs all of the first pass
-        remedy = "make one loop of both: keep running results, and rescale sums of exponentials when the maximum grows (online softmax)"
+        remedy = "make one loop of both, which keeps running results (online softmax, or Welford's mean and variance)"
     return make_finding(
         context,
         "advice",

@@ -62,6 +62,12 @@ def _on_tensor_pipeline(demand: Demand, context: CompiledContext) -> Demand:
     return replace(demand, per_cta=per_cta, tensor_dtype="tf32")
 
 
+WARP_GROUP_ROWS = 64
+"""Rows of a tile that one warp-group instruction multiplies (wgmma.m64; tcgen05 takes 64 or 128)."""
+LEAST_SHARE = 0.02
+"""Of the predicted latency: a slower instruction that costs less is not reported."""
+
+
 @rule("mma.sync where a warp-group instruction was possible")
 def mma_instead_of_wgmma(context: CompiledContext) -> Finding | None:
     """mma.sync where a warp-group instruction was possible."""
@@ -72,18 +78,31 @@ def mma_instead_of_wgmma(context: CompiledContext) -> Finding | None:
     if not dots:
         return None
     dot = max(dots, key=lambda op: op.result.elements if op.result else 0)
-    rows = dot.result.shape[-2] if dot.result and len(dot.result.shape) >= 2 else 0
+    rows, columns = dot.result.shape[-2:] if dot.result and len(dot.result.shape) >= 2 else (0, 0)
     warps = context.compiled.num_warps
-    why = f"{rows} rows" if rows < 64 else f"{warps} warps" if warps % 4 else "operands or layouts that the instruction does not support"
     better = "tcgen05" if capability >= 100 else "wgmma"
+    if rows < WARP_GROUP_ROWS > columns:
+        return None  # no side is as long as the instruction
+    why, remedy = (
+        "operands or layouts that the instruction does not support",
+        f"give {better} operands in 16 bits or fewer, loaded as they lie",
+    )
+    if rows < WARP_GROUP_ROWS:
+        why = f"{rows} rows"
+        remedy = f"swap the operands and transpose the result: the {columns} columns become the {WARP_GROUP_ROWS} rows that {better} needs"
+    elif warps % 4:
+        why, remedy = f"{warps} warps", f"use 4 or 8 warps: {better} runs on groups of four"
+    saving_us = context.saving(lambda demand: replace(demand, tensor_rate=np.ones_like(demand.tensor_rate)))
+    predicted = context.analysis.predicted if context.analysis is not None else None
+    if saving_us is not None and predicted is not None and saving_us < LEAST_SHARE * predicted.us:
+        return None  # the tensor cores are not what it waits for
     return make_finding(
         context,
         "advice",
         f"The dot uses mma.sync, not {better}",
-        evidence=f"tile of {rows} x {dot.result.shape[-1] if dot.result else 0} with {warps} warps on "
-        f"{context.compiled.target.name}: {why}",
-        remedy=f"give {better} 64 rows and four warps; with few rows, swap the operands so that the long side is M",
-        saving_us=context.saving(lambda demand: replace(demand, tensor_rate=np.ones_like(demand.tensor_rate))),
+        evidence=f"tile of {rows} x {columns} with {warps} warps on {context.compiled.target.name}: {why}",
+        remedy=remedy,
+        saving_us=saving_us,
         line=dot.location.line if dot.location else None,
         file=dot.location.file if dot.location else None,
     )
