@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.measurement import Scheduler, compare_launches, parse_device
+from advisor.measurement.devices.device import parse_device
 from advisor.measurement.devices.fake import FakeDevice
 from advisor.measurement.launch import Batch
+from advisor.measurement.measuring import compare_launches
 from advisor.measurement.rounds import run_batch
+from advisor.measurement.scheduler import Scheduler
 from advisor.measurement.statistics import Side, verdict
 from advisor.system.errors import MeasurementError
 
