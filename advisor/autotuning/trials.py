@@ -134,10 +134,10 @@ def efforts(configurations: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     CPU time of 46 compilations of a product for an H100 (Triton 3.9: 16 x 64 x 64 on four warps 0.34 s, 128 x 256 x 64 2.6 s) goes along
     with that: correlation of their logarithms 0.95, with the area for each warp 0.89.
     """
-    sides = [
-        {name: value for name, value in each.items() if name not in LAUNCH_OPTIONS and not GROUPS.search(name)} for each in configurations
-    ]
-    volumes = [math.prod(side for side in each.values() if type(side) is int and side >= LEAST_SIDE) for each in sides]
-    warps = [each.get("num_warps") or 4 for each in configurations]
+    volumes = []
+    for configuration in configurations:
+        sides = [value for name, value in configuration.items() if name not in LAUNCH_OPTIONS and not GROUPS.search(name)]
+        volumes.append(math.prod(side for side in sides if type(side) is int and side >= LEAST_SIDE))
+    warps = [configuration.get("num_warps") or 4 for configuration in configurations]
     effort = np.sqrt(np.array(volumes, dtype=np.float64) / np.array(warps, dtype=np.float64))
     return effort / effort.mean()
