@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from advisor.learned import load_predictor as load_predictor
     from advisor.result.schema import Problem as Problem
     from advisor.result.schema import Result as Result
-    from advisor.search import AdvisorSampler as AdvisorSampler
+    from advisor.search.sampler import AdvisorSampler as AdvisorSampler
     from advisor.system.errors import AdvisorError as AdvisorError
     from advisor.tuning.public import tune as tune
 
@@ -56,7 +56,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AdvisorError": "system.errors",
-    "AdvisorSampler": "search",
+    "AdvisorSampler": "search.sampler",
     "Problem": "result.schema",
     "Result": "result.schema",
     "advise": "advising.public",

@@ -13,7 +13,7 @@ from advisor.autotuning.decisions.cache import FOR_CONSTANTS, IMPORTED, WITH_HOO
 from advisor.autotuning.decisions.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Call, Session
 from advisor.autotuning.ranking import LEAST, Ranking, most_trials
-from advisor.autotuning.recognise import Recognised, recognise
+from advisor.autotuning.recognise import Recognised, canonical_problem, recognise
 from advisor.autotuning.tunable import Tunable
 from advisor.system.errors import MeasurementError, UsageError
 from advisor.system.settings import Mode, read_settings
@@ -107,7 +107,7 @@ def situation_of(
         gpu=gpu_model(device.name),
         key=text if text is not None else f"{key} of kernel {tuner.serial}",
         family=recognised.problem.family if recognised else None,
-        problem=recognised.canonical() if recognised else None,
+        problem=canonical_problem(recognised.problem) if recognised else None,
     )
     cache = (options.cache or tuner.default_cache()) if persistent else memory_cache()
     if not persistent:
@@ -134,6 +134,8 @@ def _persists(tuner: Tunable, device: internals.Device) -> bool:
     return device.runs
 
 
+CAPTURED = "a CUDA graph is being captured, and nothing may be measured"
+UNDECIDED = "mode is cached, and nothing is decided"
 BLOCKED = "a kernel that has not ended blocks the GPU for this process, and nothing can be measured"
 
 SHOWN = 64
@@ -189,16 +191,8 @@ def _choose(situation: Situation) -> tuple[Decision, Any]:
     decision = _known(situation, session)
     if decision is not None:
         return decision, _told(situation, session)
-    if internals.is_capturing():
-        session.refresh()
-        return _without_measuring(situation, session, provisional=True), {}
-    if watching.is_blocked():
-        session.refresh()
-        return _without_measuring(situation, session, provisional=True, why=BLOCKED), {}
-    if situation.mode == "cached":
-        session.refresh()
-        return _without_measuring(situation, session, provisional=False), {}
-    return _measured(situation, session)
+    why = CAPTURED if internals.is_capturing() else BLOCKED if watching.is_blocked() else UNDECIDED if situation.mode == "cached" else None
+    return _measured(situation, session) if why is None else (_without_measuring(situation, session, why), {})
 
 
 # ---------------------------------------------------------------------------------------------------- what is known already
@@ -254,10 +248,10 @@ def _unfit(ranked: Ranking, place: int) -> str:
     return "predicted not to fit the GPU" if place in ranked.unfit else ""
 
 
-def _without_measuring(situation: Situation, session: Session, *, provisional: bool, why: str | None = None) -> Decision:
+def _without_measuring(situation: Situation, session: Session, why: str) -> Decision:
     """While a graph is captured, behind a kernel that hangs, or in mode cached: the best that is known, else the stated default."""
-    if why is None:
-        why = "a CUDA graph is being captured, and nothing may be measured" if provisional else "mode is cached, and nothing is decided"
+    session.refresh()
+    provisional = why != UNDECIDED
     best = best_place(session.rows, range(len(situation.call.configs)), situation.tuner.options.noise)
     if best is not None:
         reason = f"{why}: the fastest measured so far"

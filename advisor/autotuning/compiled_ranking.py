@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from advisor.autotuning import internals
-from advisor.autotuning.ranking import Ranking, given_order, predictor, rank
+from advisor.autotuning.ranking import GROUPS, Ranking, given_order, predictor, rank
 from advisor.autotuning.recognise import Recognised
 from advisor.gpus.hardware import gpu_model
 from advisor.result.schema import Configuration
@@ -38,7 +37,6 @@ KEPT = 1024
 
 _modules: OrderedDict[str, Any] = OrderedDict()
 _lock = threading.Lock()
-_GROUPS = re.compile("GROUP|SWIZZLE", re.IGNORECASE)
 
 
 @dataclass(kw_only=True)
@@ -265,7 +263,7 @@ def _stands_for(seen: Mapping[int, Mapping[str, int]], configs: Sequence[Any]) -
 
 def _group(config: Any) -> int:
     """How many tiles of rows are visited together: what the only parameter says whose name tells it, 1 where none does."""
-    named = [value for name, value in config.kwargs.items() if _GROUPS.search(name) and isinstance(value, int) and value > 0]
+    named = [value for name, value in config.kwargs.items() if GROUPS.search(name) and isinstance(value, int) and value > 0]
     return int(named[0]) if len(named) == 1 else 1
 
 

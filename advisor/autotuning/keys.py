@@ -32,29 +32,18 @@ def round_up_to_power_of_two(value: Any) -> Any:
     return 1 << (value - 1).bit_length() if type(value) is int and value > 0 else value
 
 
-def bucket_function(bucket: Bucket, name: str) -> Callable[[Any], Any]:
-    """A function from a value to its bucket: for "pow2", or a function.
+def bucket_functions(key_buckets: Mapping[str, Bucket], key: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
+    """One function from a value to its bucket per bucketed key: for "pow2", or a function.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: A name is not in `key`, or its bucket is none of these.
     """
-    if bucket == "pow2":
-        return round_up_to_power_of_two
-    if callable(bucket):
-        return bucket
-    raise UsageError(f"key_buckets[{name!r}]", bucket, '"pow2", or a function')
-
-
-def bucket_functions(key_buckets: Mapping[str, Bucket] | None, key: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
-    """One function per bucketed key.
-
-    Raises:
-        UsageError: A name is not in `key`, or its bucket is none.
-    """
-    for name in key_buckets or {}:
+    for name, bucket in key_buckets.items():
         if name not in key:
             raise UsageError("key_buckets names no key", name, f"one of {', '.join(key)}", "add it to key=")
-    return {name: bucket_function(bucket, name) for name, bucket in (key_buckets or {}).items()}
+        if bucket != "pow2" and not callable(bucket):
+            raise UsageError(f"key_buckets[{name!r}]", bucket, '"pow2", or a function')
+    return {name: bucket if callable(bucket) else round_up_to_power_of_two for name, bucket in key_buckets.items()}
 
 
 def slow_key(named: Mapping[str, Any], arg_names: Iterable[str], key: Sequence[str], buckets: Mapping[str, Callable]) -> tuple:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -27,6 +28,8 @@ SHARE = 5
 """Of a list that the model of a family ranks one in so many is measured, from `LEAST` to `MOST`: of 12 to 24 configurations four."""
 UNLEARNED_SHARE = 3
 """Of one that is ranked by its code alone one in so many, at least `MOST`."""
+GROUPS = re.compile("GROUP|SWIZZLE", re.IGNORECASE)
+"""Names of parameters that say how many tiles are visited together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,13 +31,9 @@ class Recognised:
     problem: Problem
     how: str  # "hint", "KERNELS"
 
-    def canonical(self) -> str:
-        """The problem as JSON, the same for equal problems; cache state and routing are no part of it."""
-        return canonical_problem(self.problem)
-
 
 def canonical_problem(problem: Problem) -> str:
-    """See `Recognised.canonical`."""
+    """The problem as JSON, the same for equal problems; cache state and routing are no part of it."""
     return json.dumps(
         {
             "op": problem.op,

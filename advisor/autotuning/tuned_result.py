@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -216,10 +217,8 @@ def _predicted(tuned: TunedProblem, problem: Problem, gpu: GpuSpec, predictor: P
 def _name(entry: Entry, problem: Problem, taken: set[str]) -> str:
     """A launch's id: kernel, operator and sizes; numbered where that is not enough (strides or flags in the key)."""
     base = "-".join([entry.key.kernel, problem.op, *(f"{size}{value}" for size, value in problem.sizes.items())])
-    name, number = base, 1
-    while name in taken:
-        number += 1
-        name = f"{base}-{number}"
+    numbered = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
+    name = next(name for name in numbered if name not in taken)
     taken.add(name)
     return name
 
@@ -363,12 +362,8 @@ def _why_not(entry: Entry, problem: TunedProblem, gpu: GpuSpec | None, gpu_name:
 
 
 def _unknowns(tuned: Sequence[TunedProblem], launches: Sequence[LaunchReport]) -> tuple[str, ...]:
-    out = []
-    notes: dict[str, int] = {}
-    for problem in tuned:
-        if problem.note:
-            notes[problem.note] = notes.get(problem.note, 0) + 1
-    out += [f"{count} of {len(tuned)} tuned problems: {note}." for note, count in notes.items()]
+    notes = Counter(problem.note for problem in tuned if problem.note)
+    out = [f"{count} of {len(tuned)} tuned problems: {note}." for note, count in notes.items()]
     if launches:
         cold = sum(report.problem.cache == "cold" for report in launches)
         if cold:

@@ -39,7 +39,8 @@ from advisor.system.progress import StatusLine
 from advisor.system.writing import temporary_folder
 
 if TYPE_CHECKING:
-    from advisor.measurement import Launch, Progress, Summary
+    from advisor.measurement.launch import Launch
+    from advisor.measurement.measuring import Progress, Summary
     from advisor.result.schema import Problem
 
 PROBLEM_OPTIONS: Mapping[str, Any] = dict.fromkeys(
@@ -92,7 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure; 0 where everything was measured or found in the file, 3 where nothing could be."""
     from advisor.gpus.hardware import load_gpu
-    from advisor.measurement import Limits, measure, run_plan
+    from advisor.measurement.measuring import measure, run_plan
+    from advisor.measurement.scheduler import Limits
 
     if (arguments.target is None) == (arguments.plan is None):
         raise UsageError("give a target or a campaign", "both" if arguments.target else "neither", "TARGET, or --plan FILE")
@@ -223,7 +225,9 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
     """The launches that the serving stack makes with a tuned table."""
     from advisor.advising.options import request_from
     from advisor.advising.targets.resolve import resolve_target
-    from advisor.measurement import Launch, as_launched, find_kernels
+    from advisor.measurement.kernel_file import find_kernels
+    from advisor.measurement.launch import Launch
+    from advisor.measurement.plan import as_launched
 
     resolved = resolve_target(arguments.target, request_from(values_of(arguments), sizes=None))
     for text in resolved.warnings:
@@ -240,7 +244,9 @@ def _table_launches(arguments: argparse.Namespace) -> list[Launch]:
 
 def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
     """The launches of a file of rows; a row without a configuration gets the kernel's default ones."""
-    from advisor.measurement import Launch, launches_of, read_measured
+    from advisor.measurement.launch import Launch
+    from advisor.measurement.measured_rows import read_measured
+    from advisor.measurement.plan import launches_of
 
     specified = {name: usual for name, usual in PROBLEM_OPTIONS.items() if name != "gpu"}
     _refuse(arguments, specified, "the rows say which problems are launched", "leave them out, or keep those rows only that are wanted")
@@ -256,8 +262,7 @@ def _row_launches(arguments: argparse.Namespace) -> list[Launch]:
 
 def _kernel_for(name: str, problem: Problem) -> Any:
     """The bundled kernel of that name, else the first that does the problem's operator."""
-    from advisor.measurement import KernelRef, find_kernels, read_kernels
-    from advisor.measurement.kernel_file import bundled_files
+    from advisor.measurement.kernel_file import KernelRef, bundled_files, find_kernels, read_kernels
 
     if name:
         return find_kernels(name)[0]
@@ -270,8 +275,8 @@ def _kernel_for(name: str, problem: Problem) -> Any:
 
 def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
 
-    from advisor.measurement import find_kernels, launches_of
-    from advisor.measurement.kernel_file import check_runnable, kernels_made_for
+    from advisor.measurement.kernel_file import check_runnable, find_kernels, kernels_made_for
+    from advisor.measurement.plan import launches_of
 
     _refuse_unread_by_kernels(arguments)
     launches, gpu = [], _ordering_gpu(arguments)
@@ -288,8 +293,7 @@ def _kernel_launches(arguments: argparse.Namespace) -> list[Launch]:
 
 def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
     """Options that name the problems of a table, or of another family's kernels."""
-    from advisor.measurement import find_kernels
-    from advisor.measurement.kernel_file import kernel_entry
+    from advisor.measurement.kernel_file import find_kernels, kernel_entry
 
     table = ("hidden_size", "top_k")
     split = ("tensor_parallel", "expert_parallel")
@@ -308,9 +312,8 @@ def _refuse_unread_by_kernels(arguments: argparse.Namespace) -> None:
 def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
     """The problems of a kernel that the options name; its own example where they name no sizes."""
     from advisor.advising.options import token_counts
-    from advisor.measurement import as_launched
     from advisor.measurement.kernel_file import kernel_entry
-    from advisor.measurement.plan import kernel_problems
+    from advisor.measurement.plan import as_launched, kernel_problems
     from advisor.tables.models import find_model
 
     sizes = [dict(size) for size in arguments.sizes or ()]
@@ -326,7 +329,7 @@ def _problems(kernel: Any, arguments: argparse.Namespace) -> list[Problem]:
 def _ordering_gpu(arguments: argparse.Namespace) -> Any:
     """The GPU whose model orders the configurations: none where only the default one is asked for."""
     from advisor.gpus.hardware import load_gpu, match_device_name
-    from advisor.measurement import find_device
+    from advisor.measurement.devices.device import find_device
 
     if arguments.configurations == 1:
         return None

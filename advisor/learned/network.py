@@ -16,8 +16,8 @@ from advisor.pipelines import Array
 
 PARTS = ("wide", "middle", "scale", "known")
 AT_ONCE = 4
-"""Rows in one product of matrices: from 262,144 multiplications on (`interface/gemm.c`), as in five rows of a layer of 256 x 256, OpenBLAS
-wakes threads that cost more than they bring, a hundred times as much on a busy machine."""
+"""Rows in one product of matrices: beyond 4 x 256 x 256 multiplications OpenBLAS wakes threads, which cost more than they bring: with 8
+rows ten times as much on a busy machine."""
 
 FARTHEST = 6.0
 """Standard deviations from the middle beyond which a feature counts as at that distance."""

@@ -276,11 +276,8 @@ def compare_launches(
     base: Launch,
     head: Launch,
     *,
-    device: str | DeviceSpec = "auto",
+    scheduler: Scheduler,
     seed: int = 0,
-    floor: bool = True,
-    limits: Limits | None = None,
-    scheduler: Scheduler | None = None,
     deadline: float | None = None,
 ) -> MeasuredComparison:
     """Measures two launches in the same rounds (of two revisions of a kernel, or two configurations) and gives the verdict.
@@ -290,24 +287,17 @@ def compare_launches(
     Args:
         base: What is compared to.
         head: What is judged; of the same problem.
-        device: As for `measure`.
+        scheduler: What measures them, and the A/A floor in the same rounds.
         seed: Of inputs and order.
-        floor: Measure the A/A floor in the same rounds.
-        limits: How long a launch may take.
-        scheduler: One that is open already (then `device` and `limits` are its).
         deadline: On the scheduler's clock; what fewer rounds said by then stands.
 
     Raises:
         MeasurementError: The problems differ.
-        NoGpuError: There is no device to measure on.
         OutOfTimeError: The deadline passed before both were measured.
     """
     if base.problem != head.problem:
         raise MeasurementError("only launches of one problem can be compared", f"{base.problem.sizes} and {head.problem.sizes}")
-    if scheduler is None:
-        with Scheduler(find_device(device, look=False), limits=limits) as opened:
-            return compare_launches(base, head, seed=seed, floor=floor, scheduler=opened, deadline=deadline)
-    batch = Batch(launches=(base, head), rounds=MIN_ROUNDS, max_rounds=MIN_ROUNDS, together=True, seed=seed, floor=floor)
+    batch = Batch(launches=(base, head), rounds=MIN_ROUNDS, max_rounds=MIN_ROUNDS, together=True, seed=seed, floor=True)
     measured = _verdict(scheduler, batch, deadline)
     if measured is None:
         raise OutOfTimeError("the time limit ended it")

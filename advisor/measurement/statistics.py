@@ -28,7 +28,6 @@ CLOCK_SHARE = 0.75
 OUTLIER_DEVIATIONS = 5.0
 """A sample further than this many scaled median absolute deviations above its side's median is reported as an outlier."""
 
-VERDICTS = ("regressed", "improved", "unchanged", "inconclusive", "not comparable", "new", "missing", "failed")
 VerdictName = Literal["regressed", "improved", "unchanged", "inconclusive", "not comparable", "new", "missing", "failed"]
 
 # What must agree for two latencies to be compared. Not the UUID (two boards of one model are compared, and the A/A floor of

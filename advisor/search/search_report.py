@@ -245,11 +245,7 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     """One report per launch of a decision."""
     study, sampler = tuner.study(decision.task.id), tuner.sampler(decision.task.id)
     trials = study.get_trials(deepcopy=False)
-    failures: Counter[str] = Counter()
-    for trial in trials:
-        kind = state_of(trial)
-        if kind.startswith("failed: "):
-            failures[kind.removeprefix("failed: ")] += 1
+    failures = Counter(state.removeprefix("failed: ") for state in map(state_of, trials) if state.startswith("failed: "))
     usable = np.isfinite(sampler.prior.mean)
     reason = stopped_because(study)
     reason += f"; of {len(tuner.space)} configurations {int((~usable).sum())} cannot be tried"
@@ -263,36 +259,33 @@ def search_reports(tuner: Tuner, decision: Decision, predictor: str) -> tuple[Se
     reason += f"; {deadly} of them not tried again: the worker that tried it died {MAX_LOST} times" if deadly else ""
     precedents = max((trial.user_attrs.get(HEARD, 0) for trial in trials), default=0)
     how = SAMPLER.format(prior=predictor, precedents=f"; precedents: {precedents}" if precedents else "")
-    reports = []
-    for launch in decision.task.launches:
-        rows = []
-        for trial in trials:
-            index = sampler.index_of(trial)
-            if index is None:
-                continue
-            share = trial.user_attrs.get(PARTS, {}).get(launch)
-            only = len(decision.task.launches) == 1
-            us = share if share is not None else trial.value if only else None
-            rows.append(
+    settled = [(trial, index) for trial in trials if (index := sampler.index_of(trial)) is not None]
+    only = len(decision.task.launches) == 1
+    return tuple(
+        SearchReport(
+            launch=launch,
+            sampler=how,
+            stopped_because=reason,
+            trials=tuple(
                 SearchTrial(
                     number=trial.number,
                     configuration=tuner.space.configurations[index],
                     state=state_of(trial),
-                    latency_us=us if trial.state == TrialState.COMPLETE else None,
+                    latency_us=_part_us(trial, launch, only) if trial.state == TrialState.COMPLETE else None,
                     predicted_us=trial.user_attrs.get(PREDICTED) if only else None,
                 )
-            )
-        reports.append(
-            SearchReport(
-                launch=launch,
-                sampler=how,
-                stopped_because=reason,
-                trials=tuple(rows),
-                failures=dict(failures),
-                study_name=study.study_name,
-            )
+                for trial, index in settled
+            ),
+            failures=dict(failures),
+            study_name=study.study_name,
         )
-    return tuple(reports)
+        for launch in decision.task.launches
+    )
+
+
+def _part_us(trial: FrozenTrial, launch: str, only: bool) -> float | None:
+    """Microseconds of one launch of a finished trial; `only`: the trial has no other."""
+    return trial.user_attrs.get(PARTS, {}).get(launch, trial.value if only else None)
 
 
 def stopped_because(study: Study) -> str:

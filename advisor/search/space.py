@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 MAX_CONFIGURATIONS = 200_000
 
 Value = int | bool | str
-Constraint = Callable[[Mapping[str, Value]], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,17 +136,17 @@ class SearchSpace:
         return cls(configurations=listed, batch=_batch(listed), columns=columns)
 
     @classmethod
-    def from_ranges(cls, ranges: Mapping[str, Sequence[Value]], constraints: Sequence[Constraint] = ()) -> SearchSpace:
-        """All combinations of the values, the last parameter fastest, that every constraint accepts.
+    def from_ranges(cls, ranges: Mapping[str, Sequence[Value]]) -> SearchSpace:
+        """All combinations of the values, the last parameter fastest.
 
         Raises:
-            UsageError: None is left, or there are too many.
+            UsageError: There are none, or too many.
         """
         count = int(np.prod([len(values) for values in ranges.values()], dtype=np.int64)) if ranges else 0
         if not 0 < count <= MAX_CONFIGURATIONS:
             raise UsageError("a search space", f"{count} combinations", f"1 to {MAX_CONFIGURATIONS}", "narrow the ranges")
         rows = (dict(zip(ranges, values, strict=True)) for values in itertools.product(*ranges.values()))
-        return cls.of(Configuration.from_flat(row) for row in rows if all(accepts(row) for accepts in constraints))
+        return cls.of(map(Configuration.from_flat, rows))
 
     @classmethod
     def of_problem(cls, problem: Problem, vendor: str) -> SearchSpace:

@@ -23,8 +23,9 @@ from advisor.learned.configured.features import LABELS, NONE, ROW_BY_ROW, featur
 from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, log_latency, unsure
 from advisor.learned.configured.other_kernels import DEMANDED, PARTS, OtherKernels, middle
 from advisor.learned.network import Network
-from advisor.measurement import find_kernels, read_measured
+from advisor.measurement.kernel_file import find_kernels
 from advisor.measurement.launch import problem_key
+from advisor.measurement.measured_rows import read_measured
 from advisor.measurement.plan import campaign_space
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.result.schema import Configuration

@@ -10,7 +10,7 @@ from typing import Any
 
 from advisor.advising.measured.row_matching import holds_simulated
 from advisor.gpus.hardware import match_device_name
-from advisor.measurement import find_device
+from advisor.measurement.devices.device import find_device
 from advisor.search.stopping import StoppingRule
 from advisor.search.storage import database_errors_named
 from advisor.search.study import Budget, Tuner

@@ -7,19 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from advisor.measurement import (
-    Batch,
-    DeviceSpec,
-    KernelRef,
-    Launch,
-    Outcome,
-    Recording,
-    Scheduler,
-    as_launched,
-    compare_launches,
-    find_device,
-)
-from advisor.measurement.measuring import OutOfTimeError
+from advisor.measurement.devices.device import DeviceSpec, find_device
+from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import Batch, Launch, Outcome
+from advisor.measurement.measuring import OutOfTimeError, compare_launches
+from advisor.measurement.plan import as_launched
+from advisor.measurement.recorded import Recording
+from advisor.measurement.scheduler import Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.rendering.figures import microseconds
 from advisor.result.schema import Configuration, MeasuredRounds, Problem

@@ -16,10 +16,11 @@ from advisor.advising.exports import layer_table_name, table_name_on
 from advisor.advising.targets import PlannedLaunch, Request, Target
 from advisor.advising.targets.resolve import resolve_target
 from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
-from advisor.measurement import DeviceSpec, KernelRef, Scheduler, find_device, find_kernels
-from advisor.measurement.kernel_file import block_shape_of, kernel_entry, kernels_made_for
+from advisor.measurement.devices.device import DeviceSpec, find_device
+from advisor.measurement.kernel_file import KernelRef, block_shape_of, find_kernels, kernel_entry, kernels_made_for
 from advisor.measurement.plan import kernel_problems
 from advisor.measurement.recorded import read_recording
+from advisor.measurement.scheduler import Scheduler
 from advisor.result.schema import Configuration, Problem
 from advisor.search.prior import Prior
 from advisor.search.space import SearchSpace

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 from advisor.autotuning import internals
 from advisor.autotuning.decorator import autotune
 from advisor.autotuning.ranking import Ranking
-from advisor.autotuning.trials import Trials
+from advisor.autotuning.trials import Trials, efforts
 
 from .fakes import FakeDriver
 from .stranger_kernels import product
@@ -62,15 +62,29 @@ def test_a_further_key_leaves_measurements_for_what_is_not_compiled():
 
 def test_each_further_compilation_must_promise_more(monkeypatch):
     """What is predicted to be a fifth faster is worth one; another, only where it costs less."""
-    some = trials((10.0, 10.1, 10.2, 12.0, 12.1, 12.2), compiled={3, 4}, most=6)
-    monkeypatch.setattr("advisor.autotuning.trials.COMPILING_MORE", 0.5)
-    assert some.next({}, 4) == [3, 4]
-    assert some.next({3: 12.0, 4: 12.1}, 4) == [0]
-    assert some.next({0: 10.0, 3: 15.0, 4: 15.1}, 4) == []
-    monkeypatch.setattr("advisor.autotuning.trials.COMPILING_MORE", 0.0)
-    cheap = trials((10.0, 10.1, 10.2, 12.0, 12.1, 12.2), compiled={3, 4}, most=6)
-    assert cheap.next({}, 4) == [3, 4]
-    assert {0, 1, 2} & {*cheap.next({3: 12.0, 4: 12.1}, 4), *cheap.next({0: 10.0, 3: 12.0, 4: 12.1}, 4)} > {0}
+    counts = []
+    for more in (0.5, 0.0):
+        monkeypatch.setattr("advisor.autotuning.trials.COMPILING_MORE", more)
+        some = trials((10.0, 10.1, 10.2, 12.0, 12.1, 12.2), compiled={3, 4}, most=6)
+        assert some.next({}, 4) == [3, 4]
+        seen = {3: 12.0, 4: 12.1}
+        while chosen := [place for place in some.next(seen, 1) if place != 5]:
+            seen |= dict.fromkeys(chosen, 11.9)
+        counts.append(len(seen) - 2)
+    assert counts[0] == 1 < counts[1]
+
+
+def test_what_takes_longer_to_compile_must_promise_more():
+    """Of tiles of 256 and 128 columns that are predicted to be alike, and much faster than what is compiled."""
+    some = trials((10.0, 10.0, 14.0, 14.1, 15.0, 15.0), compiled={2, 3}, most=6)
+    assert some.next({}, 4) == [2, 3]
+    assert some.next({2: 14.0, 3: 14.1}, 1) == [1]
+
+
+def test_efforts_are_of_tiles_and_warps_alone():
+    of = lambda rows, warps=4, group=8: {"ROWS": rows, "DEPTH": 64, "GROUP_M": group, "FAST": True, "num_warps": warps, "num_stages": 32}  # noqa: E731
+    found = efforts([of(64), of(256), of(64, group=64), of(256, warps=16)])
+    assert found[1] == 2 * found[0] and found[2] == found[3] == found[0] and found.mean() == pytest.approx(1.0)
 
 
 def test_a_further_key_of_a_kernel_compiles_hardly_anything(fake_driver, monkeypatch):

@@ -149,18 +149,6 @@ def test_print_share_by_top_k(data_dir: Path) -> None:
     print("  ".join(f"k={k}: {100 * n / len(chosen):.0f} %" for k, n in sorted(found.items())))
 
 
-def test_print_dispatch() -> None:
-    """See dispatch.py."""
-    pytest.importorskip("torch")
-    import warnings
-
-    from bench.dispatch import test_print_dispatch_cost
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        test_print_dispatch_cost()
-
-
 def _product(space: dict) -> list[tuple[int, ...]]:
     import itertools
 

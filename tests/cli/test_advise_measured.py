@@ -13,8 +13,9 @@ from advisor.advising.measured.profiles import match_file
 from advisor.advising.targets import Request
 from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
-from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers import launched_ctas
+from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import Launch
 from advisor.system.errors import NothingMatchedError
 from tests.cli.command_line import EXAMPLE, ROOT, advise
 

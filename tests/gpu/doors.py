@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from advisor.measurement import read_measured
+from advisor.measurement.measured_rows import read_measured
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """

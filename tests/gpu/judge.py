@@ -15,9 +15,9 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import match_device_name
 from advisor.learned import load_predictor
-from advisor.measurement import find_kernels, read_measured
+from advisor.measurement.kernel_file import find_kernels
 from advisor.measurement.launch import problem_key
-from advisor.measurement.measured_rows import MeasuredRow, bound_us
+from advisor.measurement.measured_rows import MeasuredRow, bound_us, read_measured
 from advisor.measurement.plan import campaign_space, foremost, predicted_latency_us
 from advisor.result.schema import Configuration, Problem
 

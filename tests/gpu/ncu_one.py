@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from advisor.measurement import configurations, open_device, parse_device
-from advisor.measurement.kernel_file import KernelRef, bundled_files, read_kernels
+from advisor.measurement.devices.device import open_device, parse_device
+from advisor.measurement.kernel_file import KernelRef, bundled_files, configurations, read_kernels
 from advisor.result.schema import Problem
 
 

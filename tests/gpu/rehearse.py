@@ -171,7 +171,7 @@ def expected_s(plan: str, device: str) -> float:
 
 def rehearse(hour: int, device: str, python: str, cut_s: float, wheels: Path | None) -> Finding:
     """Runs a half hour's commands as on a borrowed machine, and reports what broke a limit."""
-    from advisor.measurement import read_measured
+    from advisor.measurement.measured_rows import read_measured
     from tests.gpu.judge import judge
 
     found = Finding()

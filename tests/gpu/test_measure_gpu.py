@@ -13,21 +13,13 @@ from pathlib import Path
 import pytest
 
 from advisor.gpus.hardware import match_device_name
-from advisor.measurement import (
-    Batch,
-    KernelRef,
-    Launch,
-    Limits,
-    Scheduler,
-    compare_launches,
-    find_kernels,
-    launches_of,
-    measure,
-    parse_device,
-    read_measured,
-    run_plan,
-)
-from advisor.measurement.kernel_file import kernel_entry
+from advisor.measurement.devices.device import parse_device
+from advisor.measurement.kernel_file import KernelRef, find_kernels, kernel_entry
+from advisor.measurement.launch import Batch, Launch
+from advisor.measurement.measured_rows import read_measured
+from advisor.measurement.measuring import compare_launches, measure, run_plan
+from advisor.measurement.plan import launches_of
+from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.result.schema import Configuration, Problem
 from tests.measurement.conftest import violations
 

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from advisor.measurement import configurations, find_kernels, open_device, parse_device
+from advisor.measurement.devices.device import open_device, parse_device
+from advisor.measurement.kernel_file import configurations, find_kernels
 from advisor.result.schema import Problem
 
 QWEN3 = {"E": 128, "topk": 8, "H": 2048, "N": 768}

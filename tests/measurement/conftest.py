@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from advisor.gpus.hardware import match_device_name
-from advisor.measurement import KernelRef, Launch
+from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import Launch
 from advisor.measurement.measured_rows import MeasuredRow, bound_us
 from advisor.result.schema import Configuration, Problem
 

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from advisor.gpus.hardware import load_gpu
-from advisor.measurement import Batch, Limits, Scheduler, measure, parse_device, read_measured, read_plan, run_plan
 from advisor.measurement.devices.ceilings import FIGURES, file_name, specified_figures, write_ceilings
-from advisor.measurement.measured_rows import MeasuredRow
-from advisor.measurement.plan import batches_of
+from advisor.measurement.devices.device import parse_device
+from advisor.measurement.launch import Batch
+from advisor.measurement.measured_rows import MeasuredRow, read_measured
+from advisor.measurement.measuring import measure, run_plan
+from advisor.measurement.plan import batches_of, read_plan
+from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.system.errors import NothingMatchedError
 
 from .conftest import KERNELS, launches, violations

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from advisor.measurement import Batch, Scheduler, find_kernels, parse_device
-from advisor.measurement.launch import Launch
-from advisor.measurement.scheduler import compile_ahead
+from advisor.measurement.devices.device import parse_device
+from advisor.measurement.kernel_file import find_kernels
+from advisor.measurement.launch import Batch, Launch
+from advisor.measurement.scheduler import Scheduler, compile_ahead
 from advisor.result.schema import Configuration, Problem
 from advisor.system.jobs import Worker
 

@@ -10,10 +10,10 @@ import types
 
 import pytest
 
-from advisor.measurement import KernelRef, Launch
 from advisor.measurement.devices import ceiling_kernels
 from advisor.measurement.devices.device import open_device, parse_device
-from advisor.measurement.launch import Batch
+from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import Batch, Launch
 from advisor.measurement.rounds import run_batch
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import MeasurementError, NoGpuError

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.measurement import Batch, Launch, find_kernels, measure, open_device, parse_device, read_recording
+from advisor.measurement.devices.device import open_device, parse_device
 from advisor.measurement.devices.fake import FakeDevice, normal, unit
-from advisor.measurement.launch import Timing
+from advisor.measurement.kernel_file import find_kernels
+from advisor.measurement.launch import Batch, Launch, Timing
+from advisor.measurement.measuring import measure
+from advisor.measurement.recorded import read_recording
 from advisor.measurement.rounds import run_batch
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import AdvisorError, InputError, UsageError

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.measurement import Batch, Launch, Limits, Scheduler, measure, parse_device, read_measured
-from advisor.measurement.devices.device import DeviceSpec
-from advisor.measurement.launch import FAILURE_KINDS, Failure, classify, is_fatal
+from advisor.measurement.devices.device import DeviceSpec, parse_device
+from advisor.measurement.launch import FAILURE_KINDS, Batch, Failure, Launch, classify, is_fatal
+from advisor.measurement.measured_rows import read_measured
+from advisor.measurement.measuring import measure
+from advisor.measurement.scheduler import Limits, Scheduler
 from advisor.result.schema import Configuration
 from advisor.system.errors import MeasurementError
 

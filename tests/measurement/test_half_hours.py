@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from advisor.gpus.hardware import load_gpu
-from advisor.measurement import Launch, find_kernels, measure, read_measured
-from advisor.measurement.kernel_file import configurations
+from advisor.measurement.kernel_file import configurations, find_kernels
+from advisor.measurement.launch import Launch
+from advisor.measurement.measured_rows import read_measured
+from advisor.measurement.measuring import measure
 from advisor.measurement.plan import launches_of
 from advisor.result.schema import Problem
 from tests.gpu import judge, ncu_one, rehearse, timer_check

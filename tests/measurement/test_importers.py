@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.gpus.hardware import load_gpu
-from advisor.measurement import Launch, find_kernels
 from advisor.measurement.importers import UNITS_US, dimensions, launched_ctas, number, read_profile
+from advisor.measurement.kernel_file import find_kernels
+from advisor.measurement.launch import Launch
 from advisor.result.schema import Configuration
 from advisor.system.errors import InputError
 

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from advisor.measurement import measure, read_measured
-from advisor.measurement.measured_rows import HEADER, Journal
+from advisor.measurement.measured_rows import HEADER, Journal, read_measured
+from advisor.measurement.measuring import measure
 from advisor.system.errors import AdvisorError, InputError, UsageError
 
 from .conftest import launches

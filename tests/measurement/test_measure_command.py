@@ -14,9 +14,9 @@ import pytest
 
 from advisor.cli import main, measure_command
 from advisor.cli.measure_command import duration_s
-from advisor.measurement import read_measured
 from advisor.measurement.devices import nvml, probe
 from advisor.measurement.devices.probe import Probe
+from advisor.measurement.measured_rows import read_measured
 
 from .conftest import KERNELS
 
@@ -63,7 +63,7 @@ def test_an_interrupt_says_where_the_rows_are_and_promises_none_that_are_not(tmp
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("advisor.measurement.measure", interrupted)
+    monkeypatch.setattr("advisor.measurement.measuring.measure", interrupted)
     command = ["measure", "softmax", "--sizes", "B=1,H=2", "--device", "fake", "-o", str(tmp_path / "rows.csv")]
     assert main(command) == 130 and "interrupted before anything was saved" in capsys.readouterr().err
     (tmp_path / "rows.csv").touch()
@@ -77,7 +77,7 @@ def test_the_end_of_a_batch_job_is_an_interrupt(tmp_path, capsys, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1.0)
 
-    monkeypatch.setattr("advisor.measurement.measure", terminated)
+    monkeypatch.setattr("advisor.measurement.measuring.measure", terminated)
     (tmp_path / "rows.csv").touch()
     assert main(["measure", "softmax", "--sizes", "B=1,H=2", "--device", "fake", "-o", str(tmp_path / "rows.csv")]) == 130
     assert "run the same command again to go on" in capsys.readouterr().err

@@ -8,10 +8,11 @@ import pickle
 import pytest
 
 from advisor.gpus.hardware import load_gpu
-from advisor.measurement import FAILURE_KINDS, KernelRef, Launch, Outcome, measure, read_measured
 from advisor.measurement import scheduler as jobs
-from advisor.measurement.launch import Batch, Failure
-from advisor.measurement.measured_rows import HEADER, bound_us, line_of, row_key, row_of
+from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import FAILURE_KINDS, Batch, Failure, Launch, Outcome
+from advisor.measurement.measured_rows import HEADER, bound_us, line_of, read_measured, row_key, row_of
+from advisor.measurement.measuring import measure
 from advisor.result.schema import Configuration, Fingerprint, Problem, Round
 from advisor.rows.rows import read_rows
 from advisor.system.errors import InputError

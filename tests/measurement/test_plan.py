@@ -12,7 +12,6 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.measurement import read_plan
 from advisor.measurement.kernel_file import configurations
 from advisor.measurement.launch import problem_key
 from advisor.measurement.plan import (
@@ -23,6 +22,7 @@ from advisor.measurement.plan import (
     low_discrepancy,
     predicted_latency_us,
     problems_of,
+    read_plan,
     visiting_order,
 )
 from advisor.pipelines import configuration_batch, problem_batch, token_draws

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from advisor.measurement import statistics
 from advisor.measurement.launch import Failure
-from advisor.measurement.statistics import VERDICTS, Side, effect, noise_floor, outliers, verdict
+from advisor.measurement.statistics import Side, VerdictName, effect, noise_floor, outliers, verdict
 from advisor.result.schema import Fingerprint, Round
 from advisor.system.errors import UsageError
 
@@ -92,7 +93,7 @@ def test_exhaustive_and_symmetric(base, head, floor, paired):
     """Any two sides get one of the verdicts, and swapping them swaps regressed and improved (up to the bootstrap's edges)."""
     sides = [Side(rounds=rounds(values), session="one" if paired else None) for values in (base, head)]
     found, swapped = verdict(*sides, floor=floor), verdict(*reversed(sides), floor=floor)
-    assert found.verdict in VERDICTS
+    assert found.verdict in get_args(VerdictName)
     assert {found.verdict, swapped.verdict} not in ({"regressed"}, {"improved"})
     if found.effect is not None:
         assert found.effect.low <= found.effect.relative <= found.effect.high

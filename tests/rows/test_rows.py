@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from advisor.measurement import FAILURE_KINDS
+from advisor.measurement.launch import FAILURE_KINDS
 from advisor.measurement.measured_rows import read_measured
 from advisor.rows.rows import LINES_AT_ONCE, parse_rows, read_rows, write_rows
 from advisor.system.errors import InputError, UsageError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
-from advisor.measurement import find_kernels
 from advisor.measurement.devices.fake import FakeDevice, OutOfResources
+from advisor.measurement.kernel_file import find_kernels
 from advisor.result.schema import Configuration, Problem
 from advisor.search.backend import Task
 from advisor.search.contest import Reading, contest

@@ -15,11 +15,11 @@ import pytest
 
 from advisor.advising.targets import Request
 from advisor.cli import main
-from advisor.measurement import KernelRef, configurations, find_kernels
 from advisor.measurement.devices import probe
 from advisor.measurement.devices.device import no_gpu
 from advisor.measurement.devices.fake import unit
 from advisor.measurement.devices.probe import Probe
+from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels
 from advisor.rendering.markdown import environment, to_markdown
 from advisor.result.result_json import from_json
 from advisor.result.schema import Configuration, Problem
@@ -480,7 +480,7 @@ def test_a_simulated_run_does_not_pass_for_one_on_a_gpu(tmp_path, capsys):
 )
 def test_a_few_rows_are_no_list_of_the_best(tmp_path, latencies_us, only_best):
     """What they lack may be faster: the present configuration must not lose to it unmeasured."""
-    from advisor.measurement import read_recording
+    from advisor.measurement.recorded import read_recording
     from advisor.tuning.backends import holds_only_best
 
     rows = ["gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages,latency_us"]

@@ -17,8 +17,9 @@ from advisor.advising.measured.row_matching import Matched, coverage, match, rea
 from advisor.advising.targets import Target
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.records import recorded_id
-from advisor.measurement import KernelRef, Launch
 from advisor.measurement.importers import NSIGHT_COMPUTE, TEXT_LIMIT_BYTES, KernelRecord, parse_profile, read_profile, same_name
+from advisor.measurement.kernel_file import KernelRef
+from advisor.measurement.launch import Launch
 from advisor.result.schema import Latency, MeasuredRounds, Round
 from advisor.system.errors import InputError, NothingMatchedError
 from advisor.system.reading import read_text
