@@ -69,7 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings", metavar="FILE", help="an advisor.toml of your own, which counts in place of the base's: sizes to judge kernels at"
     )
     parser.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument or constant of changed kernels, before advisor.toml's"
+        "--arg",
+        type=options.named_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument or constant of changed kernels, before advisor.toml's",
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print (github: annotations for a workflow)")
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")

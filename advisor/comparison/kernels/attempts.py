@@ -176,8 +176,10 @@ def compiled_pair(
         configurations = _configurations(versions, run, gpu, settings, flags)
         launches = _launches(versions, configurations, run, gpu, settings, flags)
     except AdvisorError as error:
-        refused = Attempt(refused=error)
-        return (refused if old is not None else Attempt()), (refused if new is not None else Attempt())
+        there = [version for version in versions if version is not None]
+        blamed = [version for version in there if version.function.name in version.source.undecided] or there  # of one side alone, or both
+        base, head = (Attempt(refused=error) if any(version is item for item in blamed) else Attempt() for version in versions)
+        return base, head
     if old is None or new is None:
         only = [_attempt(launch, gpu, workers) if launch.launch is not None else launch for launch in launches]
         return only[0], only[1]

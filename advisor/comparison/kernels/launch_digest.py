@@ -91,8 +91,9 @@ def _passed(
 ) -> Iterator[tuple[str, ast.AST]]:
     """The options, constants and grid that a launch passes; a grid that has a name is what the function around gives that, if once."""
     given, _ = call_arguments(function.node, call)
-    spread = [(SPREAD, keyword.value) for keyword in call.keywords if keyword.arg is None]
-    yield from ((name, value) for name, value in (*given.items(), *spread) if name in tunable)
+    spread = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    whole = {SPREAD: ast.Dict(keys=[None] * len(spread), values=spread)} if spread else {}  # `{**strides, **options}`
+    yield from ((name, value) for name, value in {**given, **whole}.items() if name in tunable)
     if GRID in tunable:
         yield GRID, _as_given(grid_of(call), graph, scopes, call)
 
@@ -109,6 +110,10 @@ def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.
             [value for value in graph.given(within, node.id) if way.leads(value, node.id, before)]
             for within in ([graph.tree, *scopes], scopes)
         )
+        arms = sorted(every, key=_position)
+        match [graph.conditions(value) for value in arms]:
+            case [[*one, (test, True)], [*other, (again, False)]] if of_scopes == every and one == other and test is again:
+                return ast.IfExp(test, *arms)
         if len(every) != 1 or not (isinstance(every[0], ast.Constant) or of_scopes == every):
             break
         node, before = every[0], way.sees(every[0])
@@ -288,13 +293,17 @@ def _local_names(function: Function) -> set[str]:
 
 
 def written(node: ast.AST) -> str:
-    """An expression as it is shown; of a function, as grids are, what it returns."""
+    """An expression as it is written; of a function, as grids are, what it returns."""
     if isinstance(node, ast.FunctionDef) and isinstance(last := node.body[-1], ast.Return) and last.value is not None:
         node = last.value
     try:
-        text = " ".join(ast.unparse(node).split())
+        return " ".join(ast.unparse(node).split())
     except RecursionError:  # deeper than Python follows
         return "…"
+
+
+def shortened(text: str) -> str:
+    """An expression as it is shown."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
@@ -389,9 +398,9 @@ def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, .
 
 
 def _text(name: str, passed: Sequence[str]) -> str:
-    values = " or ".join(passed)
+    values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text) for text in passed)
     if name == SPREAD:
-        return f"**{values}" if values else "no **options"
+        return values or "no **options"
     return f"{name}={values}" if values else f"no {name}"
 
 

@@ -19,6 +19,7 @@ from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.assumptions import INTEGERS
 from advisor.compiled.guesses.inference import Guess, guesses
+from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import KernelLaunch, Origin
 from advisor.compiled.launches.provenance import GRID, origins
 from advisor.compiled.launches.target import grid_of, make_launch
@@ -316,9 +317,10 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     unknown |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
     elements = {name for site in _sites(version) for name in passed_elements(site)}
     handed = {name: getattr(node, "id", "") for site in _sites(version) for name, node in site.passed.items()}  # by which name
+    extents = {name for name, use in usage_of(launch.source, launch.source.kernel(launch.kernel)).items() if use.extent}
     for name in (item for item in names if item in unknown):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
-        if blocks and small and BLOCK.fullmatch(name) and sum(item.startswith("BLOCK") for item in names) == 1:
+        if blocks and small and BLOCK.fullmatch(name) and all(item == name for item in names if item.startswith("BLOCK") or item in extents):
             yield name, OF_BLOCK
         size = (
             None
