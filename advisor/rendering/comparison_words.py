@@ -114,7 +114,7 @@ def measuring(comparison: ComparisonResult) -> list[str]:
     steps = ["git checkout --quiet $side"]
     steps += ["advisor record --contents all -o $side.jsonl -- $PROGRAM", f"advisor measure $side.jsonl{one} -o $side.csv"] if kernels else []
     for subject in doubtful if not kernels else ():
-        sizes = subject.static[0].problems[0].sizes
+        sizes = next((problem.sizes for row in subject.static for problem in row.problems), {})
         model = f" --hidden-size {sizes['H']} --top-k {sizes['topk']}" if "topk" in sizes else ""
         steps.append(f"advisor measure {shlex.quote(subject.path)}{model} -o $side.csv")
     return [

@@ -190,6 +190,7 @@ def tuned(*warps, body="pass"):
         ((2, 4, 8), (8, 16), False, (8, 8)),  # one that both try
         ((2, 4), (2, 8), True, (4, 8)),  # the lists are all that changed
         ((2,), (8,), False, (2, 8)),
+        ((1, 4, 8), (1, 4, 16), False, (4, 4)),  # of several the one nearest to what Triton takes by itself
     ],
 )
 def test_the_same_configuration_is_compiled_on_both_sides(old, new, same_body, warps):

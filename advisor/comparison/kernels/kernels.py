@@ -136,7 +136,7 @@ def kernel_subjects(
     rewritten = sorted(_rewritten(base, head)) if base is not None and head is not None else []
     helpers = [name for name in rewritten if name not in sides[1] and not out]
     apart = [name for name in rewritten if name in names[:LARGEST_KERNELS] and f"{path}::{name}" not in {item.title for item in out}]
-    unread = [f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."] if helpers else []
+    unread = [f"Helpers changed ({', '.join(helpers)}): kernels that import them are compared where their own file changed too."] if helpers else []
     if apart:
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
     if len(names) > LARGEST_KERNELS:

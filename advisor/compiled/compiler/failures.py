@@ -19,7 +19,7 @@ def reason(error: BaseException) -> str:
     first = innermost(error)
     text = str(first) or str(error)
     text = text.rsplit("^\n", 1)[-1] if "^\n" in text else text
-    text = " ".join(text.split())[:LONGEST] or type(first).__name__
+    text = re.sub(r" at 0x[0-9a-f]+\b", "", " ".join(text.split()))[:LONGEST] or type(first).__name__  # another in every process
     return f"{where}{type(first).__name__}: {text}"  # where first: what is too long is cut at its end
 
 
