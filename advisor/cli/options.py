@@ -64,13 +64,6 @@ def gate_conditions(text: str) -> tuple[str, ...]:
     return names
 
 
-def named_value(text: str) -> str:
-    """`NAME=VALUE` as it is written. An option that lacks its value takes the word behind it, and that is no such pair."""
-    if "=" not in text:
-        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, as in M=4096 (got {text!r})")
-    return text
-
-
 def named_sizes(text: str) -> dict[str, int]:
     """`M=4096,N=4096`, or with blanks between them, as positive integers by name; `causal=0` is the one that may be zero."""
     sizes: dict[str, int] = {}

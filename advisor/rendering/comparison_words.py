@@ -110,16 +110,16 @@ def measuring(comparison: ComparisonResult) -> list[str]:
     if not doubtful or not all(sides):
         return []
     kernels = [subject.title.rpartition("::")[2] for subject in doubtful if subject.kind == "kernel"]
-    one = f"::{kernels[0]}" if len(kernels) == 1 else ""
-    steps = ["git checkout --quiet $side"]
-    steps += ["advisor record --contents all -o $side.jsonl -- $PROGRAM", f"advisor measure $side.jsonl{one} -o $side.csv"] if kernels else []
-    for subject in doubtful if not kernels else ():
-        sizes = next((problem.sizes for row in subject.static for problem in row.problems), {})
+    if kernels:
+        one = f"::{kernels[0]}" if len(kernels) == 1 else ""
+        steps = ["advisor record --contents all -o $side.jsonl -- $PROGRAM", f"advisor measure $side.jsonl{one} -o $side.csv"]
+    else:  # a table, for the model that it was compared for
+        sizes = next((problem.sizes for row in doubtful[0].static for problem in row.problems), {})
         model = f" --hidden-size {sizes['H']} --top-k {sizes['topk']}" if "topk" in sizes else ""
-        steps.append(f"advisor measure {shlex.quote(subject.path)}{model} -o $side.csv")
+        steps = [f"advisor measure {shlex.quote(subject.path)}{model} -o $side.csv" for subject in doubtful]
     return [
         *(["PROGRAM='python PROGRAM.py'  # your own, that launches the kernel"] if kernels else []),
-        f"for side in {' '.join(sides)}; do {' && '.join(steps)} || break; done",
+        f"for side in {' '.join(sides)}; do git checkout --quiet $side && {' && '.join(steps)} || break; done",
         f"advisor compare {sides[0]}.csv {sides[1]}.csv",
     ]
 

@@ -69,10 +69,13 @@ def test_measuring_is_a_command_for_both_revisions_where_predictions_cannot_tell
     sides = [Compared(label=name, revision=name * 40) for name in "ab"]
     subject = replace(a_kernel(row("grid 1", verdict)), kind=kind, path=path)
     found = assemble(*sides, [subject], Options(), Settings(), AnalyticalPredictor(), ())
-    assert (measuring(found)[-2:] == [
-        f"for side in {'a' * 12} {'b' * 12}; do git checkout --quiet $side && {steps} -o $side.csv || break; done",
-        f"advisor compare {'a' * 12}.csv {'b' * 12}.csv",
-    ]) is bool(steps)
+    assert (
+        measuring(found)[-2:]
+        == [
+            f"for side in {'a' * 12} {'b' * 12}; do git checkout --quiet $side && {steps} -o $side.csv || break; done",
+            f"advisor compare {'a' * 12}.csv {'b' * 12}.csv",
+        ]
+    ) is bool(steps)
     assert ("To measure both sides" in to_text(found)) is ("To measure both sides" in to_comment(found)) is bool(steps)
     assert measuring(replace(found, base=replace(sides[0], revision=None))) == []
 

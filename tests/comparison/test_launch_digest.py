@@ -288,7 +288,8 @@ def test_a_number_that_becomes_a_constant_of_the_file_is_no_change_of_it():
     assert changed.words == "no num_warps → num_warps=8"
 
 
-OF_ARMS = PLAIN.replace("    fill[", "    if n > 64:\n        block = 256\n    else:\n        block = 128\n    fill[").replace("BLOCK=128", "BLOCK=block")
+ARMS = "    if n > 64:\n        block = 256\n    else:\n        block = 128\n"
+OF_ARMS = PLAIN.replace("    fill[", f"{ARMS}    fill[").replace("BLOCK=128", "BLOCK=block")
 
 
 @pytest.mark.parametrize(

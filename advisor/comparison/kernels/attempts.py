@@ -145,8 +145,8 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
     """What the base is compiled with where that is another configuration, and what the head is.
 
     One that both may be launched with, if there is any, so that what differs is the kernel; where the kernels are the same, the first that
-    autotuning no longer tries and the first that it tries in its place. Of several those with nearly as many warps as Triton takes by itself
-    come first: with 1 or 32 many kernels spill, take the compiler minutes, and are not what is chosen.
+    autotuning no longer tries and the first that it tries in its place. Of several those come first that have
+    nearly as many warps as Triton takes by itself: with 1 or 32 many kernels spill, take the compiler minutes, and are not chosen.
     """
     sides = [
         sorted(version.configurations if version is not None else (), key=lambda item: abs(math.log2(item.num_warps / USUAL_WARPS)))

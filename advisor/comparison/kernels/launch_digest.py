@@ -17,6 +17,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.system.phrases import phrase
 
 LONGEST = 80
 """Characters that are shown of an expression."""
@@ -110,7 +111,7 @@ def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.
             [value for value in graph.given(within, node.id) if way.leads(value, node.id, before)]
             for within in ([graph.tree, *scopes], scopes)
         )
-        arms = sorted(every, key=_position)
+        arms = sorted((value for value in every if isinstance(value, ast.expr)), key=_position)
         match [graph.conditions(value) for value in arms]:
             case [[*one, (test, True)], [*other, (again, False)]] if of_scopes == every and one == other and test is again:
                 return ast.IfExp(test, *arms)
@@ -454,12 +455,5 @@ def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bo
     """That no prediction tells of a body that changed, alone or beside the configurations (`differ`: of those that are compared)."""
     if old is None or new is None:
         return []
-    if old.named == new.named and not differ:
-        known = "Both versions may be launched with the same configurations"
-    elif own_tree(old.function.node) != own_tree(new.function.node):
-        known = "The body changed too"
-    else:
-        return []
-    return [
-        f"{known}, and the model does not read a kernel's body: what changed in it shows in the compiled resources and in measurements."
-    ]
+    alone = old.named == new.named and not differ
+    return [phrase("answer.body")] if alone or own_tree(old.function.node) != own_tree(new.function.node) else []

@@ -114,7 +114,7 @@ def time_verdict(
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
     programs = [math.prod(grid) for grid in grids if grid]
-    if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # no size of such a launch is typical
+    if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # then no size is typical
         lacking = {**sizes, **lacking}
     passed = {name for item in relaunched for name in item.names}
     guessed = {name: value for name, value in head.invented.items() if name in passed and base.invented.get(name) == value}

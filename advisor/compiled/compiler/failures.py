@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 
 LONGEST = 400
+PLACE = re.compile(r"line (\d+) from `def (\w+)`")
+"""Where in a kernel something failed, as `reason` says it."""
 
 
 def reason(error: BaseException) -> str:
@@ -25,7 +27,7 @@ def reason(error: BaseException) -> str:
 
 def place(error: BaseException) -> str:
     """Where in a kernel it failed, as `reason` begins with it; "": nowhere in one."""
-    return found[0] if (found := re.match(r"line \d+ from `def \w+`: ", reason(error))) else ""
+    return found[0] if (found := re.match(rf"{PLACE.pattern}: ", reason(error))) else ""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
