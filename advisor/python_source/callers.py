@@ -64,7 +64,7 @@ class _Calls:
     def argument(self, source: SourceFile, scopes: Sequence[Scope], name: str, depth: int) -> tuple[Given] | None:
         """What an argument is given in a way that all calls agree on, else its default; None: not known."""
         values = self.given(source, scopes, name, depth)
-        if values and None not in values and len({repr(item[0] and item[0].value) for item in values if item is not None}) == 1:
+        if values and None not in values and len({item[0] and repr(item[0].value) for item in values if item is not None}) == 1:
             return values[0]
         function = innermost_function(scopes)
         assert function is not None

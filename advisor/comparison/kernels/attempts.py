@@ -185,9 +185,11 @@ def compiled_pair(
         configurations = _configurations(versions, run, gpu, settings, flags)
         launches = _launches(versions, configurations, run, gpu, settings, flags)
     except AdvisorError as error:
-        there = [version for version in versions if version is not None]
-        blamed = [version for version in there if version.function.name in version.source.undecided] or there  # of one side alone, or both
-        base, head = (Attempt(refused=error) if any(version is item for item in blamed) else Attempt() for version in versions)
+        undecided = [version is not None and version.function.name in version.source.undecided for version in versions]
+        base, head = (
+            Attempt(refused=error) if version is not None and (is_blamed or not any(undecided)) else Attempt()
+            for version, is_blamed in zip(versions, undecided, strict=True)
+        )
         return base, head
     if old is None or new is None:
         only = [_attempt(launch, gpu, workers) if launch.launch is not None else launch for launch in launches]

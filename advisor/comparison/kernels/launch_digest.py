@@ -407,8 +407,6 @@ def _text(name: str, passed: Sequence[str]) -> str:
 
 SAME = "The kernel is the same; its launch"
 """Begins the note on a launch that changed where the kernel did not."""
-FILES_NAMED = 3
-"""Of those that launch a kernel otherwise in the same way."""
 
 
 def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
@@ -417,18 +415,12 @@ def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     alike: dict[str, list[str]] = {}
     for launch in changed:
         alike.setdefault(launch.words, []).append(launch.new.where or "its file")
-    return [f"{how} in {_files(files)} changed: {words}." for words, files in alike.items()]
+    return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
 
 
 def _listed(names: Sequence[str]) -> str:
     """The first of some names."""
     return f"{', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
-
-
-def _files(files: Sequence[str]) -> str:
-    """The first of some files, and how many more there are."""
-    more = f" and {len(files) - FILES_NAMED} more files" if len(files) > FILES_NAMED + 1 else ""
-    return ", ".join(files[:FILES_NAMED] if more else files) + more
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:

@@ -41,7 +41,7 @@ from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import author_file
 from advisor.compiled.launches.provenance import TOLD, named
 from advisor.gpus.hardware import GpuSpec
-from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
+from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError, agree
