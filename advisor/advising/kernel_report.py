@@ -209,7 +209,8 @@ def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[Sea
         if main is best and not gathered.targets[main.id].chosen and count > 1:
             near = sum(_predicted_us(report) <= NEAR_BEST * _predicted_us(main) for report in group) - 1
             alike = phrase("note.alike", near=near) if near else ""
-            gathered.unknowns[main.id].append(phrase("note.which_configuration", kernel=main.kernel, count=count, alike=alike))
+            which = "note.which_tried" if tried else "note.which_configuration"
+            gathered.unknowns[main.id].append(phrase(which, kernel=main.kernel, count=count, alike=alike))
             main = replace(main, configuration=None, configuration_source=f"unknown: one of {count}")
         if tried:
             gathered.unknowns[main.id].append(_outcome(main, best, group, gathered.stopped[name]))

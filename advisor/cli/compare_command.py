@@ -156,14 +156,15 @@ def _render(arguments: argparse.Namespace) -> ComparisonResult:
 
 def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison.trees.git import refuse_unknown
+    from advisor.compiled.launches import written_values
 
+    args = written_values.numbers(arguments.arg, "--arg")  # first: one that lacks its value takes the word behind it, a side
     unknown = [side for side in arguments.sides if not Path(side).exists() and ".." not in side]
     if unknown and not arguments.baseline and not arguments.merge_base:
         refuse_unknown(unknown, Path(arguments.repository))  # before the packages that compare are loaded
     from advisor.advising.targets import Request
     from advisor.comparison import Options
     from advisor.comparison.sides import compare_sides, in_a_room
-    from advisor.compiled.launches import written_values
     from advisor.learned import load_predictor
 
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
@@ -174,7 +175,7 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         compiling=not arguments.no_compile,
         launches=tuple(options.existing_file(name) for name in arguments.launches),
         settings=options.existing_file(arguments.settings) if arguments.settings else None,
-        args=written_values.numbers(arguments.arg, "--arg"),
+        args=args,
         command=_command(sys.argv[1:]),
         request=Request(
             model=arguments.model,

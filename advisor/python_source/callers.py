@@ -36,17 +36,6 @@ def given_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, G
     return source.kept[key]
 
 
-def given_by_each(source: SourceFile, scopes: Sequence[Scope]) -> list[dict[str, Given]]:
-    """The same, of each call by itself."""
-    function = innermost_function(scopes)
-    if function is None:
-        return []
-    calls = _Calls(source)
-    columns = {name: calls.given(source, scopes, name, 0) for name in sorted(arguments(function))}
-    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    return [{name: value[0] for name, value in row.items() if value is not None} for row in rows]
-
-
 def _class(source: SourceFile, function: ast.FunctionDef) -> ast.ClassDef | None:
     """The class that a function is a method of."""
     around = source.module_names.above(function)
@@ -75,7 +64,7 @@ class _Calls:
     def argument(self, source: SourceFile, scopes: Sequence[Scope], name: str, depth: int) -> tuple[Given] | None:
         """What an argument is given in a way that all calls agree on, else its default; None: not known."""
         values = self.given(source, scopes, name, depth)
-        if values and None not in values and len({_key(item[0]) for item in values if item is not None}) == 1:
+        if values and None not in values and len({item[0] and repr(item[0].value) for item in values if item is not None}) == 1:
             return values[0]
         function = innermost_function(scopes)
         assert function is not None
@@ -156,10 +145,6 @@ class _Calls:
             if isinstance(target, ast.Attribute) and target.attr == node.attr and dotted(target.value) == dotted(node.value)
         ]
         return self._value(source, [forward], values[0], depth + 1) if len(values) == 1 and values[0] is not node else None
-
-
-def _key(value: Given) -> str:
-    return repr(value.value) if value is not None else ""
 
 
 def _may_be_none(function: ast.FunctionDef, name: str) -> bool:

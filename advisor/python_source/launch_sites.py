@@ -97,11 +97,6 @@ def plain_values(known: Mapping[str, Known]) -> dict[str, Any]:
     return {name: item.value for name, item in known.items()}
 
 
-def without_switches(known: Mapping[str, Known]) -> dict[str, Any]:
-    """Those of the values that hang on no switch that no call says."""
-    return {name: item.value for name, item in known.items() if SWITCH not in item.hangs}
-
-
 def _hanging_on(what: str, *groups: Mapping[str, Known]) -> frozenset[str]:
     """The names whose values hang on something, wherever else they do not."""
     return frozenset(name for item in groups for name, known in item.items() if what in known.hangs)

@@ -70,7 +70,6 @@ class AroundLaunch:
         call: The launch.
         num_sms: SMs of the GPU; None: not known.
         element_bytes: Size of the elements of its tensors; None: not known.
-        by_callers: What arguments of the function around are given by whoever calls it; None: what all calls agree on.
     """
 
     def __init__(
@@ -81,14 +80,13 @@ class AroundLaunch:
         call: ast.Call,
         num_sms: int | None,
         element_bytes: int | None,
-        by_callers: Mapping[str, ast.Constant | None] | None = None,
     ) -> None:
         function = innermost_function(scopes) or _NO_FUNCTION
         self.source, self.kernel, self.scopes, self.call, self.function = source, kernel, scopes, call, function
         self.above = frozenset([*source.module_names.above(call), call])
         within = scopes[scopes.index(function) + 1 :] if function in scopes else ()
         self.nested, self.inner = bool(within), own_names(within)  # lambda BLOCK: ...
-        by_callers = given_by_callers(source, scopes) if by_callers is None else by_callers
+        by_callers = given_by_callers(source, scopes)  # what all calls of the function agree on
         kept = {name for name, value in by_callers.items() if value is None}  # all calls give it something
         constants = {name: value for name, value in by_callers.items() if value is not None}
         defaults = {name: as_left_out(default) for name, default in argument_defaults(function).items() if name not in kept}

@@ -74,6 +74,7 @@ def _fitted(comparison: ComparisonResult, limit: int) -> str:
             evidence=evidence,
             w=words,
             why=why,
+            measure=phrase("answer.measure"),
         )
         if len(text) <= limit:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -99,6 +100,28 @@ def _more(count: int) -> str:
 def hints(comparison: ComparisonResult, lacking: bool) -> list[str]:
     """What advisor.toml may say of kernels: of those whose time cannot be told, or (not `lacking`) that were judged at typical sizes."""
     return [subject.hint for subject in comparison.subjects if subject.hint and bool(lacking_for_time(subject)) is lacking]
+
+
+def measuring(comparison: ComparisonResult) -> list[str]:
+    """Commands that measure both sides, on a machine with the GPU, where predictions cannot tell them apart; none: they can, or the sides
+    are no revisions."""
+    sides = [(side.revision or "")[:12] for side in (comparison.base, comparison.head)]
+    doubtful = [subject for subject in comparison.subjects if any(row.verdict == "within-doubt" for row in subject.static)]
+    if not doubtful or not all(sides):
+        return []
+    kernels = [subject.title.rpartition("::")[2] for subject in doubtful if subject.kind == "kernel"]
+    if kernels:
+        one = f"::{kernels[0]}" if len(kernels) == 1 else ""
+        steps = ["advisor record --contents all -o $side.jsonl -- $PROGRAM", f"advisor measure $side.jsonl{one} -o $side.csv"]
+    else:  # a table, for the model that it was compared for
+        sizes = next((problem.sizes for row in doubtful[0].static for problem in row.problems), {})
+        model = f" --hidden-size {sizes['H']} --top-k {sizes['topk']}" if "topk" in sizes else ""
+        steps = [f"advisor measure {shlex.quote(subject.path)}{model} -o $side.csv" for subject in doubtful]
+    return [
+        *(["PROGRAM='python PROGRAM.py'  # your own, that launches the kernel"] if kernels else []),
+        f"for side in {' '.join(sides)}; do git checkout --quiet $side && {' && '.join(steps)} || break; done",
+        f"advisor compare {sides[0]}.csv {sides[1]}.csv",
+    ]
 
 
 def timed_rows(rows: Sequence[StaticRow]) -> list[StaticRow]:
@@ -415,6 +438,8 @@ def to_text(comparison: ComparisonResult) -> str:
             else []
         )
         lines += [f"  {line}" for line in lines_to_paste]
+    if commands := measuring(comparison):
+        lines += ["", phrase("answer.measure"), *(f"  {line}" for line in commands)]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]

@@ -98,6 +98,8 @@ def test_every_command_has_help(capsys):
         (["advise", "x" * 5000], "nothing has this name"),
         (["advise", str(ROOT / "Makefile")], "nothing the advisor reads"),
         (["advise", ""], "no target is named"),
+        (["compare", "--arg", "M", "HEAD~1", "HEAD"], "--arg takes NAME=VALUE; got M"),
+        (["compare", "--arg", "HEAD~1", "HEAD"], "--arg takes NAME=VALUE; got HEAD~1"),
         (["compare", str(EXAMPLE), str(EXAMPLE), "--launches", str(EXAMPLE)], "--launches is for kernels that changed"),
         (["advise", "gemm::gemm_persistent_kernel", "--gpu", "MI300X"], "sm_90 or later"),
         (["advise", "gemm::gemm_persistent_kernel", "--gpu", "A100"], "sm_90 or later"),

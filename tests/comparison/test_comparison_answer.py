@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from advisor.advising.public import report_on
+from advisor.comparison import Options, assemble
 from advisor.comparison.assembling import counts, headline
 from advisor.comparison.gate import DEFAULT, gate
+from advisor.comparison.settings import Settings
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_answer import answer, why
 from advisor.rendering.comparison_files import to_comment, to_page
-from advisor.rendering.comparison_words import to_text
-from advisor.result.comparison_schema import ResourceRow, StaticRow, StaticSide, Subject
+from advisor.rendering.comparison_words import measuring, to_text
+from advisor.result.comparison_schema import Compared, ResourceRow, StaticRow, StaticSide, Subject
 from advisor.result.schema import Latency
 
 from .repository import Repository, compared_files
@@ -53,6 +55,29 @@ def test_two_gpus_are_one_answer_and_several_rows_are_none():
     assert answer([a_kernel(judged(253.0, 43.0), judged(20.0, 50.0, "H200"))]) == "", "one way on each"
     assert answer([a_kernel(judged(253.0, 43.0), judged(253.0, 43.0))]) == "", "two of one GPU"
     assert answer([a_kernel(row("grid 1", "within-doubt"))]) == "" == answer([])
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "verdict", "steps"),
+    [
+        ("k.py", "kernel", "within-doubt", "advisor record --contents all -o $side.jsonl -- $PROGRAM && advisor measure $side.jsonl::k"),
+        ("E=8,a b.json", "table", "within-doubt", "advisor measure 'E=8,a b.json'"),
+        ("k.py", "kernel", "predicted-improved", ""),
+    ],
+)
+def test_measuring_is_a_command_for_both_revisions_where_predictions_cannot_tell(path, kind, verdict, steps):
+    sides = [Compared(label=name, revision=name * 40) for name in "ab"]
+    subject = replace(a_kernel(row("grid 1", verdict)), kind=kind, path=path)
+    found = assemble(*sides, [subject], Options(), Settings(), AnalyticalPredictor(), ())
+    assert (
+        measuring(found)[-2:]
+        == [
+            f"for side in {'a' * 12} {'b' * 12}; do git checkout --quiet $side && {steps} -o $side.csv || break; done",
+            f"advisor compare {'a' * 12}.csv {'b' * 12}.csv",
+        ]
+    ) is bool(steps)
+    assert ("To measure both sides" in to_text(found)) is ("To measure both sides" in to_comment(found)) is bool(steps)
+    assert measuring(replace(found, base=replace(sides[0], revision=None))) == []
 
 
 def test_what_limits_both_sides_is_the_second_line():

@@ -42,6 +42,14 @@ def test_a_table_that_cannot_be_read_fails(repository, predictor, content, reaso
     assert not back.gate.failed
 
 
+def test_a_side_whose_kernel_is_not_known_is_refused_alone(repository, predictor):
+    pytest.importorskip("triton")
+    text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x_ptr):\n    tl.store(x_ptr, 1.0)\n\nk[(1,)](x)\n"
+    found = changed(repository, predictor, f"{text}\ntriton = run(0)\n", text, "k.py", compiling=True, gpus=("H100",))
+    (note,) = (note for note in found.subjects[0].notes if note.startswith("Not compiled"))
+    assert note.startswith("Not compiled for H100: base: ") and "head" not in note and "triton is bound again" in note
+
+
 def test_why_a_table_cannot_be_read_is_said_once_of_its_rows(repository, predictor):
     found = changed(repository, predictor, SOUND, SOUND.rstrip("}"))
     (subject,) = found.subjects

@@ -58,7 +58,7 @@ def test_helpers_that_changed_are_named_and_who_imports_them_is_not_compared(rep
     base, head = repository.commit(files), repository.commit({"pkg/helpers.py": helpers(4)})
     subject, other = compared(repository, base, head, predictor).subjects
     assert subject.kind == "file" and subject.path == "pkg/helpers.py"
-    assert subject.notes == ("Helpers changed (scale): kernels of other files that import them are not compared.",)
+    assert subject.notes == ("Helpers changed (scale): kernels that import them are compared where their own file changed too.",)
     assert (other.path, other.notes) == ("pkg/k.py", (NOT_COMPARED,))
     documented = repository.commit({"pkg/helpers.py": "# a comment\n" + helpers(4).replace("Scales.", "Scales it.")})
     assert not compared(repository, head, documented, predictor).subjects

@@ -288,6 +288,23 @@ def test_a_number_that_becomes_a_constant_of_the_file_is_no_change_of_it():
     assert changed.words == "no num_warps → num_warps=8"
 
 
+ARMS = "    if n > 64:\n        block = 256\n    else:\n        block = 128\n"
+OF_ARMS = PLAIN.replace("    fill[", f"{ARMS}    fill[").replace("BLOCK=128", "BLOCK=block")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (OF_ARMS, PLAIN, "BLOCK=256 if n > 64 else 128 → BLOCK=128"),
+        (PLAIN.replace("BLOCK=128", "**a(n)"), PLAIN.replace("BLOCK=128", "**b(n), **c(n)"), "**a(n) → **b(n), **c(n)"),
+    ],
+)
+def test_changed_launches_says_what_is_passed_whole(old, new, words):
+    sources = [parse_source(item, "fill.py") for item in (old, new)]
+    (changed,) = changed_launches(*((source.kernel("fill"), own_launches(source, "fill")) for source in sources))
+    assert changed.words == words
+
+
 def test_a_kernel_that_is_launched_in_another_file_has_not_changed(repository, predictor):
     head, _, host = KERNEL.partition("\n\ndef run")
     imports = "import torch\nimport triton\nfrom .helpers import settings\nfrom .scale import scale\n\n"

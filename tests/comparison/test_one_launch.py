@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from advisor.comparison.kernels import resources
+from advisor.comparison.kernels import resources, time_verdict
 from advisor.comparison.kernels.attempts import alike_configurations
 from advisor.comparison.kernels.kernel_version import versions
 from advisor.comparison.kernels.one_launch import both_launches, closest, typical_size
 from advisor.comparison.kernels.resources import Compiling
+from advisor.comparison.kernels.time_verdict import MOST_PROGRAMS
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, read_settings
 from advisor.gpus.hardware import load_gpu
@@ -190,6 +191,7 @@ def tuned(*warps, body="pass"):
         ((2, 4, 8), (8, 16), False, (8, 8)),  # one that both try
         ((2, 4), (2, 8), True, (4, 8)),  # the lists are all that changed
         ((2,), (8,), False, (2, 8)),
+        ((1, 4, 8), (1, 4, 16), False, (4, 4)),  # of several the one nearest to what Triton takes by itself
     ],
 )
 def test_the_same_configuration_is_compiled_on_both_sides(old, new, same_body, warps):
@@ -228,6 +230,25 @@ def test_a_size_is_typical_by_the_name_that_the_launch_passes_for_it():
     assert (launch.given.scalars["extent"], launch.given.constexprs["BLOCK"]) == (128, 128)
 
 
+TILE = """import triton
+import triton.language as tl
+
+@triton.jit
+def scale(x_ptr, y_ptr, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets))
+
+def run(x, y, block, width):
+    scale[(len(x),)](x, y, block, width)
+"""
+
+
+@pytest.mark.parametrize(("text", "typical"), [(TILE, 1024), (TILE.replace("BLOCK)\n", "BLOCK)[:, None] + tl.arange(0, WIDTH)\n"), None)])
+def test_both_launches_take_a_block_for_long_where_it_is_the_only_extent(text, typical):
+    launch, _ = launched(text, text)
+    assert launch.given.constexprs.get("BLOCK") == typical
+
+
 FILL = """import triton
 import triton.language as tl
 
@@ -245,9 +266,17 @@ def run(x, y):
 """
 
 
-@pytest.mark.parametrize(("count", "size", "verdict"), [("x.numel()", 2**24, "predicted-regressed"), ("len(x)", 4096, "cannot-tell")])
-def test_of_a_launch_smaller_than_the_gpu_no_size_is_typical(repository, predictor, count, size, verdict):
+@pytest.mark.parametrize(
+    ("count", "size", "most", "verdict"),
+    [
+        ("x.numel()", 2**24, MOST_PROGRAMS, "predicted-regressed"),
+        ("x.numel()", 2**24, 2**14 - 1, "cannot-tell"),
+        ("len(x)", 4096, MOST_PROGRAMS, "cannot-tell"),
+    ],
+)
+def test_of_a_launch_smaller_than_the_gpu_or_endless_no_size_is_typical(repository, predictor, monkeypatch, count, size, most, verdict):
     pytest.importorskip("triton")
+    monkeypatch.setattr(time_verdict, "MOST_PROGRAMS", most)
     base = FILL.replace("COUNT", count)
     head = base.replace("x * 2.0", " + ".join(f"tl.exp(x * {i}.0)" for i in range(1, 40)))
     found = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True)

@@ -17,7 +17,7 @@ from advisor.comparison.static import judge, static_row
 from advisor.rendering.comparison_files import to_comment
 from advisor.rendering.markdown import escape
 from advisor.result.comparison_schema import Compared, StaticSide, Subject
-from advisor.result.schema import Configuration, Latency, LaunchReport
+from advisor.result.schema import Configuration, GapPart, Latency, LaunchReport
 
 from .conftest import TABLE, entry, table
 
@@ -69,6 +69,21 @@ def test_other_launches_that_a_prediction_cannot_tell_apart_are_not_called_uncha
     ]
     assert judge(*sides, in_base=True)[0] == verdict
     assert judge(*sides, in_base=True, compiled=True)[0] == "predicted-unchanged", "whether the code is the same tells"
+
+
+def test_static_row_within_doubt_names_the_part_of_the_prediction_that_changed_most(reports):
+    base = [replace(report, predicted=replace(report.predicted, low_us=1.0, high_us=1e6)) for report in reports[0]]
+    head = [
+        replace(
+            report,
+            configuration=other.configuration,
+            predicted=replace(report.predicted, us=1.2 * report.predicted.us),
+            gap=(*report.gap, GapPart(cause="tail-wave", us=0.2 * report.predicted.us, origin="predicted")),
+        )
+        for report, other in zip(base, reports[1], strict=True)
+    ]
+    row = static_row("M64", "M=64", "H200", base, head)
+    assert row.verdict == "within-doubt" and re.search(r"can tell; most of it: tail wave [\d.]+ → [\d.]+ µs$", row.reason)
 
 
 def test_a_head_faster_than_the_base_is_not_told_to_go_back(reports):

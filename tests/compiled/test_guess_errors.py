@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.compiled.compiler.failures import reason
 from advisor.compiled.compiler.kernel import CompileError, Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.guesses.guess_errors import with_guess
@@ -12,6 +13,12 @@ from advisor.python_source.source import parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
 JIT = HEAD + "@triton.jit\n"
+
+
+def test_reason_has_no_address():
+    """It would be another one in every run."""
+    error = RuntimeError("Unsupported function referenced: <function double at 0x7f1f133698a0>")
+    assert reason(error) == "RuntimeError: Unsupported function referenced: <function double>"
 
 
 def guessed(text: str) -> list[Guess]:

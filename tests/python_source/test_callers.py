@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from advisor.python_source.callers import given_by_callers, given_by_each
+from advisor.python_source.callers import given_by_callers
 from advisor.python_source.launch_sites import grid_from_launches, launches
 from advisor.python_source.source import parse_source
 
@@ -22,12 +22,11 @@ def k(x_ptr, w_ptr, n, BLOCK: tl.constexpr, FLAG: tl.constexpr):
 """
 
 
-def given(text, *, each=False, callers=()):
+def given(text, *, callers=()):
     """What the arguments of the function around the only launch are given: constants, and "something" for what is not None."""
     source = parse_source(KERNEL + text, "k.py").given(callers=tuple(parse_source(*each) for each in callers))
     ((scopes, _),) = launches(source, "k")
-    shown = lambda found: {name: "something" if value is None else value.value for name, value in found.items()}  # noqa: E731
-    return [shown(one) for one in given_by_each(source, scopes)] if each else shown(given_by_callers(source, scopes))
+    return {name: "something" if value is None else value.value for name, value in given_by_callers(source, scopes).items()}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +89,11 @@ def test_given_by_callers_autograd():
     assert given(AUTOGRAD) == {"x": "something", "flag": False, "mode": "llama"}  # weight: one call has it, one has not
 
 
-def test_given_by_each_other_file():
-    """Calls of other files count where these import the function; each call is told by itself."""
-    other = "from k import run\n\ndef user(x):\n    run(x, True)\n    run(x, False)\n", "other.py"
+def test_given_by_callers_other_file():
+    """Calls of other files count where these import the function."""
+    other = "from k import run\n\ndef user(x):\n    run(x, True)\n", "other.py"
     stranger = "def run(x, flag):\n    pass\n\nrun(1, None)\n", "stranger.py"
-    found = given("def run(x, flag):\n    k[(1,)](x, x, 1, 64, flag)\n", each=True, callers=(other, stranger))
-    assert [each["flag"] for each in found] == [True, False]
+    assert given("def run(x, flag):\n    k[(1,)](x, x, 1, 64, flag)\n", callers=(other, stranger))["flag"] is True
 
 
 def test_given_by_callers_recursion():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -136,13 +137,21 @@ WHATEVER_IS_PASSED = re.compile(
 _NOT_DEFINED = re.compile(r"NameError\(['\"](\w+) is not defined")
 
 
+USUAL_WARPS = 4
+"""Of a launch that says none (Triton 3.9)."""
+
+
 def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Configuration | None, Configuration | None]:
     """What the base is compiled with where that is another configuration, and what the head is.
 
     One that both may be launched with, if there is any, so that what differs is the kernel; where the kernels are the same, the first that
-    autotuning no longer tries and the first that it tries in its place.
+    autotuning no longer tries and the first that it tries in its place. Of several those come first that have
+    nearly as many warps as Triton takes by itself: with 1 or 32 many kernels spill, take the compiler minutes, and are not chosen.
     """
-    sides = [version.configurations if version is not None else () for version in (old, new)]
+    sides = [
+        sorted(version.configurations if version is not None else (), key=lambda item: abs(math.log2(item.num_warps / USUAL_WARPS)))
+        for version in (old, new)
+    ]
     if old is None or new is None or not all(sides):
         return None, next((item for side in reversed(sides) for item in side), None)
     labels = [{item.label() for item in side} for side in sides]
@@ -176,8 +185,12 @@ def compiled_pair(
         configurations = _configurations(versions, run, gpu, settings, flags)
         launches = _launches(versions, configurations, run, gpu, settings, flags)
     except AdvisorError as error:
-        refused = Attempt(refused=error)
-        return (refused if old is not None else Attempt()), (refused if new is not None else Attempt())
+        undecided = [version is not None and version.function.name in version.source.undecided for version in versions]
+        base, head = (
+            Attempt(refused=error) if version is not None and (is_blamed or not any(undecided)) else Attempt()
+            for version, is_blamed in zip(versions, undecided, strict=True)
+        )
+        return base, head
     if old is None or new is None:
         only = [_attempt(launch, gpu, workers) if launch.launch is not None else launch for launch in launches]
         return only[0], only[1]

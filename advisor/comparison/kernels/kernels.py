@@ -22,7 +22,7 @@ from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
-from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, sizes_to_give
+from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
@@ -136,7 +136,8 @@ def kernel_subjects(
     rewritten = sorted(_rewritten(base, head)) if base is not None and head is not None else []
     helpers = [name for name in rewritten if name not in sides[1] and not out]
     apart = [name for name in rewritten if name in names[:LARGEST_KERNELS] and f"{path}::{name}" not in {item.title for item in out}]
-    unread = [f"Helpers changed ({', '.join(helpers)}): kernels of other files that import them are not compared."] if helpers else []
+    importing = "kernels that import them are compared where their own file changed too"
+    unread = [f"Helpers changed ({', '.join(helpers)}): {importing}."] if helpers else []
     if apart:
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
     if len(names) > LARGEST_KERNELS:
@@ -420,7 +421,7 @@ def problems_of(
             f"{name}: neither advisor.toml nor a KERNELS literal says which family it is",
             None,
             "one of " + ", ".join(FAMILIES),
-            _described(path, name, _sizes_to_give(sizes_to_give(version, settings))),
+            _described(path, name, EXAMPLES["gemm"]),
         )
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))

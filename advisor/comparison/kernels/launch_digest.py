@@ -17,6 +17,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.system.phrases import phrase
 
 LONGEST = 80
 """Characters that are shown of an expression."""
@@ -91,8 +92,9 @@ def _passed(
 ) -> Iterator[tuple[str, ast.AST]]:
     """The options, constants and grid that a launch passes; a grid that has a name is what the function around gives that, if once."""
     given, _ = call_arguments(function.node, call)
-    spread = [(SPREAD, keyword.value) for keyword in call.keywords if keyword.arg is None]
-    yield from ((name, value) for name, value in (*given.items(), *spread) if name in tunable)
+    spread = [keyword.value for keyword in call.keywords if keyword.arg is None]
+    whole = {SPREAD: ast.Dict(keys=[None] * len(spread), values=spread)} if spread else {}  # `{**strides, **options}`
+    yield from ((name, value) for name, value in {**given, **whole}.items() if name in tunable)
     if GRID in tunable:
         yield GRID, _as_given(grid_of(call), graph, scopes, call)
 
@@ -109,6 +111,10 @@ def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.
             [value for value in graph.given(within, node.id) if way.leads(value, node.id, before)]
             for within in ([graph.tree, *scopes], scopes)
         )
+        arms = sorted((value for value in every if isinstance(value, ast.expr)), key=_position)
+        match [graph.conditions(value) for value in arms]:
+            case [[*one, (test, True)], [*other, (again, False)]] if of_scopes == every and one == other and test is again:
+                return ast.IfExp(test, *arms)
         if len(every) != 1 or not (isinstance(every[0], ast.Constant) or of_scopes == every):
             break
         node, before = every[0], way.sees(every[0])
@@ -288,13 +294,17 @@ def _local_names(function: Function) -> set[str]:
 
 
 def written(node: ast.AST) -> str:
-    """An expression as it is shown; of a function, as grids are, what it returns."""
+    """An expression as it is written; of a function, as grids are, what it returns."""
     if isinstance(node, ast.FunctionDef) and isinstance(last := node.body[-1], ast.Return) and last.value is not None:
         node = last.value
     try:
-        text = " ".join(ast.unparse(node).split())
+        return " ".join(ast.unparse(node).split())
     except RecursionError:  # deeper than Python follows
         return "…"
+
+
+def shortened(text: str) -> str:
+    """An expression as it is shown."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
@@ -389,16 +399,14 @@ def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, .
 
 
 def _text(name: str, passed: Sequence[str]) -> str:
-    values = " or ".join(passed)
+    values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text) for text in passed)
     if name == SPREAD:
-        return f"**{values}" if values else "no **options"
+        return values or "no **options"
     return f"{name}={values}" if values else f"no {name}"
 
 
 SAME = "The kernel is the same; its launch"
 """Begins the note on a launch that changed where the kernel did not."""
-FILES_NAMED = 3
-"""Of those that launch a kernel otherwise in the same way."""
 
 
 def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
@@ -407,18 +415,12 @@ def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     alike: dict[str, list[str]] = {}
     for launch in changed:
         alike.setdefault(launch.words, []).append(launch.new.where or "its file")
-    return [f"{how} in {_files(files)} changed: {words}." for words, files in alike.items()]
+    return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
 
 
 def _listed(names: Sequence[str]) -> str:
     """The first of some names."""
     return f"{', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
-
-
-def _files(files: Sequence[str]) -> str:
-    """The first of some files, and how many more there are."""
-    more = f" and {len(files) - FILES_NAMED} more files" if len(files) > FILES_NAMED + 1 else ""
-    return ", ".join(files[:FILES_NAMED] if more else files) + more
 
 
 def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
@@ -445,12 +447,5 @@ def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bo
     """That no prediction tells of a body that changed, alone or beside the configurations (`differ`: of those that are compared)."""
     if old is None or new is None:
         return []
-    if old.named == new.named and not differ:
-        known = "Both versions may be launched with the same configurations"
-    elif own_tree(old.function.node) != own_tree(new.function.node):
-        known = "The body changed too"
-    else:
-        return []
-    return [
-        f"{known}, and the model does not read a kernel's body: what changed in it shows in the compiled resources and in measurements."
-    ]
+    alone = old.named == new.named and not differ
+    return [phrase("answer.body")] if alone or own_tree(old.function.node) != own_tree(new.function.node) else []

@@ -19,13 +19,12 @@ from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.assumptions import INTEGERS
 from advisor.compiled.guesses.inference import Guess, guesses
+from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import KernelLaunch, Origin
 from advisor.compiled.launches.provenance import GRID, origins
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
-from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.python_source.callers import given_by_each
-from advisor.python_source.described import heuristic_values
+from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
@@ -38,7 +37,6 @@ from advisor.python_source.launch_sites import (
     passed_elements,
     plain_values,
     split_grid,
-    without_switches,
 )
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Configuration, Problem
@@ -150,11 +148,10 @@ def both_launches(
     """
     of_record = _recorded_sizes(recorded) if recorded is not None else {}
     given = {**of_record, **settings.args, **(flags or {})}
-    shown = _launched_so(versions[1], flags or {}, gpu) if flags and versions[1] is not None else set()
     whence: dict[str, Origin] = {
         **dict.fromkeys(of_record, "recorded"),
         **dict.fromkeys(settings.args, "said"),
-        **{name: "typical" if name in shown else "guessed" for name in (flags or {}).keys() - settings.args.keys()},
+        **dict.fromkeys((flags or {}).keys() - settings.args.keys(), "guessed"),
     }
 
     def made() -> list[KernelLaunch | None]:
@@ -231,36 +228,6 @@ def _size_around(name: str, kernel: str, gpu: GpuSpec) -> int | None:
     return 8_192 if name == "BT" else typical_size(name, kernel, ())  # `BT, V = logits.shape`: a batch's tokens
 
 
-def sizes_to_give(version: KernelVersion, settings: KernelSettings) -> Mapping[str, int]:
-    """The sizes of a kernel that nothing says, with typical values."""
-    gpu = load_gpu("H100")
-    with contextlib.suppress(AdvisorError):
-        launch = _made(version, next(iter(version.configurations), None), settings.args, {}, settings, gpu, None)
-        return dict(_unknown_sizes(version, launch, blocks=False))
-    return {}
-
-
-def _launched_so(version: KernelVersion, flags: Mapping[str, Any], gpu: GpuSpec) -> set[str]:
-    """Those of some flags that a call of a function around a launch sets so."""
-    flags_set: set[str] = set()
-    for launching in version.launching:
-        source = launching.source.on(*gpu.triton_target[:2])
-        for scopes, call in launching.calls:
-            for arguments in given_by_each(source, scopes):
-                site = LaunchSite(source, version.function, scopes, call, gpu.num_sms, ELEMENT_BYTES, arguments)
-                with contextlib.suppress(AdvisorError):
-                    constants = without_switches(site.constants({}, OPTION_NAMES)[0])
-                    passed = {name: _PASSED if there_is else None for name, there_is in without_switches(site.tensors(constants)).items()}
-                    values = {**without_switches(site.presumed(constants, constants)), **constants}
-                    values |= heuristic_values(version.source, version.function, {**passed, **values})[0]
-                    flags_set |= {name for name, value in flags.items() if name in values and values[name] == value}
-    return flags_set
-
-
-_PASSED = object()
-"""Stands for an argument of which only that it is not None is known."""
-
-
 def _recorded_sizes(recorded: RecordedLaunch) -> dict[str, Any]:
     """The numbers that a recorded launch passed: of its constants those that are sizes, for blocks are what a change may change."""
     constants = {name: value for name, value in recorded.constexprs.items() if typical_size(name, recorded.kernel, ()) is not None}
@@ -316,9 +283,11 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     unknown |= {name for name in guess.invented if type(guess.constexprs.get(name)) is int}
     elements = {name for site in _sites(version) for name in passed_elements(site)}
     handed = {name: getattr(node, "id", "") for site in _sites(version) for name, node in site.passed.items()}  # by which name
+    extents = {name for name, use in usage_of(launch.source, launch.source.kernel(launch.kernel)).items() if use.extent}
     for name in (item for item in names if item in unknown):
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
-        if blocks and small and BLOCK.fullmatch(name) and sum(item.startswith("BLOCK") for item in names) == 1:
+        others = (item for item in names if item != name and (item.startswith("BLOCK") or item in extents))
+        if blocks and small and BLOCK.fullmatch(name) and not any(others):
             yield name, OF_BLOCK
         size = (
             None

@@ -31,6 +31,7 @@ from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, ma
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.compile import version as triton_version
+from advisor.compiled.compiler.failures import PLACE
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.guesses.assumptions import shown_value
@@ -40,7 +41,7 @@ from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import author_file
 from advisor.compiled.launches.provenance import TOLD, named
 from advisor.gpus.hardware import GpuSpec
-from advisor.result.comparison_schema import Failure, ResourceRow, Resources, StaticRow
+from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError, agree
@@ -58,7 +59,6 @@ TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
 ONE_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
-_REFUSED = re.compile(r"line (\d+) from `def (\w+)`")
 _LACKING = re.compile(r"cannot import name '(\w+)' from 'rebuilt_")
 """What Python says of an import that Triton lacks: a file may do without it (`except ImportError`), no guess makes up for it."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -185,7 +185,8 @@ def judged(
                 refusals.setdefault(why, []).extend(gpu.name for gpu in group)
                 lines[why] = refused_line(new, head.refused)
             label, differing = _label(run, base, head)
-            if run.former is not None and new is not None and len(new.configurations) > 1 and _fits_nowhere(head.resources):
+            fits = head.resources is None or head.resources.resident_ctas_per_sm != 0
+            if run.former is not None and new is not None and len(new.configurations) > 1 and not fits:
                 over = run.configuration.label() if run.configuration is not None else label
                 notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
                 continue
@@ -288,7 +289,7 @@ def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: 
 def _reason(base: Attempt, head: Attempt) -> str:
     """Why versions were not compiled, once where both are refused alike; "": they were."""
     refused = [str(getattr(side.refused, "got", None) or side.refused) for side in (base, head) if side.refused]
-    texts = [re.sub(rf"{_REFUSED.pattern}|\d+", "", text) for text in refused]
+    texts = [re.sub(rf"{PLACE.pattern}|\d+", "", text) for text in refused]
     if len(texts) == 2 and texts[0] == texts[1]:
         return f"base and head: {_why_refused(head)}"
     return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
@@ -330,7 +331,7 @@ def _why_refused(attempt: Attempt) -> str:
 
 def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> int | None:
     """The line of a version's file at which the compiler refuses it; None: it does not, or elsewhere."""
-    matched = _REFUSED.search(str(getattr(error, "got", "")))
+    matched = PLACE.search(str(getattr(error, "got", "")))
     if version is None or matched is None:
         return None
     nodes = version.source.definitions.get(matched[2], ())
@@ -366,10 +367,6 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
 def _sided(name: str, sides: Sequence[Mapping[str, Any]]) -> str:
     """A constant as it is on both sides, where both have it."""
     return f"{name}={' → '.join(dict.fromkeys(shown_value(side[name]) for side in sides if name in side))}"
-
-
-def _fits_nowhere(resources: Resources | None) -> bool:
-    return resources is not None and resources.resident_ctas_per_sm == 0
 
 
 def _compile(

@@ -31,6 +31,8 @@ from advisor.system.phrases import phrase
 
 WITHOUT_GRID = 16
 """Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""
+MOST_PROGRAMS = 2**24
+"""Of a launch: one of more takes seconds, and its sizes are not what they were taken for (`S` blocks that are chosen, for a length)."""
 NOT_THE_SAME = "the two sides compute different things"
 STORED_ALIKE = 0.05
 """By how much of it the elements that two launches store may differ, if they are to be the same work: rounding up of masks and tails."""
@@ -111,7 +113,8 @@ def time_verdict(
     label = f"grid {grid}" + (f", {' '.join(known[:MOST_NAMED])}" if known else "") + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
     work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
-    if not alike and all(grids) and min(math.prod(grid) for grid in grids if grid) < gpu.num_sms:  # of such a launch no size is typical
+    programs = [math.prod(grid) for grid in grids if grid]
+    if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # then no size is typical
         lacking = {**sizes, **lacking}
     passed = {name for item in relaunched for name in item.names}
     guessed = {name: value for name, value in head.invented.items() if name in passed and base.invented.get(name) == value}

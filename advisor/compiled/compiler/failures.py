@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 
 LONGEST = 400
+PLACE = re.compile(r"line (\d+) from `def (\w+)`")
+"""Where in a kernel something failed, as `reason` says it."""
 
 
 def reason(error: BaseException) -> str:
@@ -19,13 +21,13 @@ def reason(error: BaseException) -> str:
     first = innermost(error)
     text = str(first) or str(error)
     text = text.rsplit("^\n", 1)[-1] if "^\n" in text else text
-    text = " ".join(text.split())[:LONGEST] or type(first).__name__
+    text = re.sub(r" at 0x[0-9a-f]+\b", "", " ".join(text.split()))[:LONGEST] or type(first).__name__  # another in every process
     return f"{where}{type(first).__name__}: {text}"  # where first: what is too long is cut at its end
 
 
 def place(error: BaseException) -> str:
     """Where in a kernel it failed, as `reason` begins with it; "": nowhere in one."""
-    return found[0] if (found := re.match(r"line \d+ from `def \w+`: ", reason(error))) else ""
+    return found[0] if (found := re.match(rf"{PLACE.pattern}: ", reason(error))) else ""
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

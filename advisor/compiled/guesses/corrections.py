@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from advisor.compiled.compiler.failures import PLACE
 from advisor.compiled.guesses.inference import Given, Guess
 from advisor.compiled.guesses.origins import FLOAT_CALLS, Origins, converted, is_bitcast, is_load, walk
 from advisor.python_source.jit_function import JitFunction
@@ -15,7 +16,6 @@ from advisor.python_source.language import last_name
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
 
-_PLACE = re.compile(r"line (\d+) from `def (\w+)`")
 _VALUES = (True, False, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Tried for a guessed constant that an assertion names, besides what it is compared with."""
 MOST_TRIED = 2
@@ -26,7 +26,7 @@ class _Failure:
     """One kernel, what was guessed of it, and where the compiler stopped."""
 
     def __init__(self, text: str, guess: Guess, source: SourceFile, function: JitFunction, given: Given) -> None:
-        place = _PLACE.search(text)
+        place = PLACE.search(text)
         self.text, self.guess, self.source, self.function = text, guess, source, function
         self.line = function.line - 1 + int(place.group(1)) if place and place.group(2) == function.name else 0
         self.helper = place.group(2) if place and not self.line else ""

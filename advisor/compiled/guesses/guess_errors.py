@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from advisor.compiled.compiler.failures import PLACE
 from advisor.compiled.compiler.kernel import CompileError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
@@ -20,7 +21,6 @@ _OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}
 """What integers are that turn out not to be as wide as was guessed, which is likelier than that they are none."""
 _OF_ANOTHER_TRITON = re.compile(r"unexpected keyword argument|cannot import name|module '?triton\S* has no attribute")
 """In errors that no argument mends: `tl.dot(..., trans_b=True)`."""
-_LINE = re.compile(r"line (\d+) from `def (\w+)`")
 _FLOAT_NAMES = re.compile(r"\b(?:bf16|fp16|fp32|fp64)\b")
 
 
@@ -71,7 +71,7 @@ def in_lines_of_file(text: str, source: SourceFile) -> str:
         function = source.functions.get(match[2])
         return match[0] if function is None else f"line {function.line + int(match[1]) - 1}"
 
-    return _LINE.sub(line, text)
+    return PLACE.sub(line, text)
 
 
 def certain_of_guesses(demand: KernelDemand, guess: Guess) -> KernelDemand:
