@@ -65,6 +65,11 @@ def stage(n: int, products: Array | float = 0.0, dram: Array | float = 0.0, l2: 
     return tuple(np.broadcast_to(np.asarray(product, dtype=np.float64), (n,)) for product in (products, dram, l2, chain))
 
 
+def rounds(programs: Array) -> Array:
+    """Rounds of programs over those that run at once, [n]: whole ones while they are few."""
+    return np.where(programs < 6, np.ceil(programs), programs + 0.5)
+
+
 def passes(bytes_moved: Array, figures: Chip, kept: Array | None = None) -> tuple[Array, Array]:
     """Microseconds of bytes in DRAM, as far as the L2 does not keep them, and in the L2."""
     missed = missed_share(bytes_moved if kept is None else kept, 0.8 * figures.l2_bytes)
