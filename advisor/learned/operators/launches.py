@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,6 +42,14 @@ class Operators:
             sizes={name: values[rows] for name, values in self.sizes.items()},
             labels={name: values[rows] for name, values in self.labels.items()},
         )
+
+
+def together(parts: Sequence[Operators]) -> Operators:
+    """The launches of all parts, which are of one kind."""
+    sizes = {name: np.concatenate([part.sizes[name] for part in parts]) for name in parts[0].sizes}
+    return Operators(
+        kind=parts[0].kind, sizes=sizes, labels={name: np.concatenate([part.labels[name] for part in parts]) for name in parts[0].labels}
+    )
 
 
 class Kind(NamedTuple):

@@ -215,8 +215,8 @@ def sparse_kernels(rows: Operators, gpu: GpuSpec) -> Stages:
     looked = np.ceil(choosing / figures.sms) * looks / 16 + np.ceil(a.tokens / figures.sms) * threads
     scores, chain = choosing * keys * 4, rounds(choosing / figures.sms / np.minimum(3, 2048 // threads)) * (40 + looks / threads) * 50
     missed = missed_share(scores, figures.l2_bytes)
-    own = stage(len(rows), looked / figures.clock, scores / figures.dram * missed, scores / figures.l2_rate)
-    stages["selection"] = stage(len(rows), *(np.where(alone, *terms) for terms in zip(own, stages["selection"], strict=True)))
+    lone = stage(len(rows), looked / figures.clock, scores / figures.dram * missed, scores / figures.l2_rate)
+    stages["selection"] = stage(len(rows), *(np.where(alone, *terms) for terms in zip(lone, stages["selection"], strict=True)))
     stages["rounds of selection"] = stage(len(rows), chain=np.where(alone, chain / figures.clock, 0.0))
     return stages
 

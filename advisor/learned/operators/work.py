@@ -212,10 +212,8 @@ def further_words(kind: str) -> tuple[str, ...]:
 def columns_of(kind: str, cells: Mapping[str, NDArray[Any]], count: int) -> Operators:
     """The columns that a kind reads; numbers that are absent or empty are what `Kind.sizes` says."""
     about = KINDS[kind]
-    sizes = {}
-    for name, absent in about.sizes.items():
-        values = np.asarray(cells[name], dtype=np.float64) if name in cells else np.full(count, absent)
-        sizes[name] = np.where(np.isfinite(values), values, absent)
+    numbers_of = {name: np.asarray(cells.get(name, np.nan), dtype=np.float64) for name in about.sizes}
+    sizes = {name: np.where(np.isfinite(values), values, np.full(count, about.sizes[name])) for name, values in numbers_of.items()}
     labels = {name: np.asarray(cells[name]).astype(str) if name in cells else np.full(count, "") for name in (*WORDS, *about.labels)}
     if kind == "sparse attention kernels":  # of which attention alone has heads: else they would only tell models apart
         sizes["num_heads"] = np.where(np.char.find(labels["op_name"], "attn") < 0, 1.0, sizes["num_heads"])

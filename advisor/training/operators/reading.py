@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.library.series_model import number, numbers
-from advisor.learned.operators.launches import Operators
+from advisor.learned.operators.launches import Operators, together
 from advisor.learned.operators.model import Series, bound
 from advisor.learned.operators.work import KINDS, columns_of, further_words, model_of, timed_kernel
 from advisor.pipelines import Array
@@ -126,11 +126,7 @@ def _measured(
         words: Iterable[tuple[str, ...]] = zip(*further, strict=True) if further else [()] * len(part)
         named = zip(part.labels["op_name"].tolist(), part.labels["kernel_source"].tolist(), words, strict=True)
         series_of += [Series(op, file.stack, file.version, kernel, item, instructions) for op, kernel, item in named]
-    rows = Operators(
-        kind=kind,
-        sizes={name: np.concatenate([part.sizes[name] for part in parts]) for name in parts[0].sizes},
-        labels={name: np.concatenate([part.labels[name] for part in parts]) for name in parts[0].labels},
-    )
+    rows = together(parts)
     us = np.concatenate(latencies)
     least, _ = bound(rows, load_gpu(gpu))
     compiling = np.array([(kind, label) in COMPILING for label in rows.labels["kernel_source"].tolist()])
