@@ -255,12 +255,10 @@ def expected(left_out_by: Mapping[str, LeftOut], near: str, rows: Learnable) -> 
         scaled = -entry.error[judged] / np.exp(spread(entry.x[judged]))
         inside = np.full(len(rows), np.nan)
         if name == "gpus":
-            task, one = calibration.of_left_out(rows.task), np.ones(judged.size)
-            quantiles[(task, True)] = calibration.table(scaled, one)
-            of_gpu |= {
-                (task, name_of_gpu): calibration.table(scaled[gpu == name_of_gpu], one[gpu == name_of_gpu])
-                for name_of_gpu in np.unique(gpu).tolist()
-            }
+            task, names = calibration.of_left_out(rows.task), np.unique(gpu).tolist()
+            either = {item: np.concatenate([scaled[gpu == item], -scaled[gpu == item]]) for item in names}
+            quantiles[(task, True)] = calibration.table(np.concatenate(list(either.values())), np.ones(2 * judged.size))
+            of_gpu |= {(task, item): calibration.table(errors, np.ones(errors.size)) for item, errors in either.items()}
             inside[judged] = held_by_relatives(scaled, gpu)
         else:
             task = calibration.of_others(rows.task) if name == "models" != near else rows.task
@@ -274,7 +272,8 @@ def expected(left_out_by: Mapping[str, LeftOut], near: str, rows: Learnable) -> 
 
 def held_by_relatives(scaled: Array, gpu: NDArray[np.str_]) -> NDArray[np.bool_]:
     """Whether 80 % intervals hold errors of GPUs left out over their expected sizes, [n], by the names of the GPUs, [n]: by quantiles of
-    their relatives' errors, of all others' where there are none, and of a single GPU each half of its rows by the other's."""
+    their relatives' errors, of all others' where there are none, and of a single GPU each half of its rows by the other's. Either sign
+    counts: as much as an H100 is slower than was said by an H200, an H200 is faster than is said by an H100."""
     names, halves = np.unique(gpu).tolist(), np.arange(scaled.size) % 2
     parts = [(halves == half, halves != half) for half in (0, 1)]
     if len(names) > 1:
@@ -282,8 +281,7 @@ def held_by_relatives(scaled: Array, gpu: NDArray[np.str_]) -> NDArray[np.bool_]
         parts = [(gpu == name, np.isin(gpu, relatives(others[name], load_gpu(name)) or others[name])) for name in names]
     out = np.zeros(scaled.size, dtype=bool)
     for mine, known in parts:
-        low, high = np.quantile(scaled[known], (0.1, 0.9))
-        out[mine] = (low <= scaled[mine]) & (scaled[mine] <= high)
+        out[mine] = np.abs(scaled[mine]) <= np.quantile(np.abs(scaled[known]), 0.8)
     return out
 
 

@@ -85,6 +85,17 @@ def test_matrices_of_heads_are_apart_from_those_that_every_rank_holds():
     assert of_heads[0] / fixed[0] == pytest.approx(128 * per_head / shared)
 
 
+def test_selections_alone_go_in_rounds_of_the_queries_that_choose():
+    """SGLang's kernel has a thread for each key that it chooses, so that an SM takes three blocks at once of 512 and two of 1,024."""
+    rounds = {}
+    for module in ("DeepseekV4Flash", "DeepseekV4ForCausalLM"):
+        rows = sparse("dsv4_csa_topk_calib", module, "topk_transform_v1", isl=1, batch_size=6 * GPU.num_sms, step=[2047, 65535])
+        rounds[module] = KINDS[rows.kind].stages(rows, GPU)["rounds of selection"][3]
+        assert rounds[module][0] == 0 and set(rows.sizes["num_heads"]) == {1}  # 512 keys of 512 or 1,024: none is left
+    flash, pro = (each[1] for each in rounds.values())
+    assert flash / pro == pytest.approx(2 * (40 + 2 * 16384 / 512) / (3 * (40 + 2 * 16384 / 1024)), rel=0.001)
+
+
 def test_large_decodes_are_launched_by_the_host():
     rows = sparse(op="dsa_generation_module", isl=1, step=64, batch_size=[256, 512])
     assert KINDS[rows.kind].stages(rows, GPU)[HOST][0].tolist() == [0.0, 10.0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,6 +44,14 @@ class Operators:
         )
 
 
+def together(parts: Sequence[Operators]) -> Operators:
+    """The launches of all parts, which are of one kind."""
+    sizes = {name: np.concatenate([part.sizes[name] for part in parts]) for name in parts[0].sizes}
+    return Operators(
+        kind=parts[0].kind, sizes=sizes, labels={name: np.concatenate([part.labels[name] for part in parts]) for name in parts[0].labels}
+    )
+
+
 class Kind(NamedTuple):
     """A kind of operators: its publisher's names of operators, columns of sizes (and what an absent one is), of words, its work, and the
     least that any kernel for it has to do."""
@@ -63,6 +71,11 @@ def rate(figures: Chip) -> float:
 def stage(n: int, products: Array | float = 0.0, dram: Array | float = 0.0, l2: Array | float = 0.0, chain: Array | float = 0.0) -> tuple:
     """What a stage needs of each pipeline, [n] each."""
     return tuple(np.broadcast_to(np.asarray(product, dtype=np.float64), (n,)) for product in (products, dram, l2, chain))
+
+
+def rounds(programs: Array) -> Array:
+    """Rounds of programs over those that run at once, [n]: whole ones while they are few."""
+    return np.where(programs < 6, np.ceil(programs), programs + 0.5)
 
 
 def passes(bytes_moved: Array, figures: Chip, kept: Array | None = None) -> tuple[Array, Array]:

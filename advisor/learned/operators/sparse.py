@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.library.chip import chip, missed_share
-from advisor.learned.operators.launches import HOST, Least, Operators, Stages, rate, stage
+from advisor.learned.operators.launches import HOST, Least, Operators, Stages, rate, rounds, stage
 from advisor.pipelines import Array
 
 
@@ -197,6 +197,28 @@ def sparse(rows: Operators, gpu: GpuSpec) -> Stages:
             a.attended / busy / 64 / plain.clock * 10,
         ),
     }
+
+
+def sparse_kernels(rows: Operators, gpu: GpuSpec) -> Stages:
+    """`sparse` with selections as they are launched alone: a block for each query, which looks at its keys only where there are more than
+    it chooses.
+
+    SGLang's first kernel has a thread for each key that it chooses, 512 or 1,024, and takes the shared memory of a third of an SM; the
+    others have 1,024. They look twice at all keys, and where their scores are the same four times more at as many as they store, 8,192.
+    """
+    a, s, figures, stages = _amounts(rows), rows.sizes, chip(gpu, "bf16"), dict(sparse(rows, gpu))
+    alone, ratio = np.char.find(rows.labels["op_name"], "topk") >= 0, a.of["compressed"]
+    threads = np.where(rows.labels["kernel_source"] == "topk_transform_v1", a.of["top"], 1024.0)
+    queries = np.clip(s["step"] + s["isl"] + 1 - (a.of["top"] + 1) * ratio, 0, s["isl"])  # of a sequence, that see more than they choose
+    keys, choosing = a.keys - queries / 2 / ratio, s["batch_size"] * queries
+    looks = 2 * keys + np.where(np.char.endswith(rows.labels["score_mode"], "flat"), 4 * np.minimum(keys, 8192), 0)
+    looked = np.ceil(choosing / figures.sms) * looks / 16 + np.ceil(a.tokens / figures.sms) * threads
+    scores, chain = choosing * keys * 4, rounds(choosing / figures.sms / np.minimum(3, 2048 // threads)) * (40 + looks / threads) * 50
+    missed = missed_share(scores, figures.l2_bytes)
+    lone = stage(len(rows), looked / figures.clock, scores / figures.dram * missed, scores / figures.l2_rate)
+    stages["selection"] = stage(len(rows), *(np.where(alone, *terms) for terms in zip(lone, stages["selection"], strict=True)))
+    stages["rounds of selection"] = stage(len(rows), chain=np.where(alone, chain / figures.clock, 0.0))
+    return stages
 
 
 def _head_blocks(rows: Operators, gpu: GpuSpec) -> tuple[Array, NDArray[np.bool_]]:

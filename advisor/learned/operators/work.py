@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.library.chip import chip
 from advisor.learned.library.series_model import numbers
-from advisor.learned.operators.launches import Kind, Least, Operators, Stages, passes, rate, stage
-from advisor.learned.operators.sparse import MODULES, OF_VLLM, least_sparse, modules, rates, sparse, sparse_prefill
+from advisor.learned.operators.launches import Kind, Least, Operators, Stages, passes, rate, rounds, stage
+from advisor.learned.operators.sparse import MODULES, OF_VLLM, least_sparse, modules, rates, sparse, sparse_kernels, sparse_prefill
 from advisor.pipelines import Array
 
 OF_KEYS, SINCE_ALL_CHANNELS = "_of_keys", 514
@@ -91,8 +91,7 @@ def _encoder(rows: Operators, gpu: GpuSpec) -> Stages:
     batch, length, heads, depth = s["batch_size"], s["isl"], s["num_heads"], s["head_dim"]
     padded = np.where(depth <= 64, 64, np.where(depth <= 96, 96, 128))
     tiles = batch * heads * np.ceil(length / 128)
-    waves = tiles / figures.sms
-    waves = np.where(waves < 6, np.ceil(waves), waves + 0.5)
+    waves = rounds(tiles / figures.sms)
     steps = np.ceil(length / 128)
     products = waves * steps * 128 * 128 * 4 * padded / (figures.rate * figures.clock)
     exponentials = waves * steps * 128 * 128 / gpu.xu_op_per_clock_per_sm / figures.clock
@@ -117,8 +116,7 @@ def _mla(rows: Operators, gpu: GpuSpec) -> Stages:
     tokens, heads = s["num_tokens"], s["num_heads"]
     after = rows.labels["op_name"] == "mla_gen_post"
     columns, depth = np.where(after, 128, 512), np.where(after, 512, 128)
-    tiles = heads * np.ceil(tokens / 128) * columns / 128 / plain.sms
-    waves = np.where(tiles < 6, np.ceil(tiles), tiles + 0.5)
+    waves = rounds(heads * np.ceil(tokens / 128) * columns / 128 / plain.sms)
     rate = np.where(fp8, quick.rate, plain.rate)
     small = np.minimum(np.ceil(tokens / 16) * 16, 128)
     products = waves * 2 * small * 128 * depth / (rate * plain.clock)
@@ -188,7 +186,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         _OF_SPARSE,
         (*_WORDS_OF_SPARSE, "score_mode"),
-        sparse,
+        sparse_kernels,
         least_sparse,
     ),
     "encoder attention": Kind(
@@ -214,11 +212,11 @@ def further_words(kind: str) -> tuple[str, ...]:
 def columns_of(kind: str, cells: Mapping[str, NDArray[Any]], count: int) -> Operators:
     """The columns that a kind reads; numbers that are absent or empty are what `Kind.sizes` says."""
     about = KINDS[kind]
-    sizes = {}
-    for name, absent in about.sizes.items():
-        values = np.asarray(cells[name], dtype=np.float64) if name in cells else np.full(count, absent)
-        sizes[name] = np.where(np.isfinite(values), values, absent)
+    numbers_of = {name: np.asarray(cells.get(name, np.nan), dtype=np.float64) for name in about.sizes}
+    sizes = {name: np.where(np.isfinite(values), values, np.full(count, about.sizes[name])) for name, values in numbers_of.items()}
     labels = {name: np.asarray(cells[name]).astype(str) if name in cells else np.full(count, "") for name in (*WORDS, *about.labels)}
+    if kind == "sparse attention kernels":  # of which attention alone has heads: else they would only tell models apart
+        sizes["num_heads"] = np.where(np.char.find(labels["op_name"], "attn") < 0, 1.0, sizes["num_heads"])
     return Operators(kind=kind, sizes=sizes, labels=labels)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import list_gpus, load_gpu
 from advisor.learned.library.series_model import relatives
+from advisor.learned.operators.launches import together
 from advisor.learned.operators.model import OperatorModel, Series, bound, features, identity, labels_of, numbers_of_words, reference, start
 from advisor.learned.operators.work import KINDS
 from advisor.pipelines import Array
@@ -32,8 +33,6 @@ MOST_JUDGED = 5_000
 FOLDS, PAIR_FOLDS = 4, 5
 """Parts of the models, each left out in turn, and parts of the pairs, of which one is left out."""
 
-MOST_GPUS = 3
-"""GPUs that are left out in turn at most."""
 LEAST_OF_KIND = 300
 """Rows of a kind from which it is fitted."""
 
@@ -106,7 +105,7 @@ def judge(
 
     Args:
         folders: Of `rows.silicon`.
-        gpus: Names of the GPUs to leave out one by one; None: some of those measured.
+        gpus: Names of the GPUs to leave out one by one; None: all that have relatives.
         leave_out: Keys of `SPLITS`; others say nothing here.
         progress: Told what is being done.
     """
@@ -205,7 +204,7 @@ KIN: tuple[Callable[[Series], tuple[Any, ...]], ...] = (
 """What series of one kind share: operator, kernel and words, or the operator alone."""
 
 
-def _terms(table: Table) -> dict[str, tuple[Array, ...]]:
+def _terms(table: Table) -> dict[str, Any]:
     """The stages of all rows."""
     parts = [KINDS[table.kind].stages(part.rows, load_gpu(part.gpu)) for part in table.parts]
     return {name: tuple(np.concatenate(item) for item in zip(*(part[name] for part in parts), strict=True)) for name in parts[0]}
@@ -213,32 +212,25 @@ def _terms(table: Table) -> dict[str, tuple[Array, ...]]:
 
 def described(table: Table, constants: Array) -> tuple[Array, Array]:
     """Features [n, f] and log(latency / reference) [n]."""
-    xs, ys, begin = [], [], 0
-    places = numbers_of_words(table.series)
-    for part in table.parts:
-        which = table.which[begin : begin + len(part)]
-        begin += len(part)
-        gpu = load_gpu(part.gpu)
-        stages = KINDS[table.kind].stages(part.rows, gpu)
-        us, pieces = reference(stages, constants[which])
-        x = features(part.rows, stages, us, pieces, [table.series[i] for i in which.tolist()], places)
-        who = identity(gpu)
-        xs.append(np.concatenate([x, np.broadcast_to(who, (len(x), who.size))], axis=1))
-        ys.append(np.log(part.latency_us / us))
-    return np.concatenate(xs), np.concatenate(ys)
+    stages = _terms(table)
+    us, pieces = reference(stages, constants[table.which])
+    series_of = [table.series[i] for i in table.which.tolist()]
+    x = features(together([part.rows for part in table.parts]), stages, us, pieces, series_of, numbers_of_words(table.series))
+    return np.concatenate([x, _identities(table)], axis=1), np.log(table.us / us)
 
 
 def crude(table: Table) -> tuple[Array, Array]:
     """What the baseline sees: sizes, series and GPU, [n, f], and log(latency / bound), [n]."""
-    xs, ys = [], []
-    for part in table.parts:
-        gpu = load_gpu(part.gpu)
-        least, _ = bound(part.rows, gpu)
-        sizes = [np.log2(np.maximum(size, 0.5)) for size in part.rows.sizes.values()]
-        who = identity(gpu)
-        xs.append(np.concatenate([np.stack([*sizes, np.log(least)], axis=1), np.broadcast_to(who, (len(part), who.size))], axis=1))
-        ys.append(np.log(part.latency_us / least))
-    return np.concatenate([np.concatenate(xs), table.which[:, None]], axis=1), np.concatenate(ys)
+    least = np.concatenate([bound(part.rows, load_gpu(part.gpu))[0] for part in table.parts])
+    sizes = [np.log2(np.maximum(size, 0.5)) for size in together([part.rows for part in table.parts]).sizes.values()]
+    return np.concatenate([np.stack([*sizes, np.log(least)], axis=1), _identities(table), table.which[:, None]], axis=1), np.log(
+        table.us / least
+    )
+
+
+def _identities(table: Table) -> Array:
+    """`identity` of each row's GPU, [n, figures]."""
+    return np.concatenate([np.tile(identity(load_gpu(part.gpu)), (len(part), 1)) for part in table.parts])
 
 
 def splits(table: Table, what: str, gpus: Sequence[str] | None) -> Iterator[Split]:
@@ -247,7 +239,7 @@ def splits(table: Table, what: str, gpus: Sequence[str] | None) -> Iterator[Spli
         names = np.unique(table.gpu).tolist()
         kin = {name: relatives([item for item in names if item != name], load_gpu(name)) for name in names}
         names = [name for name in names if kin[name]]
-        for name in names[1::2][:MOST_GPUS] if gpus is None else [item for item in names if item in gpus]:  # of neighbours every other one
+        for name in names if gpus is None else [item for item in names if item in gpus]:
             yield Split(name=name, out=table.gpu == name, identities=[identity(load_gpu(name), load_gpu(item)) for item in kin[name]])
         return
     of = table.model if what == "models" else table.pair

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.library.series_model import number, numbers
-from advisor.learned.operators.launches import Operators
+from advisor.learned.operators.launches import Operators, together
 from advisor.learned.operators.model import Series, bound
-from advisor.learned.operators.work import KINDS, columns_of, further_words, model_of, timed_kernel
+from advisor.learned.operators.work import KIND_OF, KINDS, columns_of, further_words, model_of, timed_kernel
 from advisor.pipelines import Array
 from advisor.rows import silicon
 from advisor.rows.columns import CONNECTIONS
@@ -94,10 +94,8 @@ def read(
                 if "hc_mult" in file.columns:
                     operators = np.array([CONNECTIONS.get(item, item) for item in operators.tolist()])
                 file.columns["op_name"] = operators
-                for kind, about in KINDS.items():
-                    mine = np.isin(operators, about.operators)
-                    if mine.any():
-                        chosen_files.setdefault((kind, file.gpu), []).append((file, mine))
+                for kind in dict.fromkeys(KIND_OF[item] for item in operators.tolist() if item in KIND_OF):
+                    chosen_files.setdefault((kind, file.gpu), []).append((file, np.isin(operators, KINDS[kind].operators)))
     out: dict[str, list[Measured]] = {}
     for (kind, gpu), files in sorted(chosen_files.items()):
         out.setdefault(kind, []).append(_measured(kind, gpu, files, progress))
@@ -111,10 +109,9 @@ def _measured(
     instructions = kernel_class(load_gpu(gpu))
     for file, mine in files:
         at = np.flatnonzero(mine)
-        version = number(file.version)
         cells = {name: values[at] for name, values in file.columns.items()}
         kernels = zip(cells["kernel_source"].astype(str).tolist(), cells["op_name"].tolist(), strict=True)
-        cells["kernel_source"] = np.array([timed_kernel(*item, file.stack, version) for item in kernels])
+        cells["kernel_source"] = np.array([timed_kernel(*item, file.stack, number(file.version)) for item in kernels])
         part = columns_of(kind, cells, at.size)
         part, us = _merged(part, file.latency_us[at])
         if len(part) > MOST_OF_FILE:
@@ -122,16 +119,10 @@ def _measured(
             part, us = part.take(chosen), us[chosen]
         parts.append(part)
         latencies.append(us)
-        further = [part.labels[name].tolist() for name in further_words(kind)]
-        words: Iterable[tuple[str, ...]] = zip(*further, strict=True) if further else [()] * len(part)
+        words = list(zip(*(part.labels[name].tolist() for name in further_words(kind)), strict=True)) or [()] * len(part)
         named = zip(part.labels["op_name"].tolist(), part.labels["kernel_source"].tolist(), words, strict=True)
         series_of += [Series(op, file.stack, file.version, kernel, item, instructions) for op, kernel, item in named]
-    rows = Operators(
-        kind=kind,
-        sizes={name: np.concatenate([part.sizes[name] for part in parts]) for name in parts[0].sizes},
-        labels={name: np.concatenate([part.labels[name] for part in parts]) for name in parts[0].labels},
-    )
-    us = np.concatenate(latencies)
+    rows, us = together(parts), np.concatenate(latencies)
     least, _ = bound(rows, load_gpu(gpu))
     compiling = np.array([(kind, label) in COMPILING for label in rows.labels["kernel_source"].tolist()])
     if compiling.any():
