@@ -137,12 +137,13 @@ def static_row(
 
 
 def _largest_step(*groups: Group) -> str:
-    """The part of the prediction that changes most between two sides: `most of it: exposed latency 12.1 → 9.04 µs`."""
+    """The part of the prediction that changes most the way that the whole does: `most of it: exposed latency 12.1 → 9.04 µs`."""
     steps: dict[str, list[float]] = {"bound": [sum(report.bound.us for report in group) for group in groups]}
     for side, group in enumerate(groups):
         for part in (part for report in group for part in report.gap):
             steps.setdefault(part.cause, [0.0, 0.0])[side] += part.us
-    cause, (before, after) = max(steps.items(), key=lambda step: abs(step[1][1] - step[1][0]))
+    slower = sum(after - before for before, after in steps.values()) > 0
+    cause, (before, after) = max(steps.items(), key=lambda step: (step[1][1] - step[1][0]) * (1 if slower else -1))
     return phrase("answer.step", cause=cause_name(cause).lower(), before=microseconds(before), after=microseconds(after))
 
 
