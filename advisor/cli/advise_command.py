@@ -215,9 +215,8 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
     document = shown(result, arguments.format, str(write(result, output)), verbose=arguments.verbose)
     if not code:
         note_of_unsure(result, arguments)
-    several = len({launch.kernel for launch in result.launches}) > 1
-    if code and (arguments.format == "md" or (arguments.format == "text" and arguments.verbose and several)):
-        show_commands(result, indent="    " if arguments.format == "md" else "")
+    if code and arguments.format == "md":
+        show_commands(result)
     return document, result
 
 

@@ -71,11 +71,11 @@ def shown(result: Result, style: str, page: str, *, verbose: bool = False) -> st
     return ""
 
 
-def show_commands(result: Result, indent: str) -> None:
-    """Print the command for each kernel of a file that lacks something."""
+def show_commands(result: Result) -> None:
+    """Print the command for each kernel of a file that lacks something, as code in Markdown."""
     for action in result.actions:
         if action.rule is None and action.snippet:
-            print("\n" + "\n".join(indent + line for line in action.snippet.splitlines()))
+            print("\n" + "\n".join(f"    {line}" for line in action.snippet.splitlines()))
 
 
 def show_gpus(reports: Sequence[tuple[Result, Path]], arguments: argparse.Namespace) -> None:

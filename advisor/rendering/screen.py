@@ -25,7 +25,7 @@ WIN_COLUMN = 22
 
 def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> list[Text]:
     """At most `LINES` lines; launches with least to win are left out first, and counted."""
-    head = head_lines(result)
+    head = head_lines(result, COMMANDS)
     single = result.launches[0] if len(result.launches) == 1 else None
     if single is not None and single.kept is not None and single.recommendation is None:
         head.append(Text(f"  {figures.clean(single.kept)}", style="dim"))
@@ -41,8 +41,9 @@ def _unsized(result: Result) -> bool:
     return result.verdict.current_us == 0 and any(figures.of_one_program(launch, result) for launch in result.launches)
 
 
-def head_lines(result: Result) -> list[Text]:
-    """The headline, sums where there are several launches, what to know of them, and what to do."""
+def head_lines(result: Result, commands: int | None = None) -> list[Text]:
+    """The headline, sums where there are several launches, what to know of them, and what to do; at most so many `commands` for kernels
+    without a size."""
     verdict = result.verdict
     out = [Text(figures.clean(verdict.sentence), style="bold")]
     if len(result.launches) > 1 and verdict.current_us > 0:
@@ -50,7 +51,7 @@ def head_lines(result: Result) -> list[Text]:
     out += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
     for number, action in enumerate(result.actions[:ACTIONS], 1):
         if action.snippet is not None and _unsized(result):  # a command says what to do by itself
-            out += _command(action)
+            out += _command(action, commands)
             break
         out += _action(number, action, result)
     apart = figures.products_apart(result) if any(action.layers_us for action in result.actions) else ""
@@ -101,12 +102,12 @@ def win_of(launch: LaunchReport) -> Text:
     return win_text(figures.share_of_ceiling(launch), launch.unsearched)
 
 
-def _command(action: Action) -> list[Text]:
-    """The one command that a launch without a size needs; of several kernels one for each."""
+def _command(action: Action, most: int | None) -> list[Text]:
+    """The one command that a launch without a size needs; of several kernels one for each, and how many are left out."""
     commands = (action.snippet or "").splitlines()
-    out = [Text(""), *(Text(f"  {figures.clean(command)}", style="green") for command in commands[:COMMANDS]), Text("")]
-    if len(commands) > COMMANDS:
-        out.append(Text(f"  {phrase('screen.more_commands', count=len(commands) - COMMANDS)}", style="dim"))
+    out = [Text(""), *(Text(f"  {figures.clean(command)}", style="green") for command in commands[:most]), Text("")]
+    if left := len(commands) - len(commands[:most]):
+        out.append(Text(f"  {phrase('screen.more_commands', count=left)}", style="dim"))
     return out
 
 

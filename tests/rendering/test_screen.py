@@ -63,9 +63,11 @@ def test_a_kernel_without_a_size_gets_one_sentence_and_one_command() -> None:
         "  2 assumptions: -v lists them.",
         "  report: r.html",
     ]
-    several = shown(unsized(*(f"advisor advise k.py::k{i} --arg n=…" for i in range(COMMANDS + 1))))
+    result = unsized(*(f"advisor advise k.py::k{i} --arg n=…" for i in range(COMMANDS + 1)))
+    several = shown(result)
     assert sum("advisor advise" in line for line in several) == COMMANDS
     assert "  1 more kernel has no size: -v shows its command." in several
+    assert terminal.to_text(result).count("advisor advise") == COMMANDS + 1
 
 
 def test_assumptions_stand_behind_verbose() -> None:
