@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.advising.exports import triton_config
-from advisor.rendering.figures import microseconds
+from advisor.rendering.figures import UTILISED, microseconds, share_text, unit_peak
 from advisor.rendering.views import cause_name
 from advisor.result.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
 from advisor.result.schema import UNCERTAIN, Finding, Latency, LaunchReport, Recommendation
@@ -107,8 +107,9 @@ def static_row(
     after = side_of(head) if head else default if removed else None
     against = before or default
     verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure or _refusal(head or ()), compiled=compiled)
-    if verdict == "within-doubt" and base and head and abs(change or 0.0) >= PREDICTED_TAU:
-        reason = f"{reason}; {_largest_step(base, head)}"
+    if verdict == "within-doubt" and base and head:
+        why = _largest_step(base, head) if abs(change or 0.0) >= PREDICTED_TAU else both_near_peak(*base, *head)
+        reason = "; ".join(filter(None, (reason, why)))
     ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     old, new = _findings(base), _findings(head)
@@ -145,6 +146,15 @@ def _largest_step(*groups: Group) -> str:
     slower = sum(after - before for before, after in steps.values()) > 0
     cause, (before, after) = max(steps.items(), key=lambda step: (step[1][1] - step[1][0]) * (1 if slower else -1))
     return phrase("answer.step", cause=cause_name(cause).lower(), before=microseconds(before), after=microseconds(after))
+
+
+def both_near_peak(*reports: LaunchReport) -> str:
+    """Why two sides take as long: `both at 94 % of DRAM's peak`; empty where they drive no one pipeline near its peak."""
+    share = min(report.share_of_peak or 0.0 for report in reports)
+    pipelines = {report.peak_pipeline for report in reports}
+    if len(pipelines) > 1 or share < UTILISED:
+        return ""
+    return phrase("answer.tie", share=share_text(share), unit=unit_peak(pipelines.pop()))
 
 
 def judge(

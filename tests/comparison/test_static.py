@@ -13,7 +13,7 @@ from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.comparison import Options, assemble
 from advisor.comparison.settings import Settings
-from advisor.comparison.static import judge, static_row
+from advisor.comparison.static import both_near_peak, judge, static_row
 from advisor.rendering.comparison_files import to_comment
 from advisor.rendering.markdown import escape
 from advisor.result.comparison_schema import Compared, StaticSide, Subject
@@ -127,3 +127,13 @@ def test_a_likely_cause_is_a_sentence(reports):
     said = to_comment(assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), predictor, ()))
     for finding in row.new_findings[:3]:
         assert escape(f"{finding.title}: {finding.evidence}") in said
+
+
+def test_two_sides_near_one_peak_say_why_they_tie(reports):
+    base, head = (
+        [replace(each, peak_pipeline="dram", share_of_peak=share) for each in side]
+        for side, share in zip(reports, (0.9, 0.94), strict=True)
+    )
+    assert both_near_peak(*base, *head) == "both at 90 % of DRAM's peak or more"
+    assert not both_near_peak(*base, *(replace(each, peak_pipeline="tensor") for each in head))
+    assert not both_near_peak(*base, *(replace(each, share_of_peak=0.3) for each in head))

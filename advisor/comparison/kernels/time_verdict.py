@@ -15,7 +15,7 @@ from typing import Any
 from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
-from advisor.comparison.static import static_row
+from advisor.comparison.static import both_near_peak, static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
@@ -139,7 +139,7 @@ def time_verdict(
         row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
-        row = replace(row, verdict="within-doubt", reason=why)
+        row = replace(row, verdict="within-doubt", reason="; ".join(filter(None, (why, "" if unseen else both_near_peak(*reports)))))
     if row.change is not None:
         notes += [
             phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
