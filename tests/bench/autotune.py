@@ -7,7 +7,7 @@ Parts (all of them, where none is named):
 - call: what a decided call adds (dispatch.py);
 - hot: pairs that differ by more than 3 % rested, on a board at its power limit (tests/autotuning/test_hot_gpu.py);
 - processes: several that tune at once, some killed (tests/autotuning/test_processes.py);
-- replays: published sweeps as the GPU, problems left out of the weights (tests/autotuning/test_replayed.py; ADVISOR_DATA; many minutes);
+- replays: published sweeps as the GPU, problems left out of the weights (tests/autotuning/test_replayed.py; ADVISOR_DATA; takes long);
 - public: calls of Liger's and flash-linear-attention's kernels (`liger-kernel`, `fla-core`, `einops`, where installed) in Triton's
   interpreter: under Triton's own tuner, after `install()`, and under `advisor run`, whether they give the same.
 
@@ -312,13 +312,13 @@ def print_processes() -> None:
 
 
 class FewSteps:
-    """Networks of the weights that leave problems out are fitted in a tenth of the steps: minutes in place of most of an hour."""
+    """Weights that leave problems out are fitted in a third of the trees and a tenth of the steps, not to take hours."""
 
     @staticmethod
     def pytest_configure(config: pytest.Config) -> None:
-        from advisor.training import configured_training
+        from advisor.training import configured_training as training
 
-        configured_training.STEPS //= 10
+        training.TREES, training.STEPS = training.TREES // 3, training.STEPS // 10
 
 
 def print_replays() -> None:

@@ -26,7 +26,7 @@ SCRIPT = """
 import os, sys
 sys.path[:0] = [sys.argv[1]]
 from advisor.python_source.described import kernel_problem
-from advisor.measurement import KernelRef, find_kernels
+from advisor.measurement.kernel_file import KernelRef, find_kernels
 from advisor.measurement.scheduler import compile_launch, use_offline_target
 from advisor.measurement.kernel_file import configurations, function_of
 from advisor.result.schema import Problem

@@ -137,7 +137,9 @@ def test_workers_die_with_their_parent():
     script = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
         "from measurement.test_faults import faulty, EXECUTE\n"
-        "from advisor.measurement import Batch, Scheduler, parse_device\n"
+        "from advisor.measurement.devices.device import parse_device\n"
+        "from advisor.measurement.launch import Batch\n"
+        "from advisor.measurement.scheduler import Scheduler\n"
         "s = Scheduler(parse_device(EXECUTE)); print(s._worker.process.pid, flush=True)\n"
         "list(s.run([Batch(launches=(faulty('hang'),))]))\n"
     )
