@@ -107,8 +107,8 @@ def static_row(
     after = side_of(head) if head else default if removed else None
     against = before or default
     verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure or _refusal(head or ()), compiled=compiled)
-    if verdict == "within-doubt" and base and head and abs(change or 0.0) >= PREDICTED_TAU:
-        reason = f"{reason}; {_largest_step(base, head)}"
+    if verdict == "within-doubt" and base and head and change is not None and abs(change) >= PREDICTED_TAU:
+        reason = f"{reason}; {_largest_step((base, head), change)}"
     ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     old, new = _findings(base), _findings(head)
@@ -136,13 +136,13 @@ def static_row(
     )
 
 
-def _largest_step(*groups: Group) -> str:
-    """The part of the prediction that changes most between two sides: `most of it: exposed latency 12.1 → 9.04 µs`."""
+def _largest_step(groups: tuple[Group, Group], change: float) -> str:
+    """The part of the prediction that changes most between two sides, as the whole does: `most of it: exposed latency 12.1 → 9.04 µs`."""
     steps: dict[str, list[float]] = {"bound": [sum(report.bound.us for report in group) for group in groups]}
     for side, group in enumerate(groups):
         for part in (part for report in group for part in report.gap):
             steps.setdefault(part.cause, [0.0, 0.0])[side] += part.us
-    cause, (before, after) = max(steps.items(), key=lambda step: abs(step[1][1] - step[1][0]))
+    cause, (before, after) = max(steps.items(), key=lambda step: change * (step[1][1] - step[1][0]))
     return phrase("answer.step", cause=cause_name(cause).lower(), before=microseconds(before), after=microseconds(after))
 
 
