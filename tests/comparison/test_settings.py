@@ -7,7 +7,7 @@ import re
 import pytest
 
 from advisor.comparison import Options, compare_trees
-from advisor.comparison.kernels.kernels import EXAMPLES
+from advisor.comparison.kernels.kernels import EXAMPLES, _setting
 from advisor.comparison.settings import matches, problem_of, read_settings
 from advisor.comparison.trees.trees import RevisionTree
 from advisor.result.schema import FAMILIES
@@ -82,20 +82,16 @@ def test_what_a_change_says_of_itself_does_not_count_and_that_is_said(repository
 
 
 @pytest.mark.parametrize("rest", ['gpus = ["H100"]\n', 'gpus = ["H100"]\n[kernels."other.py::matmul"]\nfamily = "gemm"\n'])
-def test_the_line_that_a_kernel_without_prediction_lacks_can_be_pasted(repository, predictor, rest):
+def test_a_kernel_without_family_is_predicted_once_advisor_toml_says_it(repository, predictor, rest):
     def compared_with(settings):
         same = {"advisor.toml": settings, "other.py": KERNEL.format(m=16)}
         base, head = ({**same, 'p/a "k".py': KERNEL.format(m=each)} for each in (64, 128))
         return next(each for each in compared_files(repository, predictor, base, head).subjects if each.kind == "kernel")
 
     (note,) = (each for each in compared_with(rest).notes if each.startswith("No prediction: "))
-    line = note.partition("sizes: ")[2]
-    assert not compared_with(rest).static and line.startswith("kernels.")
-    settings = read_settings(line.encode())
-    assert list(settings.kernels) == ['p/a "k".py::matmul']
-    (said,) = settings.kernels.values()
-    assert said.args == {"M": 4096, "N": 4096, "K": 4096}, "the kernel's own arguments"
-    known = line[: line.index("{")] + f"{{{EXAMPLES['gemm']}}}"
+    assert note.endswith("say it by family and problems in advisor.toml") and not compared_with(rest).static
+    known = _setting('p/a "k".py', "matmul", EXAMPLES["gemm"])
+    assert list(read_settings(known.encode()).kernels) == ['p/a "k".py::matmul']
     assert compared_with(f"{known}\n{rest}").static
 
 

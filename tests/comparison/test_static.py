@@ -78,7 +78,10 @@ def test_static_row_within_doubt_names_the_part_of_the_prediction_that_changed_m
             report,
             configuration=other.configuration,
             predicted=replace(report.predicted, us=1.2 * report.predicted.us),
-            gap=(*report.gap, GapPart(cause="tail-wave", us=0.2 * report.predicted.us, origin="predicted")),
+            gap=(
+                *report.gap,
+                *(GapPart(cause=name, us=us, origin="predicted") for name, us in (("tail-wave", 30.0), ("power", -40.0), ("launch", 20.0))),
+            ),
         )
         for report, other in zip(base, reports[1], strict=True)
     ]

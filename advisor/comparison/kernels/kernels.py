@@ -421,7 +421,7 @@ def problems_of(
             f"{name}: neither advisor.toml nor a KERNELS literal says which family it is",
             None,
             "one of " + ", ".join(FAMILIES),
-            _described(path, name, EXAMPLES["gemm"]),
+            "say it by family and problems in advisor.toml",
         )
     if family not in FAMILIES:
         raise InputError(f"{name}: family", family, "one of " + ", ".join(FAMILIES))
