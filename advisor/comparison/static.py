@@ -107,14 +107,9 @@ def static_row(
     after = side_of(head) if head else default if removed else None
     against = before or default
     verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure or _refusal(head or ()), compiled=compiled)
-<<<<<<< HEAD
-    if verdict == "within-doubt" and base and head:
-        why = _largest_step(base, head) if abs(change or 0.0) >= PREDICTED_TAU else both_near_peak(*base, *head)
+    if verdict == "within-doubt" and base and head and change is not None:
+        why = _largest_step((base, head), change) if abs(change) >= PREDICTED_TAU else both_near_peak(*base, *head)
         reason = "; ".join(filter(None, (reason, why)))
-=======
-    if verdict == "within-doubt" and base and head and change is not None and abs(change) >= PREDICTED_TAU:
-        reason = f"{reason}; {_largest_step((base, head), change)}"
->>>>>>> wt-h54
     ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     old, new = _findings(base), _findings(head)
@@ -142,23 +137,13 @@ def static_row(
     )
 
 
-<<<<<<< HEAD
-def _largest_step(*groups: Group) -> str:
-    """The part of the prediction that changes most the way that the whole does: `most of it: exposed latency 12.1 → 9.04 µs`."""
-=======
 def _largest_step(groups: tuple[Group, Group], change: float) -> str:
     """The part of the prediction that changes most between two sides, as the whole does: `most of it: exposed latency 12.1 → 9.04 µs`."""
->>>>>>> wt-h54
     steps: dict[str, list[float]] = {"bound": [sum(report.bound.us for report in group) for group in groups]}
     for side, group in enumerate(groups):
         for part in (part for report in group for part in report.gap):
             steps.setdefault(part.cause, [0.0, 0.0])[side] += part.us
-<<<<<<< HEAD
-    slower = sum(after - before for before, after in steps.values()) > 0
-    cause, (before, after) = max(steps.items(), key=lambda step: (step[1][1] - step[1][0]) * (1 if slower else -1))
-=======
     cause, (before, after) = max(steps.items(), key=lambda step: change * (step[1][1] - step[1][0]))
->>>>>>> wt-h54
     return phrase("answer.step", cause=cause_name(cause).lower(), before=microseconds(before), after=microseconds(after))
 
 
