@@ -224,17 +224,17 @@ def _warm_only(groups: Sequence[list[Draft]], choices: Sequence[Choice], target:
     """Of each group of a layer's launches, whether what it gains by its choice is lost where operands come from DRAM, as within a model."""
     if target.model is None:
         return [False] * len(groups)
-    asked = [all(draft.launch.configuration is not None and draft.launch.problem.cache == "warm" for draft in drafts) for drafts in groups]
+    able = [all(draft.launch.configuration is not None and draft.launch.problem.cache == "warm" for draft in drafts) for drafts in groups]
     launches = [
         (replace(draft.launch.problem, cache="cold"), configuration_batch([item]))
-        for drafts, choice in compress(zip(groups, choices, strict=True), asked)
+        for drafts, choice in compress(zip(groups, choices, strict=True), able)
         for item in (drafts[0].current, choice.configuration)
         for draft in drafts
     ]
     us = (float(cold.us[0]) for cold in predict_each(predictor, launches, target.gpu))
     lost = []
-    for drafts, able in zip(groups, asked, strict=True):
-        now, then = (sum(islice(us, len(drafts))) if able else np.inf for _ in ("now", "then"))
+    for drafts, whether in zip(groups, able, strict=True):
+        now, then = (sum(islice(us, len(drafts))) if whether else np.inf for _ in ("now", "then"))
         lost.append(bool(np.isfinite(now) and then >= now))
     return lost
 

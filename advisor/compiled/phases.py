@@ -54,8 +54,8 @@ class Constants:
 
     Attributes:
         values: By name. `start`: SM-clocks until a cold GPU works, per SM, in hundreds; `amd_start_us` what AMD's runtime adds;
-            `cta_us`, `round_us`, `reduce_us`: of a CTA, of each load that waits for another, of each reduction; the last two with `warm`
-            before them of launches that follow each other in a graph, and `warm start_us` from one such launch to the next; `dram`, `gddr`:
+            `cta_us`, `round_us`, `reduce_us`: of a CTA, of each load that waits for another, of each reduction; the same with `warm` before
+            them of launches that follow each other in a graph, and `warm start_us` from one such launch to the next; `dram`, `gddr`:
             logarithm of what DRAM, and GDDR besides, sustains relative to `dram.sustained_bytes_per_us`; `dram 9.0` and `start 9.0`: of a
             compute capability that was measured, besides.
         errors: 10 and 90 % quantiles of log(measured / predicted) by `regime`.
@@ -78,7 +78,7 @@ class Constants:
         share = values["dram"] + values["gddr"] * (capability in GDDR) + values.get(f"dram {capability}", 0.0)
         near_us = values["warm round_us"] * L2_LATENCY_US / DRAM_LATENCY_US  # a cache answers as fast whatever it held before
         round_us = values[f"{warm}round_us"] * chain.from_dram + near_us * (1 - chain.from_dram)
-        serial = values["cta_us"] + round_us * (chain.rounds - 1) + values[f"{warm}reduce_us"] * chain.reductions
+        serial = values[f"{warm}cta_us"] + round_us * (chain.rounds - 1) + values[f"{warm}reduce_us"] * chain.reductions
         return Phases(
             start_us=None if start is None else column(start),
             serial_us=np.maximum(column(serial), 0.0),

@@ -140,15 +140,17 @@ def small_programs(context: CompiledContext) -> Finding | None:
     """The GPU starts programs one after another."""
     analysis = context.analysis
     started = context.saving(lambda demand: replace(demand, launched_ctas=demand.launched_ctas * 0))
-    if analysis is None or analysis.predicted is None or started is None or started < THRESHOLD * analysis.predicted.us:
+    if analysis is None or analysis.predicted is None or started is None:
         return None
-    starting, demand = first(start_us(analysis.demand, analysis.gpu)), analysis.demand
+    starting, demand, us = first(start_us(analysis.demand, analysis.gpu)), analysis.demand, analysis.predicted.us
+    if started < THRESHOLD * us and starting < us / 2:
+        return None
     room = BYTES_A_THREAD * context.compiled.resources.num_warps * analysis.gpu.warp_size
     times = 2.0 ** max(math.floor(math.log2(room / max(first(demand.cta_load_bytes + demand.cta_store_bytes), 1.0))), 1)
     saving = context.saving(lambda demand: _spread(demand, 1 / times, 1.0))
-    if saving is None:
+    if saving is None or saving < THRESHOLD * us:
         return None
-    fewer, then = f"{context.demand.programs / times:,.0f} programs", microseconds(analysis.predicted.us - saving)
+    fewer, then = f"{context.demand.programs / times:,.0f} programs", microseconds(us - saving)
     return make_finding(
         context,
         "warning",

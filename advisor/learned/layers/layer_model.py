@@ -207,8 +207,8 @@ class LayerModel:
             return self.quantiles[0]
         others = _gpus(tuple(sorted(self.versions)))
         alike = kin(gpu, others) or [i for i, other in enumerate(others) if not kin(other, others)] or list(range(len(others)))
-        each = np.sort(self.quantiles[1:][alike], axis=0)
-        return (each[(len(alike) - 1) // 2] + each[len(alike) // 2]) / 2  # np.median, which imports masked arrays: 20 ms
+        quantiles = np.sort(self.quantiles[1:][alike], axis=0)
+        return (quantiles[(len(alike) - 1) // 2] + quantiles[len(alike) // 2]) / 2  # np.median, which imports masked arrays: 20 ms
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The model as named arrays, to be stored."""

@@ -24,10 +24,11 @@ from advisor.training.published_kernels.launches import Measured, read
 PRIOR: Mapping[str, tuple[float, float]] = {
     "start": (1.0, 0.3),
     "amd_start_us": (10.0, 10.0),
-    "cta_us": (0.4, 0.3),
+    "cta_us": (0.5, 0.5),
     "round_us": (0.6, 0.5),
     "reduce_us": (0.3, 0.3),
     "warm start_us": (0.8, 0.2),
+    "warm cta_us": (0.4, 0.3),
     "warm round_us": (0.5, 0.3),
     "warm reduce_us": (0.2, 0.2),
     "dram": (0.0, 0.1),
