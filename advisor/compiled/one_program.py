@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.compiled import phases
+from advisor.compiled.demand.assembly import loops_around_loads
 from advisor.compiled.demand.counts import AccessDemand
 from advisor.compiled.demand.footprints import likely_footprints
 from advisor.compiled.ir.execution import Inputs
@@ -63,9 +64,30 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
     wave = at_once / max(demand.programs, 1)
     shared = {name: min(max(whole.get(name, item) / max(item * demand.programs, 1.0), wave), 1.0) for name, item in loaded.items()}
     losses = dict.fromkeys(loaded, lost) | dict.fromkeys((load.name for load in exchanged), 0.0)
+    loads = _as_compiled(loads, loops_around_loads(inspection.compiled.ptx, set(own_files(inspection.compiled))))
     chain = _chain(loads, inputs, {**shared, **{name: losses.get(name, lost) for name in demand.stored_first}}, losses)
     stored_lost = sum(count * losses.get(name, lost) for name, count in demand.stored_first.items())
     return replace(chain, reductions=one.reductions), again * lost + stored_lost, near
+
+
+def _as_compiled(loads: Sequence[AccessDemand], loops: Mapping[int, int]) -> list[AccessDemand]:
+    """The loads with those of unrolled loops as one, of all trips together: the compiler lets them all begin before it waits for the first.
+
+    Args:
+        loads: As the IR has them.
+        loops: By line, how many loops its loads stand in as compiled (`loops_around_loads`).
+    """
+    compiled = []
+    for load in loads:
+        gone = len(load.around) - loops.get(load.line or 0, len(load.around))
+        trips = [trips for _, trips in load.around[len(load.around) - gone :]] if gone > 0 else []
+        if trips and all(trips):
+            outer = load.around[:-gone]
+            load = replace(
+                load, executions=load.executions / math.prod(map(int, filter(None, trips))), loop=outer[-1][0] if outer else None
+            )
+        compiled.append(load)
+    return compiled
 
 
 def in_flight_bytes(chain: phases.Chain, demand: Demand, gpu: GpuSpec, resident: int) -> float | None:

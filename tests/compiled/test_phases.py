@@ -79,6 +79,22 @@ def k(x_ptr, y_ptr, BLOCK: tl.constexpr):
 """
 
 
+TOGETHER = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    for i in range(0, n, BLOCK):
+        cols = i + tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.float32)
+        for k in range(TRIPS):
+            total += tl.load(x_ptr + (row * 8 + k) * n + cols)
+        tl.store(y_ptr + row * n + cols, total)
+"""
+
+
 def analysed(folder: Path, n: int, rows: int, source: str = TWO_PASSES) -> KernelAnalysis:
     path = folder / "k.py"
     path.write_text(source)
@@ -150,3 +166,11 @@ def test_a_gpu_never_measured_has_a_wider_interval() -> None:
     assert known[0] < 100 < known[1] and new[0] < 100 < new[1]
     assert constants.regime(100.0, load_gpu("H200")) == "nvidia, long, known"  # by compute capability
     assert constants.regime(10.0, load_gpu("L40S")) == "nvidia, short, new"
+
+
+@pytest.mark.parametrize(("trips", "rounds"), [("8", 4), ("n // 512", 32)])
+def test_loads_of_a_loop_that_the_compiler_unrolls_come_together(trips: str, rounds: int, tmp_path: Path) -> None:
+    """As many trips either way: constants of the code, or known when it runs."""
+    found = analysed(tmp_path, 4096, 64, TOGETHER.replace("TRIPS", trips))
+    assert found.chain.rounds == rounds
+    assert found.chain.in_flight_bytes == 8 * 1024 * 4 * 4 / rounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from advisor.compiled.compiler.kernel import CompiledKernel
@@ -234,6 +234,8 @@ def main_loop(facts: CodeFacts) -> CodeLoop | None:
 _AMD_MATRIX = re.compile(r"^\s*v_(mfma|wmma)_", re.MULTILINE)
 _FILE = re.compile(r'^\s*\.file\s+(\d{1,9})\s+"([^"]+)"')
 _LOC = re.compile(r"^\s*\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:.*\binlined_at\s+(\d{1,9})\s+(\d{1,9}))?")
+_PTX_LABEL = re.compile(r"^(\$L__BB\w+):")
+_JUMP = re.compile(r"\bbra(?:\.uni)?\s+(\$L__BB\w+)\s*;")
 _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[\w:]+)*)")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^\[]*\[[^\]]*\],\s*\[[^\]]*\],\s*(0x[0-9a-fA-F]{1,9}|\d{1,9})")
 
@@ -245,12 +247,38 @@ def access_widths(ptx: str, own_files: set[str]) -> dict[tuple[str, int], tuple[
         ptx: Text of the module.
         own_files: Names of the author's files; accesses of other files count where they were inlined.
     """
-    files = {int(m[1]): m[2].rsplit("/", 1)[-1] for text in ptx.splitlines() if (m := _FILE.match(text))}
     by_line: dict[tuple[str, int], list[int]] = {}
+    for _, kind, width, line in _accesses(ptx, own_files):
+        by_line.setdefault((kind, line), []).append(width)
+    return {place: tuple(widths) for place, widths in by_line.items()}
+
+
+def loops_around_loads(ptx: str, own_files: set[str]) -> dict[int, int]:
+    """Line -> how many loops of the machine code its loads stand in, the most of them; arguments as of `access_widths`.
+
+    A loop that the compiler unrolled is none of them.
+    """
+    labels: dict[str, int] = {}
+    ends: dict[str, int] = {}  # the last jump back to each label
+    for place, text in enumerate(ptx.splitlines()):
+        if match := _PTX_LABEL.match(text):
+            labels[match[1]] = place
+        elif (match := _JUMP.search(text)) and match[1] in labels:
+            ends[match[1]] = place
+    around: dict[int, int] = {}
+    for place, kind, _, line in _accesses(ptx, own_files):
+        if kind == "load":
+            around[line] = max(around.get(line, 0), sum(labels[label] < place < end for label, end in ends.items()))
+    return around
+
+
+def _accesses(ptx: str, own_files: set[str]) -> Iterator[tuple[int, str, int, int]]:
+    """Place in the text, kind, bytes per thread and line of every access of global memory that has a line of the author's."""
+    files = {int(m[1]): m[2].rsplit("/", 1)[-1] for text in ptx.splitlines() if (m := _FILE.match(text))}
     current: int | None = None
     resumed_line: int | None = None  # line of the inline assembly that is being read
     inside = started = False
-    for text in ptx.splitlines():
+    for place, text in enumerate(ptx.splitlines()):
         if "// begin inline asm" in text or "// end inline asm" in text:
             if inside:  # lines counted up in it hold no longer
                 current = resumed_line
@@ -263,8 +291,7 @@ def access_widths(ptx: str, own_files: set[str]) -> dict[tuple[str, int], tuple[
             started = inside
             line = resumed_line if inside else current
             if (access := _access(text)) is not None and line is not None:
-                by_line.setdefault((access[0], line), []).append(access[1])
-    return {place: tuple(widths) for place, widths in by_line.items()}
+                yield place, *access, line
 
 
 def _own_line(match: re.Match[str], files: dict[int, str], own_files: set[str]) -> int | None:

@@ -38,6 +38,7 @@ class AccessDemand:
         sector_ratio: Bytes of the sectors that hold what one execution asks for, over those bytes; of short rows, else 1.
         unused_bytes: Of those sectors, what no access that follows it closely uses.
         loop: The innermost loop that it stands in, by its `id`; None: in none.
+        around: The loops that it stands in, the outermost first: the `id` of each, and its trips where these are constants of the code.
     """
 
     operation: Operation = field(repr=False)
@@ -63,6 +64,7 @@ class AccessDemand:
     loop: int | None
     line: int | None
     file: str | None
+    around: tuple[tuple[int, int | None], ...] = ()
 
     @property
     def name(self) -> str:

@@ -31,6 +31,7 @@ from advisor.compiled.ir.execution import Inputs, not_given, what_holds
 from advisor.compiled.ir.ir import Module, Operation, parse
 from advisor.compiled.ir.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.ir.places import together
+from advisor.compiled.ir.slicing import constant_trips
 from advisor.compiled.ir.values import MAX_DENSE, far_place, one_of
 from advisor.system.errors import InputError
 
@@ -94,8 +95,8 @@ def read_demand(
     sample = None
     if not whole:
         sample = Sample(indices=distinct_values(indices), grid=full, divisors=quotients(collected.scalar_divisors))
-    around = module.loops_around()
-    counted = [access_demand(parts, collected.scale, around, sample) for parts in collected.accesses.values()]
+    around, trips = module.loops_around(), constant_trips(module.kernel)
+    counted = [access_demand(parts, collected.scale, around, sample, trips) for parts in collected.accesses.values()]
     accesses = [access for access, _ in counted]
     left_out = [(f"the addresses of accesses to {access.argument} by all programs", more) for access, more in counted if more]
     unknown = dict(collected.unknown)
@@ -137,7 +138,11 @@ def _unknown_places(accesses: Sequence[AccessDemand], inputs: Inputs) -> list[tu
 
 
 def access_demand(
-    parts: Sequence[AccessPart], scale: float, loops: Mapping[int, tuple[int, ...]], sample: Sample | None
+    parts: Sequence[AccessPart],
+    scale: float,
+    loops: Mapping[int, tuple[int, ...]],
+    sample: Sample | None,
+    trips: Mapping[int, int] | None = None,
 ) -> tuple[AccessDemand, str | None]:
     """The demand of one access, and what is assumed of bytes that programs not looked at touch.
 
@@ -146,6 +151,7 @@ def access_demand(
         scale: Programs that each of them stands for.
         loops: Those around each operation.
         sample: Of the programs of a grid that is not looked at whole.
+        trips: Of the loops of which they are constants of the code.
     """
     operation = parts[0].access.operation
     around, seen = loops.get(id(operation), ()), [part.access for part in parts]
@@ -208,6 +214,7 @@ def access_demand(
         loop=around[-1] if around else None,
         line=operation.line,
         file=operation.location.file if operation.location else None,
+        around=tuple((loop, (trips or {}).get(loop)) for loop in around),
     ), assumption
 
 

@@ -146,6 +146,19 @@ def for_parts(op: Operation) -> tuple[str, str, str, str, list[tuple[str, str]]]
     return match.group(1), match.group(2), match.group(3), match.group(4), carried
 
 
+def constant_trips(function: Function) -> dict[int, int]:
+    """Trips of the loops whose bounds and step are constants of the code, by the `id` of their operation."""
+    operations = list(function.walk())
+    constants = {op.results[0]: int(op.text) for op in operations if op.name == "arith.constant" and op.text.strip().isdigit()}
+    trips = {}
+    for op in operations:
+        if op.name == "scf.for":
+            low, high, step = (constants.get(name) for name in for_parts(op)[1:4])
+            if low is not None and high is not None and step:
+                trips[id(op)] = len(range(low, high, step))
+    return trips
+
+
 def while_arguments(op: Operation) -> list[tuple[str, str]]:
     """Carried values (name, start) of an `scf.while`."""
     return re.findall(r"(%[\w$.#-]+) = (%[\w$.#-]+)", op.text.split(") :")[0])
