@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from advisor.measurement.statistics import CONFIDENCE, MAX_ROUNDS, MIN_ROUNDS, R
 
 TRIALS = 2_000
 CHUNK = 100
+MEASURED = get_args(statistics.VerdictName)[:4]
+"""Verdicts on two sides that were both measured."""
 
 Array = np.ndarray
 Latencies = tuple[Array, Array]
@@ -133,13 +136,13 @@ def rates(scenario: Scenario, change: float, *, trials: int = TRIALS, seed: int 
     going_on = found == "inconclusive"
     if going_on.any():
         found[going_on] = decide(base[going_on], head[going_on])
-    return {word: float(np.mean(found == word)) for word in statistics.VERDICTS[:4]}
+    return {word: float(np.mean(found == word)) for word in MEASURED}
 
 
 @pytest.mark.bench
 def test_print_verdict_rates():
     print(f"\n{TRIALS:,} trials each; 10 rounds, extended to 30 where inconclusive; share of verdicts in %")
-    print(f"{'machine':<26}{'true change':>12}" + "".join(f"{word:>14}" for word in statistics.VERDICTS[:4]))
+    print(f"{'machine':<26}{'true change':>12}" + "".join(f"{word:>14}" for word in MEASURED))
     for scenario in SCENARIOS:
         for change in (0.0, 0.01, 0.03, 0.05, -0.03):
             found = rates(scenario, change)

@@ -159,5 +159,5 @@ def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_com
 
 def test_the_page_says_what_a_bound_covers_and_has_no_empty_columns(widened):
     page = to_page(widened[0])
-    assert "certain work only" in page and "The bound covers certain work only." in page
+    assert "certain work only" in page and "Only part of the work is certain." in page
     assert ">ceiling µs<" not in page and ">of ceiling<" not in page

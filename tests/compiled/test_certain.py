@@ -243,5 +243,5 @@ def test_the_verdict_does_not_take_assumed_work_for_distance_to_the_bound(tmp_pa
     path.write_text(HEAD + textwrap.dedent(RAGGED))
     asked = LaunchOptions(constexprs={"BLOCK": BLOCK}, grid=str(MANY))
     result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", launch_options=asked)
-    assert any("certain work only" in note for note in result.verdict.notes)
+    assert any("Only part of the work is certain" in note for note in result.verdict.notes)
     assert any("--content data=VALUE" in text for text in result.verdict.unknowns)
