@@ -171,14 +171,19 @@ _CALLS: dict[str, Callable[..., Any]] = {
 _HOLDERS = (list, tuple, set, dict, Constexpr, ConfigLiteral)
 
 
+_PLAIN = frozenset({int, float, bool, type(None)})
+"""Types of values that hold nothing."""
+
+
 def items_within(value: Any, counts: dict[int, int] | None = None) -> int:
     """Items of a value and of all that it holds, each as often as it occurs, texts by their length; at most `MAX_ITEMS_WITHIN` + 1.
     `counts`: of what was counted, by identity."""
     counts = {} if counts is None else counts
     if id(value) not in counts:
         parts = _parts(value)
-        texts = sum(len(item) // ITEMS_PER_STEP for item in parts if isinstance(item, (str, bytes)))
-        inner = sum(items_within(item, counts) for item in parts if isinstance(item, _HOLDERS))
+        larger = [item for item in parts if type(item) not in _PLAIN]  # lists of numbers alone are gone through once
+        texts = sum(len(item) // ITEMS_PER_STEP for item in larger if isinstance(item, (str, bytes)))
+        inner = sum(items_within(item, counts) for item in larger if isinstance(item, _HOLDERS))
         counts[id(value)] = min(len(parts) + texts + inner, MAX_ITEMS_WITHIN + 1)
     return counts[id(value)]
 
