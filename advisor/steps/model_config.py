@@ -166,10 +166,14 @@ class Architecture:
         return self.layers * (1 if self.mixers else self.norms_per_layer)
 
     @property
-    def kv_bytes_per_token(self) -> int:
-        """What a token leaves in the caches of all layers, 2 bytes a value."""
-        values = self.latent.kv_rank + self.latent.rope if self.latent else 2 * self.kv_heads * self.head_dim
-        return 2 * values * (self.attention_layers + (self.sparse.layers if self.sparse else 0))
+    def cached_layers(self) -> int:
+        """Layers with a KV cache."""
+        return self.attention_layers + (self.sparse.layers if self.sparse else 0)
+
+    @property
+    def kv_bytes_per_layer(self) -> int:
+        """What a token leaves in the cache of one of them, 2 bytes a value."""
+        return 2 * (self.latent.kv_rank + self.latent.rope if self.latent else 2 * self.kv_heads * self.head_dim)
 
 
 def load_architecture(name: str) -> Architecture:

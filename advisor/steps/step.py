@@ -216,7 +216,7 @@ def predict_step(
     )
     other = any(takes_other_kernels(operator, gpu) and not cost.source for operator, cost in priced.kernels)
     missing = [f"not priced: {', '.join(request.model.unpriced)}"] if request.model.unpriced else []
-    caveats = (*overlaps(result, request), *([OTHER_KERNELS] if other else []), *missing)
+    caveats = (*overlaps(result, request), *of_other_versions(result, priced), *([OTHER_KERNELS] if other else []), *missing)
     return replace(result, advice=tuple(advice(result)), caveats=caveats)
 
 
@@ -227,6 +227,14 @@ def measured_version(engine: str, gpu: GpuSpec, predictor: Predictor) -> str:
         return ""
     newest = int(model.newest(gpu.name, engine == "sglang"))
     return f"0.{newest // 100}" + (f".{newest % 100}" if newest % 100 else "")
+
+
+def of_other_versions(result: StepResult, priced: Priced) -> list[str]:
+    """A line that names the operators whose kernels were measured in another version of the engine than the step's; none where none was."""
+    version = result.stack_version
+    others = [operator.name for operator, cost in priced.kernels if cost.source and f" {version}" not in cost.source]
+    names = dict.fromkeys(others if version else [])
+    return [f"measured in another version than {result.engine} {version}, which their rows name: {', '.join(names)}"] if names else []
 
 
 OTHER_KERNELS = (

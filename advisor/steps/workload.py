@@ -29,10 +29,11 @@ class Load:
         """Sequences in the step, of each of which one token is sampled."""
         return len(self.prompts) + len(self.contexts)
 
-    @property
-    def keys(self) -> int:
-        """Tokens in the KV cache when the step ends."""
-        return sum(keys for _, keys in self.prompts) + sum(self.contexts)
+    def keys(self, window: int | None = None) -> int:
+        """Tokens that a layer's KV cache holds in this step: of one that sees a `window`, no more than that before the new ones, which is
+        what vLLM's and SGLang's caches keep of such layers."""
+        sequences = self.prompts + tuple((1, context) for context in self.contexts)
+        return sum(keys if window is None else min(keys, window + new) for new, keys in sequences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +83,10 @@ def memory(model: Architecture, load: Load, split: Split, gpu: GpuSpec, dtype: s
     if training:
         cache_bytes = model.layers * stages * _kept_bytes(model, load, split.tensor, plain)
         return Memory(weights_bytes=2 * (layers + embeddings), kv_bytes=0.0, gpu_bytes=float(gpu.dram_bytes), activations_bytes=cache_bytes)
+    cached = (model.cached_layers - model.windowed) * load.keys() + model.windowed * load.keys(model.window)
     return Memory(
         weights_bytes=layers + embeddings,
-        kv_bytes=load.keys * model.kv_bytes_per_token * plain / 2 * heads * stages,
+        kv_bytes=cached * model.kv_bytes_per_layer * plain / 2 * heads * stages,
         state_bytes=load.sequences * model.recurrence.state_bytes / split.tensor * stages if model.recurrence else 0.0,
         gpu_bytes=float(gpu.dram_bytes),
     )

@@ -54,6 +54,13 @@ def test_states_are_kept_beside_the_cache_and_do_not_grow_with_the_context():
     assert memory(load_architecture("Qwen3-8B"), DECODE, Split(), gpu).state_bytes == 0
 
 
+def test_layers_that_see_a_window_keep_no_more_than_that():
+    model = load_architecture("gpt-oss-120b")  # every other of 36 layers sees 128 keys
+    found = memory(model, Load(prompts=((512, 4096),), contexts=(100, 8192)), Split(), load_gpu("H100"))
+    a_layer = 2 * 2 * 8 * 64
+    assert found.kv_bytes == 18 * a_layer * (4096 + 100 + 8192) + 18 * a_layer * (128 + 512 + 100 + 128 + 1)
+
+
 def test_sparse_attention_is_one_module_with_its_projections():
     model = load_architecture("DeepSeek-V3.2")
     operators = step_operators(model, DECODE, Split(tensor=8))
