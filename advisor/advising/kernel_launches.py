@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from advisor.advising.missing_options import Lacking, missing_options, options_besides, say_contents, say_missing
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, in_words
+from advisor.compiled.guesses.guess_errors import in_lines_of_file
 from advisor.compiled.launch_report import (
+    TRIED,
     KernelTarget,
     Unreadable,
     launch_report,
@@ -63,12 +65,20 @@ class KernelReports:
         space = self.targets[report.id].space
         return 1 if space is None else sum(target.space == space for target in self.targets.values())
 
-    def take(self, target: KernelTarget, analysis: KernelAnalysis | Unreadable, gpu: GpuSpec, *, tried: bool = False) -> None:
-        """Keep one target's outcome; one that was only `tried` may fail without a word."""
+    def warned(self) -> tuple[str, ...]:
+        """What was not read of the target, and what does not compile and why, with how many configurations of a kernel that is."""
+        alike: dict[tuple[str, str], list[KernelTarget]] = defaultdict(list)
+        for name, reason in self.failed.items():
+            if (target := self.targets[name]).source != TRIED:
+                alike[target.space or name, in_lines_of_file(reason, target.launch.source)].append(target)
+        called = {key: items[0].id if len(items) == 1 else f"{len(items)} configurations of {key[0]}" for key, items in alike.items()}
+        return (*self.warnings, *(f"{name}: {reason}" for (_, reason), name in called.items()))
+
+    def take(self, target: KernelTarget, analysis: KernelAnalysis | Unreadable, gpu: GpuSpec) -> None:
+        """Keep one target's outcome."""
         self.targets[target.id] = target
         if isinstance(analysis, Unreadable):
             self.failed[target.id] = analysis.reason
-            self.warnings += [] if tried else [f"{analysis.id}: {analysis.reason}"]
             return
         report = self.reports[target.id] = compiled_report(target, analysis, gpu)
         self.sources |= dict.fromkeys(source_texts(analysis.inspection, report.source_lines))

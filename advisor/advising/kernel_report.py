@@ -20,7 +20,6 @@ from advisor.advising.verdict import verdict
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.demand import Counted
-from advisor.compiled.guesses.guess_errors import in_lines_of_file
 from advisor.compiled.launch_report import (
     KernelTarget,
     analyse_targets,
@@ -108,7 +107,7 @@ def advise_compiled(
     if seconds != 0:
         _try(gathered, gpu, cache, counted, seconds, progress, regrid)
     if not gathered.reports:
-        why = f": {shorten(in_lines_of_file(gathered.warnings[0], first[0].launch.source), 800)}" if gathered.warnings else ""
+        why = "".join(f": {shorten(text, 800)}" for text in gathered.warned()[:1])
         raise InputError(f"{text}: no launch could be compiled{why}")
     launches, searches = _rated(gathered)
     unknowns = [PROBLEM_NOTE, *sums, *dict.fromkeys(text for report in launches for text in gathered.unknowns[report.id])]
@@ -143,7 +142,7 @@ def advise_compiled(
         table_findings=(),
         exports=(),
         sources=tuple(source for source in gathered.sources if source.kernel in shown),
-        warnings=tuple(gathered.warnings),
+        warnings=gathered.warned(),
         searches=searches,
     )
 
@@ -177,7 +176,7 @@ def _try(
             )
             tried = trials.of(target, analysis, len(untried) - number) if isinstance(analysis, KernelAnalysis) else None
             for target, outcome in tried.analyses if tried is not None else ():
-                gathered.take(target, outcome, gpu, tried=True)
+                gathered.take(target, outcome, gpu)
             if tried is not None:
                 gathered.stopped[report.id], gathered.unsearched[report.id] = tried.stopped, tried.unsearched
                 gathered.unknowns[report.id] += [f"{report.kernel}: {text}" for text in tried.left_alone]

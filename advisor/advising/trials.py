@@ -15,7 +15,7 @@ from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.usage import usage_of
-from advisor.compiled.launch_report import KernelTarget, Unreadable, analyse_targets
+from advisor.compiled.launch_report import TRIED, KernelTarget, Unreadable, analyse_targets
 from advisor.compiled.launches.configured import (
     grid_that_follows,
     pinned,
@@ -170,7 +170,7 @@ class Trials:
         started = time.monotonic()
         name = next(iter(analyses.values()))[0].id
         targets = [
-            KernelTarget(id=f"{name}-config{number}", launch=self._launch(base, values), source="tried", space=name)
+            KernelTarget(id=f"{name}-config{number}", launch=self._launch(base, values), source=TRIED, space=name)
             for number, values in enumerate(batch, start=len(analyses))
         ]
         looked = analyse_targets(targets, self.gpu, self.cache, workers=self.workers, counted=self.counted, judge=launch_analysis)

@@ -25,6 +25,9 @@ from advisor.result.schema import Configuration, Family, Finding, GapPart, Laten
 from advisor.rows.launches import is_launch_record
 from advisor.system.errors import AdvisorError, UsageError
 
+TRIED = "tried"
+"""The source of configurations that nobody listed: one that fails is left out without a word."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unreadable:

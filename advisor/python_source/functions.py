@@ -341,6 +341,12 @@ class FunctionReader(Evaluator):
             raise NotLiteralError("a formatted value is not a literal")
         return str(value)
 
+    def _compare(self, node: ast.Compare) -> bool:
+        if isinstance(node.ops[0], ast.In | ast.NotIn) and dotted(node.comparators[0]) in ("os.environ", "environ"):
+            self.evaluation.unset.add(str(self.visit(node.left)))
+            return isinstance(node.ops[0], ast.NotIn)
+        return super()._compare(node)
+
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func)
         answered = self._answered(node, name)

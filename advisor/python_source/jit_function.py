@@ -232,17 +232,27 @@ def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
         key = tuple(str(k) for k in evaluator.evaluate(arguments["key"])) if "key" in arguments else ()
     except NotLiteralError as error:
         problem = f"the key: {error}"
+    listed, pruning = _unfiltered(arguments.get("configs"), arguments.get("prune_configs_by"))
     try:
-        value = evaluator.evaluate(arguments["configs"]) if "configs" in arguments else []
+        value = evaluator.evaluate(listed) if listed is not None else []
         value = _space(value) if isinstance(value, dict) else value
         configs = tuple(c for c in value if isinstance(c, ConfigLiteral))
         if not configs:
             problem = "no literal triton.Config in the list"
     except NotLiteralError as error:
         problem = f"the configurations: {error}"
-    pruning = arguments.get("prune_configs_by")
     prunes = ast.unparse(pruning) if pruning is not None else "None"
     return Autotune(configs=configs, key=key, problem=problem, prunes="" if prunes == "None" else prunes)
+
+
+def _unfiltered(listed: ast.expr | None, pruning: ast.expr | None) -> tuple[ast.expr | None, ast.expr | None]:
+    """The list within `list(filter(keep, configs))` and what leaves some of it out; both as they are where it is no such thing."""
+    match listed:
+        case ast.Call(func=ast.Name(id="list"), args=[ast.Call() as inner]):
+            return _unfiltered(inner, pruning) if dotted(inner.func) == "filter" else (listed, pruning)
+        case ast.Call(func=ast.Name(id="filter"), args=[keep, within]):
+            return within, pruning or keep
+    return listed, pruning
 
 
 def _space(columns: Mapping[str, Any]) -> list[ConfigLiteral]:

@@ -193,7 +193,10 @@ def test_versions_of_triton_decide() -> None:
     assert parse_source(HEAD + text, "k.py").constant("A") is True
 
 
-@pytest.mark.parametrize("asked", ["os.environ.get('FULL', '0') == '1'", "bool(int(os.getenv('FULL', '0')))", "os.environ.get('FULL')"])
+@pytest.mark.parametrize(
+    "asked",
+    ["os.environ.get('FULL', '0') == '1'", "bool(int(os.getenv('FULL', '0')))", "os.environ.get('FULL')", "'FULL' in os.environ"],
+)
 def test_environment_variables_count_as_not_set_and_are_named(asked: str) -> None:
     source = parse_source(f"{HEAD}if {asked}:\n    A = 1\nelse:\n    A = 2\n", "k.py")
     assert source.constant("A") == 2 and source.unset == {"FULL"}

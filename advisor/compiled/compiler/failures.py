@@ -20,9 +20,9 @@ def reason(error: BaseException) -> str:
         where = f"line {line} from `def {function[1]}`: " if function and line else where
     first = innermost(error)
     text = str(first) or str(error)
-    text = text.rsplit("^\n", 1)[-1] if "^\n" in text else text
-    text = re.sub(r" at 0x[0-9a-f]+\b", "", " ".join(text.split()))[:LONGEST] or type(first).__name__  # another in every process
-    return f"{where}{type(first).__name__}: {text}"  # where first: what is too long is cut at its end
+    text = re.split(r"\^(?:\n|$)", text)[-1] if re.match(r"at \d+:\d+:", text) else text
+    text = re.sub(r" at 0x[0-9a-f]+\b", "", " ".join(text.split()))[:LONGEST]  # another in every process
+    return f"{where}{type(first).__name__}{': ' * bool(text)}{text}"  # where first: what is too long is cut at its end
 
 
 def place(error: BaseException) -> str:

@@ -92,11 +92,18 @@ def _to_hold(failure: _Failure, test: ast.expr) -> dict[str, Any]:
     """The fewest guessed constants to change so that a condition holds; empty: none are known, or it holds already."""
     names = [n.id for n in ast.walk(test) if isinstance(n, ast.Name) and n.id in failure.constants]
     compared = [n.value for n in ast.walk(test) if isinstance(n, ast.Constant) and n.value is not None]
-    values = list(dict.fromkeys((type(constant), constant) for constant in (*compared, *_VALUES)))
-    values.sort(key=lambda pair: pair[1] == 0)  # a size of 0 fits any assertion, and no launch
+    values = [value for _, value in dict.fromkeys((type(constant), constant) for constant in (*compared, *_VALUES))]
+
+    def in_order(name: str) -> list[Any]:
+        """No size of 0 before others: it fits any assertion, and no launch. Of a block first the largest that is no larger than guessed."""
+        size = failure.guess.constexprs.get(name)
+        if type(size) is not int or size <= 1:
+            return sorted(values, key=lambda value: value == 0)
+        return sorted(values, key=lambda value: (value == 0, type(value) is not int, value > size, abs(value - size)))
+
     for count in range(MOST_TRIED + 1):
         for chosen in itertools.combinations(dict.fromkeys(names), count):
-            for tried in itertools.product([value for _, value in values], repeat=count):
+            for tried in itertools.product(*map(in_order, chosen)):
                 changed = dict(zip(chosen, tried, strict=True))
                 if _holds(failure, test, changed):
                     return changed

@@ -233,7 +233,7 @@ class _Draft:
 
     def _type(self, parameter: Parameter) -> str:
         name, use, value = parameter.name, self.usage[parameter.name], self.given.scalars.get(parameter.name)
-        if use.descriptor:
+        if use.descriptor and not use.pointer:  # which a helper makes a descriptor of, if it is none (Triton's own attention)
             block = ",".join([str(DESCRIBED)] * use.descriptor)
             kind = f"tensordesc<{self.choice.get('element', self.given.element)}[{block}]>"
             self.guessed.append(name)

@@ -13,6 +13,7 @@ from advisor.compiled.launches.described import Described, description, launch_f
 from advisor.compiled.launches.launch import KernelLaunch
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.launch_sites import names_around_launches
 from advisor.python_source.literal_values import ConfigLiteral
 from advisor.python_source.source import SourceFile
 from advisor.system.errors import InputError, UsageError
@@ -164,7 +165,7 @@ def _configurations_listed(function: JitFunction, gpu: GpuSpec | None) -> list[C
 
 def _blocks_follow(source: SourceFile, function: JitFunction) -> bool:
     """Whether a kernel takes descriptors, whose blocks the hooks of its configurations set."""
-    return any(use.descriptor for use in usage_of(source, function).values())
+    return any(use.descriptor and not use.pointer for use in usage_of(source, function).values())
 
 
 def _choice(values: Mapping[str, Any], source: str) -> Choice:
@@ -310,22 +311,29 @@ def options_by_kernel(source: SourceFile, kernels: Sequence[str], options: Launc
             "name the kernel after ::, one of " + ", ".join(kernels),
         )
     names = {kernel: {*source.kernel(kernel).names} for kernel in kernels}
-    known = set().union(*names.values())
-    for option, values in (("--constexpr", options.constexprs), ("--arg", options.arguments), ("--content", options.contents)):
+    # An argument may be of the function that launches a kernel, whose grid hangs on it.
+    passed = {kernel: own | names_around_launches(source, kernel) for kernel, own in names.items()} if options.arguments else names
+    taken = {
+        "--constexpr": (options.constexprs, names),
+        "--arg": (options.arguments, passed),
+        "--content": (options.contents, names),
+    }
+    for option, (values, of_kernels) in taken.items():
+        known = set().union(*of_kernels.values())
         if unknown := [name for name in values if name not in known]:
             raise UsageError(
                 f"no kernel of {source.path.name} has an argument of that name (for {option})",
                 ", ".join(unknown),
-                "one of " + ", ".join(sorted(known)),
+                "one of " + ", ".join(sorted(set().union(*names.values()))),
             )
     return {
         kernel: replace(
             options,
-            constexprs=_of(options.constexprs, options_of_kernel),
-            arguments=_of(options.arguments, options_of_kernel),
-            contents=_of(options.contents, options_of_kernel),
+            constexprs=_of(options.constexprs, own),
+            arguments=_of(options.arguments, passed[kernel]),
+            contents=_of(options.contents, own),
         )
-        for kernel, options_of_kernel in names.items()
+        for kernel, own in names.items()
     }
 
 
