@@ -156,3 +156,12 @@ def test_pointers_in_a_tuple_are_aligned_as_others_are() -> None:
 def test_the_name_of_a_type_is_a_type_where_one_is_meant() -> None:
     constants = one_launch(_source(LIMITS), "k", LaunchOptions(constexprs=assignments(["out_dtype=bf16"], "--constexpr"))).given.constexprs
     assert getattr(constants["out_dtype"], "text", "") == "tl.bfloat16"
+
+
+def test_an_assertion_of_a_block_keeps_it_a_block() -> None:
+    """`BLOCK <= WIDTH` also holds for True and 1: of those the largest that is no larger than guessed is taken."""
+    text = "def k(x, y, WIDTH: tl.constexpr, BLOCK: tl.constexpr):\n    tl.static_assert(BLOCK <= WIDTH)\n    o = tl.arange(0, BLOCK)\n"
+    source = parse_source(f"{HEAD}{text}    tl.store(y + o, tl.load(x + o))\n", "k.py")
+    function, given = source.kernel("k"), Given(constexprs={"WIDTH": 32})
+    words = "line 2 from `def k`: CompileTimeAssertionFailure"
+    assert corrections(words, next(guesses(source, function, given)), source, function, given) == {"BLOCK": 32}

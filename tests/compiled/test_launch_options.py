@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from advisor.advising.kernel_report import advise_compiled
-from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
+from advisor.compiled.guesses.inference import guesses
+from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch, options_by_kernel
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import SourceFile, parse_source
+from advisor.system.errors import UsageError
 
 HEAD = "import triton\nimport triton.language as tl\n"
 BODY = """@triton.jit
@@ -107,3 +109,36 @@ def test_configurations_are_not_compared_where_their_blocks_of_descriptors_are_n
     asked = LaunchOptions(signature=given or None)
     (found,) = launches(parse_source(DESCRIPTORS, "k.py"), "k", asked, load_gpu("H200"))
     assert found.launch.notes[0].startswith("The configurations of k are not compared: how the blocks of its descriptors follow")
+
+
+def test_what_a_helper_describes_is_a_pointer_and_a_filtered_list_is_read() -> None:
+    """As in Triton's own attention, which takes descriptors or pointers and filters its list by a function of the file."""
+    helper = "@triton.jit\ndef described(x, B: tl.constexpr):\n    return tl.make_tensor_descriptor(x, [B, B], [B, 1], [B, B])\n"
+    text = DESCRIPTORS.replace("@triton.autotune(configs=[", "keep = lambda c: True\nCONFIGS = [", 1).replace(
+        ', key=["K"])\n', '\n@triton.autotune(configs=list(filter(keep, CONFIGS)), key=["K"])\n'
+    )
+    text = text.replace("    row =", "    a_desc, b_desc = described(a_desc, BM), described(b_desc, BM)\n    row =")
+    source = parse_source(text.replace("keep =", f"{helper}\n\nkeep ="), "k.py")
+    found = launches(source, "k", LaunchOptions(), load_gpu("H200"))
+    assert len(found) == 4 and next(guesses(source, source.kernel("k"))).signature["a_desc"] == "*bf16"
+    assert "The kernel prunes this list" in found[0].launch.notes[0]
+
+
+def test_an_argument_around_the_launches_of_several_kernels_is_given_to_each_that_it_decides() -> None:
+    """As the rows of Triton's own layer norm, which only the grid says."""
+    kernels = "".join(f"@triton.jit\ndef {name}(x, N):\n    tl.store(x + tl.program_id(0) * N, 1.0)\n\n\n" for name in "ab")
+    source = parse_source(f"{HEAD}{kernels}def f(x, M, N):\n    a[(M,)](x, N)\n    b[(N,)](x, N)\n", "k.py")
+    given = options_by_kernel(source, ("a", "b"), LaunchOptions(arguments={"M": 8, "N": 4}))
+    assert [launches(source, name, given[name])[0].launch.grid for name in "ab"] == [(8,), (4,)]
+    with pytest.raises(UsageError, match="has an argument of that name"):
+        options_by_kernel(source, ("a", "b"), LaunchOptions(arguments={"Q": 8}))
+
+
+def test_configurations_that_do_not_compile_for_one_reason_are_told_in_one_line(tmp_path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "k.py"
+    lists = '[triton.Config({"BLOCK": b}) for b in (48, 96, 1024)]'  # no powers of 2
+    path.write_text(tuned(lists).text)
+    result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", launch_options=LaunchOptions(grid="64"))
+    (warning,) = result.warnings
+    assert warning.startswith("2 configurations of k: k does not compile") and "line 6: " in warning

@@ -312,7 +312,9 @@ def options_by_kernel(source: SourceFile, kernels: Sequence[str], options: Launc
         )
     names = {kernel: {*source.kernel(kernel).names} for kernel in kernels}
     # An argument may be of the function that launches a kernel, whose grid hangs on it.
-    passed = {kernel: own | names_around_launches(source, kernel) for kernel, own in names.items()} if options.arguments else names
+    passed = (
+        {kernel: of_kernel | names_around_launches(source, kernel) for kernel, of_kernel in names.items()} if options.arguments else names
+    )
     taken = {
         "--constexpr": (options.constexprs, names),
         "--arg": (options.arguments, passed),
@@ -329,11 +331,11 @@ def options_by_kernel(source: SourceFile, kernels: Sequence[str], options: Launc
     return {
         kernel: replace(
             options,
-            constexprs=_of(options.constexprs, own),
+            constexprs=_of(options.constexprs, of_kernel),
             arguments=_of(options.arguments, passed[kernel]),
-            contents=_of(options.contents, own),
+            contents=_of(options.contents, of_kernel),
         )
-        for kernel, own in names.items()
+        for kernel, of_kernel in names.items()
     }
 
 
