@@ -144,8 +144,7 @@ def exported(
             f"{target.title}: no serving stack looks for a table of this", None, "a tuned table, or fused_moe", "leave out --export"
         )
     for tuned in (table.tuned for table in tables if table.tuned.untried):
-        keys = ", ".join(map(str, tuned.untried))
-        options.warn(phrase("export.untried", table=tuned.before.name.file_name(), tokens=keys))
+        options.warn(phrase("export.untried", table=tuned.before.name.file_name(), tokens=", ".join(map(str, tuned.untried))))
     rest = tuple(export for export in result.exports if export.kind != "table")
     return replace(result, exports=(*(table.export for table in tables), *rest)), write_predicted(folder, tables, result)
 
