@@ -191,7 +191,7 @@ def layer_reports(
     layers, loads = _layers([report.problem for report in first], kind, target, _version(model, target))
     cold = first[0].problem.cache == "cold"
     sides = [_costs(model, layers, loads, target, some, cold) for some in (now, then)]
-    libraries = library_of_layers(layers, loads, target.gpu, stack_of(target), cold)
+    libraries = library_of_layers(layers, loads, target.gpu, stack_of(target), cold, triton_us=[cost.us for cost in sides[0]])
     products = [[of[launch.id] for launch in token] for token in by_tokens.values()]
     # What is known of its products says more than layers of other kinds, and no layer was measured whose products differ.
     apart = [AS_MEASURED[kind] != kind or some[0].configuration != some[1].configuration for some in products]

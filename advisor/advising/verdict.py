@@ -24,6 +24,9 @@ DECODE = 64
 NAMED = 4
 """Launches outside of what was learned that are named."""
 
+WIDE = 1.4
+"""Upper end of an interval over its prediction from which a report says why it is so far."""
+
 
 def current_us(report: LaunchReport) -> float | None:
     """Measured where there is one, else predicted; None where the configuration cannot launch."""
@@ -281,12 +284,15 @@ def _notes(
         out.append(phrase("note.contradicted_several", count=len(against)))
     if rated and len(rated) < len(launches):
         out.append(phrase("note.rated", count=len(rated), whole=len(launches)))
-    sources = {report.id: report.predicted.source for report in able if report.measured is None and report.predicted is not None}
-    if count := sum(source == ANALYTICAL for source in sources.values()):
+    known = {report.id: report.predicted for report in able if report.measured is None and report.predicted is not None}
+    if count := sum(item.source == ANALYTICAL for item in known.values()):
         out.append(phrase("note.analytical", count=count, whole=len(launches)))
-    if outside := [name for name, source in sources.items() if source.endswith(EXTRAPOLATED)]:
+    if outside := [name for name, item in known.items() if item.source.endswith(EXTRAPOLATED)]:
         named = ", ".join(outside[:NAMED]) + ", …" * (len(outside) > NAMED)
         out.append(phrase("note.extrapolated", count=len(outside), whole=len(launches), which=named))
+    vouched = [item for item in known.values() if not item.source.startswith(ANALYTICAL) and not item.source.endswith(EXTRAPOLATED)]
+    if count := sum((item.high_us or 0) > WIDE * item.us for item in vouched):
+        out.append(phrase("note.wide", count=count, whole=len(launches)))
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
     if any(report.assumed_us for report in able):
         out.append(phrase("note.uncertain"))

@@ -413,7 +413,8 @@ def sizes_text(problem: Problem, without: str | None = None) -> str:
 
 def types_text(problem: Problem) -> str:
     """`bf16`, or every type and option that differs from the plain case."""
-    parts = [problem.dtype]
+    tensor = problem.family == "fused_moe" and problem.dtype == "fp8" and problem.block_shape is None
+    parts = ["fp8 per tensor" if tensor else problem.dtype]
     if problem.weight_dtype and problem.weight_dtype != problem.dtype:
         parts.append(f"weights {problem.weight_dtype}")
     if problem.output_dtype and problem.output_dtype != problem.dtype:

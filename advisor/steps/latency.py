@@ -224,9 +224,11 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         priced = [replace(cost, bound_us=us, binding=binding) for cost, (us, binding) in zip(priced, least, strict=True)]
     # Libraries were measured on one rank: what a rank holds is a layer of its experts, with as many of each token's choices.
     rank = replace(layers, experts=layers.experts / layers.ranks, topk=layers.topk / layers.ranks, ranks=np.ones(len(layers)))
-    libraries = library_of_layers(rank, loads, gpu, "sglang" if engine == "sglang" else "vllm", cold=True, form=form)
+    runs = other or operators[0].dtype in FOUR_BITS or gpu.vendor == "amd"
+    triton_us = () if runs else [cost.us for cost in priced]
+    libraries = library_of_layers(rank, loads, gpu, "sglang" if sglang else "vllm", cold=True, form=form, triton_us=triton_us)
     pairs = list(zip(priced, libraries, strict=True))
-    if other or operators[0].dtype in FOUR_BITS or gpu.vendor == "amd":
+    if runs:
         return [_of_library(cost, library, other or gpu.vendor == "amd") for cost, library in pairs]
     return [_beside_library(cost, library) for cost, library in pairs]
 

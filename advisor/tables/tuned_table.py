@@ -108,19 +108,20 @@ class TunedTable:
     @property
     def beside(self) -> str:
         """What is in the table beside what won that was in none before, in a sentence; empty: nothing."""
-        name = self.before.name.file_name()
-        added = [key for key in self.before.keys if key not in self.winners] if self.new else sorted(self.restated)
-        listed = ", ".join(map(str, added))
-        if self.new:
-            return (
-                f"{name}: new; beside what won it has what runs without a table, at M = {listed}: token counts that are nearest to one "
-                "of those run as before"
-            )
-        return (
-            (f"{name}: beside what won it now says what ran at M = {listed}: token counts that are nearest to one of those run as before")
-            if listed
-            else ""
-        )
+        holding = "new; beside what won it has what runs without a table, at" if self.new else "beside what won it now says what ran at"
+        listed = ", ".join(map(str, self._as_before))
+        after = "token counts that are nearest to one of those run as before"
+        return f"{self.before.name.file_name()}: {holding} M = {listed}: {after}" if listed or self.new else ""
+
+    @property
+    def untried(self) -> tuple[int, ...]:
+        """The token counts next to what won, between those that were searched for, at which what ran before stays: not known to be best."""
+        between = [pair for pair in pairwise(sorted(set(self.tuned))) if self.winners.keys() & pair]
+        return tuple(key for low, high in between for key in self._as_before if low < key < high)
+
+    @property
+    def _as_before(self) -> list[int]:
+        return sorted(set(self.before.keys) - self.winners.keys() if self.new else self.restated)
 
     @property
     def restated(self) -> Mapping[int, Configuration]:

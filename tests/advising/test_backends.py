@@ -62,6 +62,14 @@ def test_a_library_that_is_hardly_faster_or_of_another_stack_is_none(result):
     assert first.saving_us == pytest.approx(layer.now.us / 2) and "FlashInfer CUTLASS" in first.title and second == before[0]
 
 
+def test_a_library_of_the_stack_that_is_slower_than_triton_is_no_reference(tmp_path):
+    """FlashInfer CUTLASS as vLLM 0.24 runs it in fp8 on Hopper takes six times as long as the layer; TensorRT-LLM's does not."""
+    name = table(tmp_path, {"64": SMALL | {"BLOCK_SIZE_K": 128}}, "E=128,N=1408,device_name=NVIDIA_H200,dtype=fp8_w8a8.json")
+    result = advisor.advise(name, hidden_size=4096, top_k=8, tokens=(64,))
+    assert result.layers[0].library.us < 1.2 * result.layers[0].predicted.us and "TensorRT-LLM" in result.layers[0].library.source
+    assert " fp8 per tensor " in to_text(result) and any("2 of 2 intervals are wide" in note for note in result.verdict.notes)
+
+
 @pytest.mark.parametrize(("device", "said"), [("NVIDIA_H800", "never measured on H800"), ("NVIDIA_H20", None), ("NVIDIA_A40", None)])
 def test_a_gpu_that_was_never_measured_says_so_or_has_none(tmp_path, device, said):
     """The SMs of a H20 multiply at a seventh of a H100's rate; of an A40's generation none was measured near."""

@@ -133,8 +133,10 @@ def test_a_gpu_runs_the_kernels_of_its_own_target(predictor) -> None:
     products, decode = (predictor.weights.library[kind] for kind in ("gemm bf16", kernels.DECODE))
     assert set(products.relatives(load_gpu("H20"))) == {"H100", "H200"}  # though its SMs multiply as fast as those of the RTX PRO 6000
     assert decode.relatives(load_gpu("L4")) == ["L40S"] and decode.relatives(load_gpu("RTX 5090")) == ["RTX PRO 6000 S"]
-    for name in ("L4", "A40", "RTX 4090", "RTX 5090"):  # products without a generation's own instructions: no one board's power limit
+    for name in ("RTX 4090", "RTX 5090"):  # products without a generation's own instructions
         assert set(products.relatives(load_gpu(name))) == {"L40S", "RTX PRO 6000 S"}
+    for name in ("L4", "A40", "L20"):  # sums in fp32 at the full rate: not at the L40S's power limit
+        assert products.relatives(load_gpu(name)) == ["RTX PRO 6000 S"]
     assert products.relatives(load_gpu("A100-40GB")) == ["A100"]
 
 

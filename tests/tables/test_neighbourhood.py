@@ -9,7 +9,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Configuration
 from advisor.tables.names import parse_table_name
 from advisor.tables.tables import merge, new_table
-from advisor.tables.tuned_table import STANDARD_TOKENS, restated, running
+from advisor.tables.tuned_table import STANDARD_TOKENS, TunedTable, restated, running
 
 NAME = parse_table_name("E=8,N=14336,device_name=NVIDIA_H200.json")
 GPU = load_gpu("H200")
@@ -40,6 +40,13 @@ def moved(table: dict[int, int], winners: tuple[int, ...]) -> dict[int, Configur
 def test_what_changes_between_two_entries_changes_where_it_did():
     """Of the two token counts at the change one is as near to the winner as to its entry: restating the other alone would reach across."""
     assert moved({1024: 16, 4096: 128}, (2048,)) == {} and moved({2: 16, 48: 128}, (16,)) == {}
+
+
+def test_untried_next_to_winners():
+    """Beside 64, which won, 96 runs as before though nobody tried it; between 256 and 1,024, which did not win, that is as it should be."""
+    before = new_table(NAME, dict.fromkeys(STANDARD_TOKENS, entry(64)))
+    tuned = TunedTable(before=before, winners={64: entry(16)}, tuned=(64, 64, 256, 1024), gpu=GPU, new=True)
+    assert tuned.untried == (96, 128)
 
 
 @given(

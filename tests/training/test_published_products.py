@@ -52,7 +52,7 @@ def errors(dtype: str) -> dict[str, list[float]]:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "mean", "worst"), [("bf16", 0.08, 0.2), ("fp16", 0.08, 0.225), ("tf32", 0.09, 0.2), ("fp32", 0.11, 0.65), ("fp8", 0.13, 0.25)]
+    ("dtype", "mean", "worst"), [("bf16", 0.07, 0.2), ("fp16", 0.08, 0.225), ("tf32", 0.09, 0.2), ("fp32", 0.11, 0.65), ("fp8", 0.13, 0.25)]
 )
 def test_large_products_are_predicted_as_published(dtype: str, mean: float, worst: float) -> None:
     found = errors(dtype)

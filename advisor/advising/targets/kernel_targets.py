@@ -79,6 +79,7 @@ def fused_moe_kernel(request: Request) -> Target:
     if request.routing is not None:
         note = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
         routing = (note,) if note else ()
+    one_scale = (phrase("note.one_scale"),) if operands == "fp8" and request.block_shape is None else ()
     return Target(
         title="fused_moe",
         gpu=gpu,
@@ -87,7 +88,7 @@ def fused_moe_kernel(request: Request) -> Target:
         stack=stack,
         stack_version=request.stack_version,
         model=models.find_model(request.model).name if request.model else None,
-        unknowns=routing + slots_of_a_rank(request.expert_parallel),
+        unknowns=routing + slots_of_a_rank(request.expert_parallel) + one_scale,
         warnings=_uneven_blocks(sizes["N"], request.block_shape),
     )
 

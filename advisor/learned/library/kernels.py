@@ -82,6 +82,10 @@ TRITON = frozenset({"triton", "vllm_triton_attn"})
 LARGEST = {"M": 32_768.0, "N": 65_536.0, "K": 65_536.0}
 LONGEST = {PREFILL: 16_384.0, DECODE: 131_072.0}
 
+REACHED = 0.945
+"""Most of the matrix units' peak at the highest clock that a GPU never measured is said to reach: 99 % of the products of 2,048 and more in
+each direction stay below it on every board measured (RTX PRO 6000 S 0.945, A100 0.93, others 0.75 to 0.82)."""
+
 
 class Series(NamedTuple):
     """One series of measurements: a GPU, a stack and its version, the kernel's name, types of operands and KV cache."""
@@ -225,9 +229,9 @@ class LibraryModel:
         """The GPUs whose kernels a GPU that was never measured runs: those of its own target, else of the nearest generation among those
         whose SMs multiply most nearly as fast.
 
-        Products of GPUs without matrix instructions of their own generation run the same kernels on all of these: there all count whose SMs
-        multiply most nearly as fast, for one board alone would lend its power limit to others (large products as published, `L4` to
-        `RTX 5090`: 8.1 in place of 11.1 %).
+        Products of GPUs without matrix instructions of their own generation run the same kernels on all of these. GeForce cards, which sum
+        in fp32 at half the rate, take them as the mean of all whose SMs multiply most nearly as fast; others as the one with most watts for
+        what it multiplies, for the L40S would lend them its power limit (prefills of an A40 and a L20, which it made 20 and 14 % too slow).
         """
         asked_chip = chip(gpu, "bf16")
         measured = {name: chip(load_gpu(name), "bf16") for name in self.gpus}
@@ -235,7 +239,9 @@ class LibraryModel:
         generation = {name: abs(item.capability - asked_chip.capability) for name, item in measured.items()}
         alike = [name for name in measured if gpu.vendor == "nvidia" and kernel_class(load_gpu(name)) == kernel_class(gpu) == 0]
         if alike and not self.kind.startswith("attention"):
-            return [name for name in alike if rate[name] == min(rate[other] for other in alike)]
+            nearest = [name for name in alike if rate[name] == min(rate[other] for other in alike)]
+            watts = {name: (load_gpu(name).board_power_w or 0.0) / (measured[name].sms * measured[name].clock) for name in nearest}
+            return nearest if gpu.fp16_accumulator_flop_per_clock_per_sm else [max(nearest, key=watts.__getitem__)]
         far = {name: (generation[name] > 0, rate[name], generation[name]) for name in measured}
         return [name for name, distance in far.items() if distance == min(far.values())]
 
@@ -261,9 +267,10 @@ class LibraryModel:
                 # (decode, prefill of GB200), 10.7 in place of 12.5 % (prefill of B300); for products it is the other way round.
                 columns = reference(self.kind, problem, relative, chosen)[1]
             x = features(columns, relative.identity)
+            least = 0.0 if seen or not self.kind.startswith("gemm") else columns.get("compute", 0.0) * us / REACHED
             if problem.cache == "cold":
                 us = reference(self.kind, problem, figures, chosen, cold=True)[0]
-            centres.append(np.log(us) + correction(x))
+            centres.append(np.log(np.maximum(us * np.exp(correction(x)), least)))
             sizes.append(self.spread(x))
         centre = np.mean(centres, axis=0)
         down, up = ends(self.calibration, np.mean(sizes, axis=0), self.kind, gpu.name, seen)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,9 +20,14 @@ GPT_OSS_HIDDEN = 2880
 """H of gpt-oss, of which mxfp4 weights were measured, by most kernels of it alone: these answer for its layers."""
 
 
-def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, cold: bool, form: str = "") -> list[Latency | None]:
-    """What the fastest library kernel takes for each layer, measured or not on the GPU: of its own stack where one
-    was measured there, else of any. None where no library was measured with the format.
+def library_of_layers(
+    layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, cold: bool, form: str = "", triton_us: Sequence[float] = ()
+) -> list[Latency | None]:
+    """What the fastest library kernel takes for each layer, measured or not on the GPU: of its own stack where one was measured there that
+    is faster than Triton's kernels, else of any. None where no library was measured with the format.
+
+    FlashInfer CUTLASS as vLLM 0.24 runs it in fp8 with a scale per tensor on Hopper takes four to eight times as long as Triton's kernels
+    or as CUTLASS in TensorRT-LLM, of every model measured: it is no reference there.
 
     Args:
         layers: As the stack launches them with its Triton kernels.
@@ -29,6 +36,7 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
         stack: vllm or sglang.
         cold: Whether the bound is that of layers of which nothing is in the L2 when they begin.
         form: Of `moe_layers.NAMES`, where they are not stored as the kind of `layers` says.
+        triton_us: What Triton's kernels take for each; empty: its own stack's library is asked for, however slow.
     """
     model = moe_kernels.load_shipped(gpu)
     if not form and int(layers.kind[0]) >= len(KINDS):
@@ -39,9 +47,13 @@ def library_of_layers(layers: Layers, loads: Loads, gpu: GpuSpec, stack: str, co
     of_measured = KINDS[MXFP4] == form and bool((layers.hidden == GPT_OSS_HIDDEN).all())
     gated = not bool(nemotron(layers.hidden, layers.topk).all())
     places = model.candidates(form, gpu, 1 if of_measured else LEAST_MODELS, gated=gated)
-    places = [i for i in places if model.series[i].stack == stack] or places
-    candidates = [_latencies(model, i, layers, loads, form, gpu, cold) for i in places]
-    return [min(item, key=lambda latency: latency.us) for item in zip(*candidates, strict=True)] if candidates else [None] * len(layers)
+    candidates = [(model.series[i].stack != stack, _latencies(model, i, layers, loads, form, gpu, cold)) for i in places]
+    if not candidates:
+        return [None] * len(layers)
+    most = triton_us or [np.inf] * len(layers)
+    return [
+        min((other or its[i].us >= us, its[i].us, n, its[i]) for n, (other, its) in enumerate(candidates))[-1] for i, us in enumerate(most)
+    ]
 
 
 def bound_of_layers(layers: Layers, loads: Loads, form: str, gpu: GpuSpec) -> tuple[Array, NDArray[np.str_]]:
