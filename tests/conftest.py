@@ -88,6 +88,7 @@ end no worker waits for another that is in one."""
 def pytest_configure(config: pytest.Config) -> None:
     """Files are begun in the order of collection: pytest-xdist would begin with those of most tests. Pools hand a worker on."""
     config.option.loadscopereorder = False
+    gc.disable()  # what collection makes lives to the end
     sys.path.append(str(Path(__file__).parent))  # pytest may have begun elsewhere
     import kept_workers
 
@@ -108,6 +109,7 @@ def pytest_collection_finish() -> None:
     """Modules and tests live to the end: the garbage collector need not look at them again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
