@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import os
 import re
@@ -87,6 +88,7 @@ end no worker waits for another that is in one."""
 def pytest_configure(config: pytest.Config) -> None:
     """Files are begun in the order of collection: pytest-xdist would begin with those of most tests. Pools hand a worker on."""
     config.option.loadscopereorder = False
+    gc.disable()  # what collection makes lives to the end
     sys.path.append(str(Path(__file__).parent))  # pytest may have begun elsewhere
     import kept_workers
 
@@ -107,6 +109,7 @@ def pytest_collection_finish() -> None:
     """Modules and tests live to the end: the garbage collector need not look at them again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
@@ -165,6 +168,7 @@ def weights(world: Path) -> Weights:
     import fcntl
 
     from advisor.learned import weights as store
+    from advisor.learned.moe import moe_physics
     from advisor.training import moe_calibration, moe_training, order_training, rank_training
     from advisor.training.training import train
 
@@ -172,7 +176,8 @@ def weights(world: Path) -> Weights:
     with path.with_suffix(".lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            few = {"max_iter": 40, "learning_rate": 0.35, "max_bins": 31}
+            few = {"max_iter": 24, "learning_rate": 0.5, "max_bins": 31}
+            patch.setattr(moe_physics, "fit", functools.partial(moe_physics.fit, steps=40))  # the world's law is what it starts from
             exact, options = moe_training.OWN_GROWTH["exact"]
             patch.setitem(moe_training.OWN_GROWTH, "exact", (exact, options | few))
             for module, name in ((moe_training, "GROWTH"), (moe_calibration, "SCALE"), (rank_training, "QUICK"), (rank_training, "CLOSE")):

@@ -73,9 +73,9 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "program.py").write_text(PROGRAM)
     output = folder / "launches.jsonl"
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    code = "import sys; from advisor.cli import main; sys.exit(main(sys.argv[1:]))"
+    record_it = ["-m", "advisor", "record", "-o", str(output), "--contents", "ids"]
     done = subprocess.run(
-        [sys.executable, "-c", code, "record", "-o", str(output), "--contents", "ids", "--", sys.executable, str(folder / "program.py")],
+        [*loaded.python(), *record_it, "--", *loaded.python(), str(folder / "program.py")],
         env=environment,
         capture_output=True,
         text=True,

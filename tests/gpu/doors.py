@@ -9,11 +9,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from advisor.measurement.measured_rows import read_measured
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHON = (sys.executable,)
 PROGRAM = """
 import torch, triton
 import triton.language as tl
@@ -49,15 +51,15 @@ print(json.dumps({"right": right, "how": add_one.decision.how, "measurements": a
 """
 
 
-def run(folder: Path, environment: dict[str, str], *arguments: str) -> str:
-    """Runs Python with arguments; what it printed.
+def run(folder: Path, environment: dict[str, str], python: Sequence[str], *arguments: str) -> str:
+    """Runs Python, a command of these words, with arguments; what it printed.
 
     Raises:
         AssertionError: It failed; holds what it said.
     """
     found = {**os.environ, "ADVISOR_CACHE_DIR": str(folder / "cache"), "TRITON_DEFAULT_FP_FUSION": "1", **environment}
     done = subprocess.run(
-        [sys.executable, *arguments],
+        [*python, *arguments],
         cwd=folder,
         env=found,
         capture_output=True,
@@ -70,11 +72,11 @@ def run(folder: Path, environment: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
-def record_and_replay(folder: Path, environment: dict[str, str]) -> None:
+def record_and_replay(folder: Path, environment: dict[str, str], python: Sequence[str] = PYTHON) -> None:
     """A program's launches are recorded, and measured again as they were."""
     (folder / "program.py").write_text(PROGRAM)
-    run(folder, environment, "-m", "advisor", "record", "-o", "launches.jsonl", "--", sys.executable, "program.py")
-    run(folder, environment, "-m", "advisor", "measure", "launches.jsonl", "-o", "replayed.csv", "--device", "cuda")
+    run(folder, environment, python, "-m", "advisor", "record", "-o", "launches.jsonl", "--", *python, "program.py")
+    run(folder, environment, python, "-m", "advisor", "measure", "launches.jsonl", "-o", "replayed.csv", "--device", "cuda")
     rows = list(read_measured(folder / "replayed.csv"))
     assert len(rows) == 2 and all(
         row.kernel == "scaled" and row.latency_us > 0 and row.cells["timer"] in ("graph", "events") for row in rows
@@ -82,16 +84,16 @@ def record_and_replay(folder: Path, environment: dict[str, str]) -> None:
     assert all(row.fingerprint.mode == "gpu" for row in rows)
 
 
-def tune(folder: Path, environment: dict[str, str]) -> None:
+def tune(folder: Path, environment: dict[str, str], python: Sequence[str] = PYTHON) -> None:
     """A kernel is tuned, and says what was measured."""
     arguments = ["--sizes", "B=2,H=64", "--trials", "3", "--device", "cuda", "-o", "tuned", "--export", "tuned", "--format", "json"]
-    found = json.loads(run(folder, environment, "-m", "advisor", "tune", "softmax", *arguments))
+    found = json.loads(run(folder, environment, python, "-m", "advisor", "tune", "softmax", *arguments))
     assert "H200" in json.dumps(found) or environment == {}
     assert (folder / "tuned" / "result.json").exists() and '"measured"' in json.dumps(found)
 
 
-def autotune(folder: Path, environment: dict[str, str]) -> None:
+def autotune(folder: Path, environment: dict[str, str], python: Sequence[str] = PYTHON) -> None:
     """A decorated kernel measures at its first call, and writes what it should."""
     (folder / "tuned.py").write_text(TUNED)
-    found = json.loads(run(folder, environment, "tuned.py").splitlines()[-1])
+    found = json.loads(run(folder, environment, python, "tuned.py").splitlines()[-1])
     assert found["right"] and found["how"] == "measured" and found["measurements"] >= 2, found

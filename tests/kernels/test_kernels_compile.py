@@ -14,8 +14,9 @@ PERSISTENT = {**GEMM, "EPILOGUE_SUBTILE": 1, "FLATTEN": True, "WARP_SPECIALIZE":
 PRODUCTS = ("fused_moe_kernel", "gemm_kernel", "gemm_persistent_kernel", "attention_kernel")
 """Kernels whose code is another for each capability: their matrix instructions."""
 ALIKE = (80, 120)
-"""For the others, and for what differs in masks alone: the oldest, and that with the least shared memory."""
+"""For the others: the oldest, and that with the least shared memory."""
 MASKED = ({"op": "w2", "dtype": "fp16", "H": 2050, "N": 770}, {"dtype": "fp16", "D": 80, "causal": 0})
+"""What differs in masks alone is compiled for the oldest: it takes the shared memory of the same tile without them."""
 
 # (file, kernel, changes to the example, configuration; None: the default)
 LAUNCHES = [
@@ -52,7 +53,7 @@ def compiled(file, kernel, changes, config, capability):
 
 def is_compiled_for(launch, capability):
     file, kernel, changes, _ = launch
-    if capability not in ALIKE and (kernel not in PRODUCTS or changes in MASKED):
+    if capability != ALIKE[0] and (changes in MASKED or (capability not in ALIKE and kernel not in PRODUCTS)):
         return False
     needs = MODULES[file].KERNELS[kernel].get("min_capability", 0)
     return capability >= max(needs, 89 if changes["dtype"] == "fp8" else 0)  # e4m3 needs sm_89

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests import loaded
 from tests.gpu import doors
 
 pytest.importorskip("torch")
@@ -21,4 +22,4 @@ def environment():
 
 @pytest.mark.parametrize("door", [doors.record_and_replay, doors.tune, doors.autotune], ids=lambda door: door.__name__)
 def test_through(door, environment, tmp_path):
-    door(tmp_path, environment)
+    door(tmp_path, environment, loaded.python())

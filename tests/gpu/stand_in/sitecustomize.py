@@ -121,4 +121,6 @@ class After:
         return spec
 
 
+for name in After.changes.keys() & sys.modules.keys():
+    After.changes.pop(name)(sys.modules[name])  # a Python that had loaded it (`tests/loaded`)
 sys.meta_path.insert(0, After())
