@@ -8,6 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from advisor.result.problem import microseconds as microseconds
 from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
@@ -265,6 +266,12 @@ def saved_share(action: Action, result: Result) -> str:
     summed = [report.problem for report in result.launches if report.id in action.launches]
     tokens = {problem.sizes.get("M") for problem in summed if problem.family in ("fused_moe", "gemm")}
     return phrase("action.summed", count=len(tokens), share=share) if len(tokens) > 1 and share else share
+
+
+def numbered(actions: Sequence[Action]) -> list[tuple[str, Action]]:
+    """The actions, each with its number; `·` stands before one without a saving that is known, such as a size to give."""
+    numbers = count(1)
+    return [(str(next(numbers)) if action.saving_us > 0 or action.rule == "cannot-launch" else "·", action) for action in actions]
 
 
 def overlap(result: Result) -> str:

@@ -114,6 +114,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "searches": [_search_view(search, number) for number, search in enumerate(result.searches, 1)],
         "measurements": [view for view in launches if view.launch.measured_rounds is not None],
         "saved": figures.saved,
+        "actions": figures.numbered(result.actions[:3]),
         "overlap": figures.overlap(result),
         "tuned": views.tuned_views(result.tuned),
         "where_run": figures.where_run(result),

@@ -42,19 +42,30 @@ def show(result: Result, *, report: str | None = None, file: TextIO | None = Non
         file: Where to print; standard output where None. Colours only on a terminal, and not under NO_COLOR.
         details: Whether everything is shown; without, the first screen.
     """
-    _print(lines(result, report=report, details=details), file)
+    console, width = _console(file)
+    _print(lines(result, report=report, details=details, width=width), console, width)
 
 
 def show_overview(rows: Sequence[overview.Row], *, report: str) -> None:
     """Print one table of many results, and the path `report` of its HTML page."""
-    _print([*overview.lines(rows), Text(f"  report: {figures.clean(report)}")], None)
+    _print([*overview.lines(rows), Text(f"  report: {figures.clean(report)}")], *_console(None))
 
 
-def _print(text: Sequence[Text], file: TextIO | None) -> None:
+def _console(file: TextIO | None) -> tuple[_Console, int | None]:
+    """Where to print, and how many columns it has; None: it is no terminal."""
     console = _Console(file=file, highlight=False, markup=False, emoji=False)
-    piped = not (file or sys.stdout).isatty()
-    for line in text:
-        console.print(_encodable(line, console.encoding), soft_wrap=piped)
+    return console, console.width if (file or sys.stdout).isatty() else None
+
+
+def _print(text: Sequence[Text], console: Console, width: int | None) -> None:
+    """A line wider than the terminal goes on below its own text; one to paste is left to the terminal, which copies it as one."""
+    for line in (_encodable(line, console.encoding) for line in text):
+        indent = len(line.plain) - len(line.plain.lstrip()) + 2
+        parts = [line] if width is None or line.no_wrap or line.cell_len <= width else line.wrap(console, max(width - indent, 20))
+        for number, part in enumerate(parts):
+            part.pad_left(indent if number else 0)
+            part.rstrip()
+            console.print(part, soft_wrap=True)
 
 
 def to_text(result: Result, *, report: str | None = None) -> str:
@@ -64,11 +75,11 @@ def to_text(result: Result, *, report: str | None = None) -> str:
     return sink.getvalue()
 
 
-def lines(result: Result, *, report: str | None = None, details: bool = True) -> list[Text]:
-    """Every line, styled: with `details` the verdict, what to do and all launches; else the first screen."""
+def lines(result: Result, *, report: str | None = None, details: bool = True, width: int | None = None) -> list[Text]:
+    """Every line, styled: with `details` the verdict, what to do and all launches; else the first screen, of a terminal of `width`."""
     groups = group(result.launches)
     if not details and groups and not result.tuned:
-        return screen(result, groups, report=report)
+        return screen(result, groups, report=report, width=width)
     unknowns = [Text(f"  ? {figures.clean(unknown)}", style="dim") for unknown in result.verdict.unknowns]
     head = [*head_lines(result), *unknowns, Text("")] if groups or result.tuned else []
     body = _details(result, groups)
@@ -219,5 +230,5 @@ def _encodable(line: Text, encoding: str) -> Text:
         line.plain.encode(encoding)
     except (UnicodeEncodeError, LookupError):
         plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode("ascii")
-        return Text(plain)
+        return Text(plain, no_wrap=line.no_wrap)
     return line
