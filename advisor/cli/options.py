@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -212,6 +213,16 @@ def gpu_column(name: str | None, count: int) -> dict[str, list[object]]:
     from advisor.gpus.hardware import load_gpu
 
     return {} if name is None else {"gpu": [load_gpu(name).name] * count}
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None: it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def page_and_document(output: Path, page: str, document: str) -> tuple[Path, Path]:
+    """Paths of a page and of its JSON: in the folder `output`, or, where that names a page (`.html`), there and beside it."""
+    return (output, output.with_suffix(".json")) if output.suffix == ".html" else (output / page, output / document)
 
 
 def write_text(path: Path, text: str, remedy: str = "name a folder you may write to with --output") -> None:

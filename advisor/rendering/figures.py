@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import accumulate, count
 
 from advisor.result.problem import microseconds as microseconds
 from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
@@ -485,6 +485,12 @@ def source_text(finding: Finding) -> str:
         return ""
     line = f":{finding.source_line}" if finding.source_line is not None else ""
     return clean(finding.source_file) + line
+
+
+def fitting(table: Sequence[Sequence[str]], width: int | None) -> int:
+    """How many columns of a table fit into so many letters; all where `width` is None."""
+    ends = accumulate(max(map(len, column)) + 2 for column in zip(*table, strict=True))
+    return len(table[0]) if width is None else sum(end - 2 <= width for end in ends)
 
 
 def aligned(table: Sequence[Sequence[str]], left: Collection[str]) -> list[str]:

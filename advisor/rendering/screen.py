@@ -21,7 +21,7 @@ PASTED = 4
 
 
 def screen(result: Result, groups: Sequence[Group], *, report: str | None, width: int | None = None) -> list[Text]:
-    """At most `LINES` lines, of a terminal of so many columns (None: of any); launches with least to win are left out first, and counted."""
+    """At most `LINES` lines, of a terminal of `width` columns; launches with least to win are left out first, and counted."""
     head = head_lines(result, COMMANDS)
     single = result.launches[0] if len(result.launches) == 1 else None
     if single is not None and single.kept is not None and single.recommendation is None:

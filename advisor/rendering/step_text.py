@@ -8,15 +8,15 @@ from itertools import cycle, groupby
 from markupsafe import Markup
 
 from advisor.rendering.charts import Chart, Dash, Series
-from advisor.rendering.figures import aligned
+from advisor.rendering.figures import aligned, fitting
 from advisor.rendering.page import _drawing, filled
 from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepOperator, StepResult
 from advisor.system.phrases import phrase
 
 COLUMNS = (
-    *("operator", "count", "µs each", "total ms", "share", "bound µs", "ceiling µs", "library µs"),
-    *("gain", "gain at bound", "bound by", "problem"),
+    *("operator", "total ms", "share", "gain", "gain at bound", "count", "µs each", "bound µs", "ceiling µs", "library µs"),
+    *("bound by", "problem"),
 )
 """Heads of the operators' table; gains are of the step: at the tunable ceiling or with the best library kernel, and at the bound."""
 WORDS = ("operator", "bound by", "problem")
@@ -86,15 +86,15 @@ def cells(row: StepOperator) -> tuple[str, ...]:
     gain = max(row.gain, row.gain_at_library)
     return (
         row.name,
-        f"{row.count}",
-        f"{row.us:.1f}",
         f"{row.total_us / 1e3:.3f}",
         f"{row.share:.1%}",
+        f"{gain:.1%}" if row.tunable or row.library_us is not None else "-",
+        f"{row.gain_at_bound:.1%}",
+        f"{row.count}",
+        f"{row.us:.1f}",
         f"{row.bound_us:.1f}",
         f"{row.ceiling_us:.1f}" if row.tunable else "-",
         "-" if row.library_us is None else f"{row.library_us:.1f}",
-        f"{gain:.1%}" if row.tunable or row.library_us is not None else "-",
-        f"{row.gain_at_bound:.1%}",
         row.binding,
         row.problem,
     )
@@ -106,11 +106,12 @@ def rows(result: StepResult) -> list[tuple[str, ...]]:
     for row in result.operators:
         table.append(cells(row))
         for name, us in row.parts:
-            share = us / row.us
-            part = (f"  {row.name} {name}", f"{row.count}", f"{us:.1f}", f"{share * row.total_us / 1e3:.3f}", f"{share * row.share:.1%}")
-            table.append(part + ("",) * (len(COLUMNS) - len(part)))
+            share, part = us / row.us, {"operator": f"  {row.name} {name}", "count": f"{row.count}", "µs each": f"{us:.1f}"}
+            part |= {"total ms": f"{share * row.total_us / 1e3:.3f}", "share": f"{share * row.share:.1%}"}
+            table.append(tuple(part.get(column, "") for column in COLUMNS))
     if table and not is_trace(result):
-        total = {"operator": "step", "total ms": f"{result.step.us / 1e3:.3f}", "share": "100.0%", "bound µs": f"{result.bound_us:.1f}"}
+        total = {"operator": "step", "total ms": f"{result.step.us / 1e3:.3f}", "share": "100.0%"}
+        total["bound µs"] = f"{result.bound_us / 1e3:.3f} ms"
         table.append(tuple(total.get(column, "") for column in COLUMNS))
     return table
 
@@ -151,14 +152,15 @@ def _in_short(result: StepResult) -> str:
     return f"{milliseconds(result.step.us)}, {result.tokens_per_s:,.0f} tokens/s{fits}"
 
 
-def steps_text(results: Sequence[StepResult]) -> str:
+def steps_text(results: Sequence[StepResult], width: int | None = None) -> str:
     """Plain lines of one step or several, what they take beside each other first."""
     table = overview(results)
-    return "\n\n".join((["\n".join(aligned(table, LEFT))] if table else []) + [step_text(result) for result in results])
+    return "\n\n".join((["\n".join(aligned(table, LEFT))] if table else []) + [step_text(result, width) for result in results])
 
 
-def step_text(result: StepResult) -> str:
-    """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
+def step_text(result: StepResult, width: int | None = None) -> str:
+    """Plain lines: what does not fit first, then the step, what to work on, and a row per operator, of the columns that fit a terminal of
+    `width`."""
     engine = f"{result.engine} {result.stack_version}".strip()
     subject = (result.model, result.gpu, result.split, engine, result.dtype)
     printed = ["  ".join(filter(None, subject)), verdict(result)]
@@ -168,7 +170,9 @@ def step_text(result: StepResult) -> str:
     if result.measured:
         printed += [*aligned([MEASURED, *measured_rows(result)], LEFT), ""]
     heads, lines = table(result)
-    return "\n".join([*printed, *(aligned([heads, *lines], LEFT) if lines else [])])
+    wanted = fitting([heads, *lines], width)
+    printed += aligned([row[:wanted] for row in (heads, *lines)], LEFT) if lines else []
+    return "\n".join([*printed, *([phrase("step.columns", count=len(heads) - wanted)] if lines and wanted < len(heads) else [])])
 
 
 def milliseconds(us: float) -> str:

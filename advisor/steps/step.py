@@ -207,7 +207,7 @@ def predict_step(
         step=step,
         tokens_per_s=request.load.tokens * at_once / step.us * 1e6,
         memory=memory(request.model, request.load, request.split, gpu, request.dtype, training=request.training),
-        operators=tuple(sorted(rows, key=_gains)),
+        operators=tuple(sorted(rows, key=_gain, reverse=True)),
         command=command,
         predictor=predictor.name,
         tokens=request.load.tokens,
@@ -358,10 +358,10 @@ LEAST_GAIN = 0.005
 """Of a step: less is not worth a line."""
 
 
-def _gains(row: StepOperator) -> tuple[float, float]:
-    """Sorts operators by what the step gains: by tuning or another library first, where that is worth a line, then at their bounds."""
+def _gain(row: StepOperator) -> float:
+    """What the step gains, as `advice` counts it: by tuning or another library where that is worth a line, else at the bound."""
     sure = max(row.gain, row.gain_at_library)
-    return (-sure if sure >= LEAST_GAIN else 0.0, -row.gain_at_bound)
+    return sure if sure >= LEAST_GAIN else row.gain_at_bound
 
 
 NEAR_BOUND = 0.85

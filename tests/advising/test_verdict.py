@@ -211,7 +211,7 @@ def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
     found = verdict((kept, large, without), ())
     (note,) = found.notes
     result = replace(factory.result((16, 2048), ("w13",)), verdict=found)
-    assert all("the change saves nothing" in show(result) for show in (terminal.to_text, markdown.to_markdown, page.to_html))
-    assert note.startswith("At M ≤ 64 (decode) the change saves nothing. At larger M it saves up to ")
-    assert "the change saves up to" in verdict((small, large), ()).notes[0]
+    assert all("configurations save nothing" in show(result) for show in (terminal.to_text, markdown.to_markdown, page.to_html))
+    assert note.startswith("At M ≤ 64 (decode) better configurations save nothing. At larger M they save up to ")
+    assert "configurations save up to" in verdict((small, large), ()).notes[0]
     assert verdict((large, replace(large, id="other")), ()).notes == () == verdict((small,), ()).notes

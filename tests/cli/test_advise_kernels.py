@@ -44,6 +44,10 @@ def test_every_bundled_kernel_gets_a_report(tmp_path, capsys, kernel):
 def test_sizes_of_a_bundled_kernel(tmp_path, capsys):
     assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "M=512,N=1024,K=256", "--output", str(tmp_path)]) == 0
     assert json.loads((tmp_path / "result.json").read_text())["launches"][0]["problem"]["sizes"] == {"M": 512, "N": 1024, "K": 256}
+    page = tmp_path / "gemm.html"
+    assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "M=512,N=1024,K=256", "--output", str(page)]) == 0
+    assert page.read_text().startswith("<!doctype html>") and json.loads(page.with_suffix(".json").read_text())["launches"]
+    assert main(["advise", "gemm", "--gpu", "H200,H100", "--sizes", "M=512,N=1024,K=256", "--output", str(page)]) == 2
     assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "Q=512", "--output", str(tmp_path)]) == 2
     assert main(["advise", "gemm", "--gpu", "H200", "--sizes", "M=0", "--output", str(tmp_path)]) == 2
     assert main(["advise", "gemm::nothing", "--gpu", "H200"]) == 2

@@ -152,6 +152,15 @@ def test_savings_that_overlap_are_said_to() -> None:
     assert words not in " ".join(shown(replace(result, actions=(action, replace(action, saving_us=0.0)))))
 
 
+@pytest.mark.parametrize("surface", [shown, lambda result: markdown.to_markdown(result).splitlines()], ids=["screen", "markdown"])
+def test_only_what_saves_time_is_numbered(surface: Callable[[Result], list[str]]) -> None:
+    result = factory.result((64,), ("w13",))
+    say = Action(title="Specify the sizes", detail="it", saving_us=0.0, origin="predicted", launches=(result.launches[0].id,))
+    lines = surface(replace(result, actions=(say, replace(say, title="Do", saving_us=5.0))))
+    assert any(re.match(r" *1\. +(\*\*)?Do", line) for line in lines)
+    assert any(re.match(r" *[·-] +(\*\*)?Specify", line) for line in lines)
+
+
 def test_a_finding_names_its_line() -> None:
     result = factory.result((64,), ("w13",))
     (launch,) = result.launches

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from advisor.rendering import figures, markdown, page, terminal
-from advisor.result.schema import Latency, Result, SourceLine, SourceText
+from advisor.rendering.screen import LINES
+from advisor.result.schema import Action, Latency, Result, SourceLine, SourceText
 
 from . import factory
 from .golden import compare
@@ -136,6 +137,20 @@ def test_pipe_gets_no_escapes_and_no_wrapping(plain_environment: None, monkeypat
     assert "…" not in text
     assert max(map(len, text.splitlines())) > 120
     assert text == terminal.to_text(factory.result())
+
+
+def test_a_narrow_terminal_breaks_lines_below_their_text_and_no_command(plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    sink, command = FakeTerminal(), "advisor advise k.py::kernel --gpu H100 --content 'index_ptr=random(…)' --arg n=1000000"
+    result = factory.result(tuple(range(1, 31)))
+    specify = Action(title="Specify", detail="work " * 30, saving_us=0.0, origin="predicted", launches=(), snippet=command)
+    terminal.show(replace(result, actions=(specify,)), file=sink, details=False, report="r.html")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", sink.getvalue()).splitlines()
+    assert f"     {command}" in lines and len(lines) <= LINES
+    assert [line for line in lines if len(line) > 60] == [f"     {command}"]
+    detail = lines[lines.index(f"     {command}") + 1 :][:3]
+    assert [len(line) - len(line.lstrip()) for line in detail] == [5, 7, 7]
 
 
 def test_terminal_gets_colours_and_no_color_takes_them(plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:

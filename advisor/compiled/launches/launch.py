@@ -222,7 +222,7 @@ class Inspection:
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
             sentences.append(
-                f"Work depends on data. Specify them: {options} (a number, a list, range(…), or random(N) for numbers below N)."
+                f"Work depends on data. Specify them: {options} (a number, a list, range(…), random(N) of numbers below N, permutation(N))."
             )
         if shapeless := sorted(reason.removeprefix(SHAPE) for reason in self.demand.unknown if reason.startswith(SHAPE)):
             shapes = ", ".join(f"{name} = [rows, columns]" for name in shapeless)
