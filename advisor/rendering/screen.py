@@ -8,12 +8,13 @@ from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.views import Group
-from advisor.result.schema import Action, LaunchReport, Result
+from advisor.result.schema import Action, Finding, LaunchReport, Result
 from advisor.system.phrases import phrase
 
 LINES = 40
 """Lines of the whole screen, the path of the report included."""
 ACTIONS = 3
+_STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan", "info": "dim"}
 COMMANDS = 20
 """Commands for kernels without a size that are shown."""
 PASTED = 4
@@ -62,14 +63,20 @@ def head_lines(result: Result, commands: int | None = None) -> list[Text]:
 def _of_the_table(result: Result) -> list[Text]:
     """Errors and warnings of the table as a whole, and how many there are besides."""
     findings = [item for item in figures.ordered_findings(result.table_findings) if item.severity in ("error", "warning")]
-    marks = {"error": "x", "warning": "!"}
-    out = [
-        Text(f"  {marks[item.severity]} {figures.clean(item.title)}   [{figures.clean(item.rule)}]   ({figures.clean(item.scope)})")
-        for item in findings[:ACTIONS]
-    ]
+    out = [finding_line(item, 2, item.scope) for item in findings[:ACTIONS]]
     if len(findings) > ACTIONS:
         out.append(Text(f"  {phrase('screen.more_findings', count=len(findings) - ACTIONS)}", style="dim"))
     return out
+
+
+def finding_line(item: Finding, indent: int, place: str = "") -> Text:
+    """What was found, what curing it saves, where it is (a place, or the line of source), and the rule."""
+    line = Text(" " * indent)
+    line.append("x " if item.severity == "error" else "! ", style=_STYLES[item.severity])
+    saves = f"saves {figures.microseconds(item.saving_us)} µs ({item.saving_origin})" if item.saving_us is not None else ""
+    place = figures.clean(place) or (figures.source_text(item) if item.source_line is not None else "")
+    line.append("   ".join(filter(None, (figures.clean(item.title), saves, place, f"[{figures.clean(item.rule)}]"))))
+    return line
 
 
 def _totals(result: Result) -> Text:
@@ -147,12 +154,9 @@ def _record(action: Action, result: Result) -> str:
 
 def _launches(result: Result, groups: Sequence[Group], room: int, width: int | None) -> list[Text]:
     """A line for each launch below the head of its kernel, with what explains a single one."""
-    heads = [_group_head(part, result) for part in groups]
+    heads, by_id = [group_head(part, result) for part in groups], rows(result, groups)
     if len(result.launches) == 1:
-        return _single(result, heads[0])[: max(room, 1)]
-    labels = [part.label(it) if part.size else part.apart.get(it.id, "") or part.by_size(it) for part in groups for it in part.launches]
-    rows = iter(_rows([launch for part in groups for launch in part.launches], labels, result))
-    by_id = {launch.id: next(rows) for part in groups for launch in part.launches}
+        return [*heads, *launch_lines(result.launches[0], result, *by_id.values())][: max(room, 1)]
     room -= sum(_height(head, width) for head in heads)
     room -= sum(_height(row, width) for row in by_id.values()) > room  # what is left out takes a line
     shown: set[str] = set()
@@ -173,7 +177,7 @@ def _rank(launch: LaunchReport) -> tuple[bool, float]:
     return not figures.stuck(launch), -figures.to_win(launch)
 
 
-def _group_head(part: Group, result: Result) -> Text:
+def group_head(part: Group, result: Result) -> Text:
     head = Text(part.name, style="bold")
     head.append(f"  {part.shared}   {figures.clean(result.gpu)}", style="not bold")
     sources = {launch.configuration_source for launch in part.launches}
@@ -182,17 +186,20 @@ def _group_head(part: Group, result: Result) -> Text:
     return head
 
 
-def _rows(launches: Sequence[LaunchReport], labels: Sequence[str], result: Result) -> list[Text]:
-    """`M=64   predicted 299.9 µs ±8.6 %   66 % of DRAM's peak   tuning can win 26 %   > BLOCK_SIZE_M 64→16`, in columns."""
-    cells = [(Text(label), *_cells(launch, result)) for launch, label in zip(launches, labels, strict=True)]
+def rows(result: Result, groups: Sequence[Group]) -> dict[str, Text]:
+    """By id of a launch `M=64   predicted 299.9 µs ±8.6 %   66 % of DRAM's peak   tuning can win 26 %   > BLOCK_SIZE_M 64→16`, in columns;
+    a single launch needs no label."""
+    pairs = [(part, launch) for part in groups for launch in part.launches]
+    labels = [part.label(it) if part.size else part.apart.get(it.id, "") or part.by_size(it) for part, it in pairs if len(pairs) > 1]
+    cells = [(Text(label), *_cells(launch, result)) for label, (_, launch) in zip(labels or [""], pairs, strict=True)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
+    out = {}
+    for row, (_, launch) in zip(cells, pairs, strict=True):
         for cell, width in zip(row, widths, strict=True):
             cell.pad_right(width - len(cell))
-    rows = [Text("  ") + Text("   ").join(cell for cell, width in zip(row, widths, strict=True) if width) for row in cells]
-    for line in rows:
-        line.rstrip()
-    return rows
+        out[launch.id] = Text("  ") + Text("   ").join(cell for cell, width in zip(row, widths, strict=True) if width)
+        out[launch.id].rstrip()
+    return out
 
 
 def _cells(launch: LaunchReport, result: Result) -> tuple[Text, Text, Text, Text]:
@@ -204,7 +211,8 @@ def _cells(launch: LaunchReport, result: Result) -> tuple[Text, Text, Text, Text
         latency = Text(phrase("screen.no_size"))
     else:
         now, share = figures.current(launch), launch.share_of_peak
-        latency.append(f"{now.origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}")
+        origin = "bound of configuration" if now.origin == "specified" else now.origin
+        latency.append(f"{origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}")
         if share is not None and share < 1.005:
             peak.append(f"{figures.share_text(share):>5} of {figures.unit_peak(launch.peak_pipeline)}")
         win = win_of(launch)
@@ -212,28 +220,22 @@ def _cells(launch: LaunchReport, result: Result) -> tuple[Text, Text, Text, Text
     if advice is not None and advice.configuration != launch.configuration:
         change.append(f"> {', '.join(figures.changes(launch.configuration, advice.configuration))}", style="green")
     if launch.faults:
-        change.append(f"{'   ' if change else ''}x {figures.clean(launch.faults[0])}", style="bold red")
+        change.append(f"{'   ' if change else ''}x fault: {figures.clean(launch.faults[0])}", style="bold red")
     return latency, peak, win, change
 
 
-def _single(result: Result, head: Text) -> list[Text]:
-    """One launch: its line, its bound, its findings, and the source lines that ask most."""
-    launch = result.launches[0]
-    out = [head, *_rows([launch], [""], result)]
-    bound = f"  {figures.shown_bound(launch).text}"
+def launch_lines(launch: LaunchReport, result: Result, row: Text, findings: int = ACTIONS) -> list[Text]:
+    """A launch: its row, its bound, ceiling and library, so many of its findings, and the source lines that ask most."""
+    bound = [figures.shown_bound(launch).text]
     if launch.ceiling is not None:
-        bound += f"   {'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs"
-    if launch.library is not None:
-        library = f"{figures.microseconds(launch.library.us)} µs {figures.interval(launch.library)}".rstrip()
-        bound += f"   library {library} ({figures.clean(launch.library.source)})"
-    out.append(Text(bound))
-    for finding in figures.ordered_findings(launch.findings)[:ACTIONS]:
-        mark = "x" if finding.severity == "error" else "!"
-        saves = f"   saves {figures.microseconds(finding.saving_us)} µs" if finding.saving_us is not None else ""
-        place = f"   {figures.source_text(finding)}" if finding.source_line is not None else ""
-        out.append(Text(f"  {mark} {figures.clean(finding.title)}{saves}{place}   [{finding.rule}]"))
-    out += [Text(f"  · {text}", style="dim") for text in figures.heaviest_lines(launch, result.sources)]
-    return out
+        bound.append(f"{'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs")
+    if (library := launch.library) is not None:
+        bound.append(f"library {figures.with_interval(library.us, library)} ({library.origin}: {figures.clean(library.source)})")
+    out = [row, *(Text(f"    x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults[1:])]
+    out.append(Text(f"    {'   '.join(bound)}"))
+    out += [finding_line(item, 4) for item in figures.ordered_findings(launch.findings)[:findings]]
+    heaviest = [] if figures.of_one_program(launch, result) else figures.heaviest_lines(launch, result.sources)
+    return out + [Text(f"    · {text}", style="dim") for text in heaviest]
 
 
 def _end(result: Result, report: str | None, *, of: str) -> list[Text]:

@@ -220,7 +220,7 @@ def test_every_predicted_latency_of_the_table_has_its_interval() -> None:
     assert "Recommended: 233.5 µs predicted 222.0–270.0 µs (80 % interval)" in words
     shown = figures.with_interval(launch.predicted.us, launch.predicted), "233.5 µs −5/+16 %"
     assert [markdown.to_markdown(result).count(f"{each} predicted") for each in shown] == [1, 1]
-    assert "takes    233.5 µs −5/+16 % (predicted, " in terminal.to_text(result)
+    assert "takes 233.5 µs −5/+16 % (predicted, " in terminal.to_text(result)
 
 
 def test_a_size_can_be_held_against_its_source_and_a_chance_is_never_certain() -> None:
