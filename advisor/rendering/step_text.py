@@ -29,11 +29,6 @@ MEASURED_COLUMNS = ("operator", "count", "measured µs", "predicted µs", "total
 """Those of the operators of a trace."""
 
 
-def columns(result: StepResult) -> tuple[str, ...]:
-    """Heads of the operators' table."""
-    return MEASURED_COLUMNS if is_trace(result) else COLUMNS
-
-
 def is_trace(result: StepResult) -> bool:
     """Whether a trace says which operators there are."""
     return result.measured_us is not None and not result.split
@@ -79,7 +74,7 @@ def memory_line(result: StepResult) -> str:
 
 
 def cells(row: StepOperator) -> tuple[str, ...]:
-    """A row under `columns`."""
+    """A row of the table."""
     if row.measured_us is not None:
         times = (f"{row.measured_us:.1f}", f"{row.us:.1f}", f"{row.total_us / 1e3:.3f}")
         return (row.name[:NAME], f"{row.count}", *times, f"{row.share:.1%}", f"{row.bound_us:.1f}", row.binding, row.problem)
@@ -101,7 +96,7 @@ def cells(row: StepOperator) -> tuple[str, ...]:
 
 
 def rows(result: StepResult) -> list[tuple[str, ...]]:
-    """The table under `columns`: the operators by gain, each followed by the kernels it is made of, and the step as a whole."""
+    """The rows of the table: the operators by gain, each followed by the kernels it is made of, and the step as a whole."""
     table = []
     for row in result.operators:
         table.append(cells(row))
@@ -118,7 +113,7 @@ def rows(result: StepResult) -> list[tuple[str, ...]]:
 
 def table(result: StepResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows of the operators' table, without columns in which no row has anything."""
-    heads, lines = columns(result), rows(result)
+    heads, lines = MEASURED_COLUMNS if is_trace(result) else COLUMNS, rows(result)
     shown = [i for i, _ in enumerate(heads) if any(line[i] not in ("", "-") for line in lines)] if lines else list(range(len(heads)))
     return tuple(heads[i] for i in shown), [tuple(line[i] for i in shown) for line in lines]
 

@@ -172,7 +172,7 @@ def test_a_bad_entry_is_named_and_the_others_are_diagnosed(tmp_path, capsys, key
     bad = table(tmp_path, {"1": ENTRY, key: entry, "1024": ENTRY})
     assert advise(bad, tmp_path / "out") == 0
     printed = capsys.readouterr()
-    assert words in printed.err and "bad-entry" in printed.out and f"(entry {'M=' * key.isdigit()}{key})" in printed.out
+    assert words in printed.err and "bad-entry" in printed.out and f"entry {'M=' * key.isdigit()}{key}   [bad-entry]" in printed.out
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert {launch["problem"]["sizes"]["M"] for launch in result["launches"]} == {1, 1024}
     (finding,) = (each for each in result["table_findings"] if each["rule"] == "bad-entry")

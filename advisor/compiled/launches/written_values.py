@@ -173,7 +173,7 @@ def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
             raise UsageError(
                 f"{option} takes NAME=NUMBER, or NAME=(NUMBER,…)",
                 f"{name}={value}",
-                f"at most {MOST_ITEMS:,} numbers",
+                f"a number such as 4096, or at most {MOST_ITEMS:,} numbers",
                 "a tl.constexpr is given with --constexpr" if option == "--arg" else None,
             )
     return values
