@@ -32,7 +32,7 @@ from advisor.system.resources import folder
 
 # Both are short, whatever a text from outside holds: what is kept together must fit a phone.
 _TOGETHER = re.compile(
-    r"(?<![\w-])--[a-z][a-z0-9-]{0,30}"  # --expert-parallel
+    r"(?<![\w-])--(?:[a-z][a-z0-9-]{0,30}|(?=\s))"  # --expert-parallel, and the -- before a command
     r"|[^\s&;<>]{0,24}\d (?:%|[µm]s|[kMGTP]?B(?:/s)?|[kMGTP]?FLOP(?:/s)?)(?![\w/])"  # −10/+35 %, 1.27 GB
 )
 _CODE = re.compile(r"`([^`\n]{1,200})`")

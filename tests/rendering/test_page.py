@@ -288,6 +288,7 @@ def test_a_line_ends_neither_in_an_option_nor_before_a_unit(text: str, whole: st
 def test_prose_is_no_markup() -> None:
     assert str(prose("<b>--x & 5 %\x1b")) == '&lt;b&gt;<span class="together">--x</span> &amp; <span class="together">5 %</span>\\x1b'
     assert str(prose("`a<b --x`, 5 %")) == '<code>a&lt;b <span class="together">--x</span></code>, <span class="together">5 %</span>'
+    assert '-o f.csv <span class="together">--</span> python' in prose("-o f.csv -- python")
     assert max(map(len, re.findall('"together">([^<]*)', str(prose("9" * 50_000 + " % --" + "a" * 50_000))))) < 40
     for text in ("a--b", "1 Big", "M=1 GPU", "x -- y"):
         assert "together" not in prose(text)
