@@ -103,13 +103,6 @@ def win_text(share: float | None, unsearched: str = "") -> Text:
     return Text(f"tuning can win {won}", style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red")
 
 
-def win_of(launch: LaunchReport) -> Text:
-    """The same of a launch; where nothing says which configuration runs, that its time is of the best."""
-    if figures.unset(launch) and launch.ceiling is not None:
-        return Text(phrase("screen.unset"))
-    return win_text(figures.share_of_ceiling(launch), launch.unsearched)
-
-
 def _command(action: Action, most: int | None) -> list[Text]:
     """The one command that a launch without a size needs; of several kernels one for each, and how many are left out."""
     commands = (action.snippet or "").splitlines()
@@ -215,7 +208,8 @@ def _cells(launch: LaunchReport, result: Result) -> tuple[Text, Text, Text, Text
         latency.append(f"{origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}")
         if share is not None and share < 1.005:
             peak.append(f"{figures.share_text(share):>5} of {figures.unit_peak(launch.peak_pipeline)}")
-        win = win_of(launch)
+        unset = figures.unset(launch) and launch.ceiling is not None  # nothing says which configuration runs: the time is of the best
+        win = Text(phrase("screen.unset")) if unset else win_text(figures.share_of_ceiling(launch), launch.unsearched)
     advice, change = launch.recommendation, Text()
     if advice is not None and advice.configuration != launch.configuration:
         change.append(f"> {', '.join(figures.changes(launch.configuration, advice.configuration))}", style="green")
