@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
+from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
     Action,
@@ -304,6 +304,8 @@ def _notes(
         named = ", ".join(outside[:NAMED]) + ", …" * (len(outside) > NAMED)
         out.append(phrase("note.extrapolated", count=len(outside), whole=len(launches), which=named))
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
+    if padding := padded(able):
+        out.append(phrase("note.padding", share=padding))
     if any(report.assumed_us for report in able):
         out.append(phrase("note.uncertain"))
     which = [guessed[report.id] for report in able if report.id in guessed]

@@ -247,6 +247,17 @@ def share_of_ceiling(launch: LaunchReport) -> float | None:
     return share_of(launch.ceiling.us, current(launch).us)
 
 
+PADDED = 0.25
+"""Share of the time from which on padding is named beside the share of a peak, which counts it as work."""
+
+
+def padded(launches: Sequence[LaunchReport]) -> str:
+    """`35 %` of the time that padding takes; empty where it is less than `PADDED`."""
+    us = sum(part.us for launch in launches for part in launch.gap if part.cause == "padding")
+    share = us / max(sum(current(launch).us for launch in launches), 1e-9)
+    return share_text(share) if share >= PADDED else ""
+
+
 def to_win(launch: LaunchReport) -> float:
     """Microseconds between now and the tunable ceiling (or the bound, where no ceiling is known)."""
     return current(launch).us - (launch.ceiling or launch.bound).us

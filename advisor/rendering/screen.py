@@ -153,7 +153,7 @@ def _launches(result: Result, groups: Sequence[Group], room: int, width: int | N
     room -= sum(_height(head, width) for head in heads)
     room -= sum(_height(row, width) for row in by_id.values()) > room  # what is left out takes a line
     shown: set[str] = set()
-    for launch in sorted(result.launches, key=_rank):
+    for launch in sorted(result.launches, key=lambda it: (not figures.stuck(it), -figures.to_win(it))):
         room -= _height(by_id[launch.id], width)
         if room >= 0 or not shown:
             shown.add(launch.id)
@@ -163,11 +163,6 @@ def _launches(result: Result, groups: Sequence[Group], room: int, width: int | N
         out += [head, *visible] if visible else []
     left = len(result.launches) - len(shown)
     return [*out, Text(f"  {phrase('screen.left_out', count=left)}", style="dim")] if left else out
-
-
-def _rank(launch: LaunchReport) -> tuple[bool, float]:
-    """What cannot launch first, then what has most to win."""
-    return not figures.stuck(launch), -figures.to_win(launch)
 
 
 def group_head(part: Group, result: Result) -> Text:
@@ -207,7 +202,8 @@ def _cells(launch: LaunchReport, result: Result) -> tuple[Text, Text, Text, Text
         origin = "bound of configuration" if now.origin == "specified" else now.origin
         latency.append(f"{origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}")
         if share is not None and share < 1.005:
-            peak.append(f"{figures.share_text(share):>5} of {figures.unit_peak(launch.peak_pipeline)}")
+            padding = f", {padded} padding" if (padded := figures.padded([launch])) else ""
+            peak.append(f"{figures.share_text(share):>5} of {figures.unit_peak(launch.peak_pipeline)}{padding}")
         unset = figures.unset(launch) and launch.ceiling is not None  # nothing says which configuration runs: the time is of the best
         win = Text(phrase("screen.unset")) if unset else win_text(figures.share_of_ceiling(launch), launch.unsearched)
     advice, change = launch.recommendation, Text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -64,13 +63,6 @@ def _print(text: Sequence[Text], console: Console, width: int | None) -> None:
             part.pad_left(indent if number else 0)
             part.rstrip()
             console.print(part, soft_wrap=True)
-
-
-def to_text(result: Result, *, report: str | None = None) -> str:
-    """The same as plain text, without colours."""
-    sink = io.StringIO()
-    show(result, report=report, file=sink)
-    return sink.getvalue()
 
 
 def lines(result: Result, *, report: str | None = None, details: bool = True, width: int | None = None) -> list[Text]:

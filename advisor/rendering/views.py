@@ -354,7 +354,8 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
         width = 100 * latency.us / longest
         return Step(name=name, kind=kind, us=latency.us, left=0.0, width=width, origin=latency.origin, note=words, step=False)
 
-    steps = [station("Bound", "bound", launch.bound, _bound_note(launch))]
+    binds = f"{figures.bound_words(launch)}: {launch.binding_pipeline}"
+    steps = [station("Bound", "bound", launch.bound, "; ".join(filter(None, (binds, figures.beyond_bound(launch)))))]
     if launch.library is not None:
         steps.append(station("Library", "ceiling", launch.library, launch.library.source))
     last = [station("Predicted", "predicted", launch.predicted, "")] if launch.predicted else []
@@ -380,10 +381,6 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
     if launch.measured is not None:
         steps.append(station(launch.measured.origin.capitalize(), "measured", launch.measured, ""))
     return tuple(steps), 100 * launch.ceiling.us / longest if launch.ceiling else None
-
-
-def _bound_note(launch: LaunchReport) -> str:
-    return "; ".join(filter(None, (f"{figures.bound_words(launch)}: {launch.binding_pipeline}", figures.beyond_bound(launch))))
 
 
 def cause_name(cause: str) -> str:

@@ -11,10 +11,10 @@ import advisor
 from advisor.advising.layers import backends
 from advisor.advising.verdict import verdict
 from advisor.rendering.page import to_html
-from advisor.rendering.terminal import to_text
 from advisor.result.result_json import from_json, to_json
 from advisor.result.schema import Latency
 from tests.cli.command_line import table
+from tests.rendering.terminal import to_text
 
 SMALL = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8, "num_warps": 4, "num_stages": 3}
 MODEL = {"hidden_size": 4096, "top_k": 8, "tokens": (64, 4096)}
