@@ -149,7 +149,7 @@ def _launches(result: Result, groups: Sequence[Group], room: int, width: int | N
     """A line for each launch below the head of its kernel, with what explains a single one."""
     heads, by_id = [group_head(part, result) for part in groups], rows(result, groups)
     if len(result.launches) == 1:
-        return [*heads, *launch_lines(result.launches[0], result, *by_id.values())][: max(room, 1)]
+        return [*heads, *launch_lines(result.launches[0], result, by_id[result.launches[0].id])][: max(room, 1)]
     room -= sum(_height(head, width) for head in heads)
     room -= sum(_height(row, width) for row in by_id.values()) > room  # what is left out takes a line
     shown: set[str] = set()
