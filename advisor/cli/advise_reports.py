@@ -153,7 +153,7 @@ TABLES_PER_WORKER = 8
 
 def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     """Advise on every table below a folder, for every GPU asked for, and show them together; the JSON document of each GPU."""
-    from advisor.advising.options import refuse_unfit
+    from advisor.advising.options import refuse_unfit, request_from
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
 
@@ -166,7 +166,8 @@ def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     rows: list[Row] = []
     try:
         for gpu, folder in zip(arguments.gpu or [None], folders, strict=True):
-            documents.append(_tables(arguments, options.request_of(arguments, gpu), predictor, folder, rows))
+            request = request_from(options.values_of(arguments, gpu=gpu, routing=arguments.routing or "random"))
+            documents.append(_tables(arguments, request, predictor, folder, rows))
     finally:  # what was found until Ctrl-C too
         if rows:
             show_overview(rows, arguments, title=f"Tables of {arguments.target}")

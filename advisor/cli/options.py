@@ -17,7 +17,6 @@ from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
 
 if TYPE_CHECKING:
-    from advisor.advising.targets import Request
     from advisor.gpus.hardware import GpuSpec
 
 FORMATS = ("text", "json", "md")
@@ -154,13 +153,6 @@ def routing_of(arguments: argparse.Namespace) -> dict[str, Any]:
     from advisor.advising.targets import routing_given
 
     return routing_given(arguments.routing)
-
-
-def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:
-    """The options of `advisor advise` besides its target, for one GPU."""
-    from advisor.advising.options import request_from
-
-    return request_from(values_of(arguments, gpu=gpu, routing=arguments.routing or "random"))
 
 
 def stack(text: str) -> str:

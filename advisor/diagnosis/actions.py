@@ -180,6 +180,7 @@ def _change(gains: list[_Gain], launches: Sequence[LaunchReport]) -> Action:
     origins = {origin for gain in gains for origin in _origins(gain.launch)}
     entries, snippet = _entries(gains), _snippet(gains)
     untabled = bool(entries) and all(_key(gain.launch) is None for gain in gains)
+    whole = phrase("action.whole_table") if untabled else ""  # what to heed of entries where there is no table to add them to
     best = max(gains, key=lambda gain: gain.us)
     if untabled:
         title = phrase("action.new_table", entries=_plural(sorted({tokens for table in entries.values() for tokens in table})))
@@ -202,11 +203,7 @@ def _change(gains: list[_Gain], launches: Sequence[LaunchReport]) -> Action:
         detail = as_sentences(best.launch.recommendation.reason if best.launch.recommendation else "")
     return Action(
         title=title[:1].upper() + title[1:],
-        detail=" ".join(
-            filter(
-                None, (detail, _losers(gains), _measured_against_predicted(gains), _shared_error(gains, launches), _whole_table(untabled))
-            )
-        ),
+        detail=" ".join(filter(None, (detail, _losers(gains), _measured_against_predicted(gains), _shared_error(gains, launches), whole))),
         saving_us=sum(gain.us for gain in gains),
         origin="measured" if origins == {"measured"} else "simulated" if origins <= {"measured", "simulated"} else "predicted",
         launches=tuple(gain.launch.id for gain in gains),
@@ -273,11 +270,6 @@ def _shared_error(gains: list[_Gain], launches: Sequence[LaunchReport]) -> str:
     predicted = [launch.predicted for launch in launches if launch.measured is None and launch.predicted is not None]
     doubt = sum(now.high_us - now.low_us for now in predicted if now.low_us is not None and now.high_us is not None) / 2
     return phrase("action.shared_error") if sum(gain.us for gain in gains if gain.launch.measured is None) < doubt else ""
-
-
-def _whole_table(untabled: bool) -> str:
-    """What to heed of entries where there is no table to add them to."""
-    return phrase("action.whole_table") if untabled else ""
 
 
 def _signed(us: float) -> str:

@@ -183,13 +183,11 @@ def counts(problem: TunedProblem) -> str:
             left[word] = left.get(word, 0) + 1
     if not left:
         return f"{measured} {problem.origin}, none left out"
-    why = ", ".join(f"{count} {word if count == 1 else _of_several(word)}" for word, count in left.items())
+    why = ", ".join(
+        f"{count} {word if count == 1 else word.replace('does not', 'do not').replace('takes too', 'take too')}"
+        for word, count in left.items()
+    )
     return f"{measured} {problem.origin}, {sum(left.values())} left out: {why}"
-
-
-def _of_several(word: str) -> str:
-    """`do not fit the GPU` for `does not fit the GPU`."""
-    return word.replace("does not", "do not").replace("takes too", "take too")
 
 
 def _row(timing: TunedTiming, problem: TunedProblem) -> TimingRow:
