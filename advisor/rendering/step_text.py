@@ -69,7 +69,9 @@ def memory_line(result: StepResult) -> str:
     if memory.fits:
         return f"memory: {needed} of {memory.gpu_bytes / 1e9:.1f} GB"
     room = memory.gpu_bytes - memory.weights_bytes - memory.state_bytes - memory.activations_bytes
-    remedy = phrase("step.less_cache", share=f"{room / memory.kv_bytes:.0%}") if room > 0 and memory.kv_bytes else phrase("step.split")
+    remedy = (
+        phrase("step.less_cache", share=f"{100 * room / memory.kv_bytes:.0f} %") if room > 0 and memory.kv_bytes else phrase("step.split")
+    )
     return f"does not fit: {needed} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB. {remedy}"
 
 
@@ -77,14 +79,14 @@ def cells(row: StepOperator) -> tuple[str, ...]:
     """A row of the table."""
     if row.measured_us is not None:
         times = (f"{row.measured_us:.1f}", f"{row.us:.1f}", f"{row.total_us / 1e3:.3f}")
-        return (row.name[:NAME], f"{row.count}", *times, f"{row.share:.1%}", f"{row.bound_us:.1f}", row.binding, row.problem)
+        return (row.name[:NAME], f"{row.count}", *times, f"{100 * row.share:.1f} %", f"{row.bound_us:.1f}", row.binding, row.problem)
     gain = max(row.gain, row.gain_at_library)
     return (
         row.name,
         f"{row.total_us / 1e3:.3f}",
-        f"{row.share:.1%}",
-        f"{gain:.1%}" if row.tunable or row.library_us is not None else "-",
-        f"{row.gain_at_bound:.1%}",
+        f"{100 * row.share:.1f} %",
+        f"{100 * gain:.1f} %" if row.tunable or row.library_us is not None else "-",
+        f"{100 * row.gain_at_bound:.1f} %",
         f"{row.count}",
         f"{row.us:.1f}",
         f"{row.bound_us:.1f}",
@@ -102,10 +104,10 @@ def rows(result: StepResult) -> list[tuple[str, ...]]:
         table.append(cells(row))
         for name, us in row.parts:
             share, part = us / row.us, {"operator": f"  {row.name} {name}", "count": f"{row.count}", "µs each": f"{us:.1f}"}
-            part |= {"total ms": f"{share * row.total_us / 1e3:.3f}", "share": f"{share * row.share:.1%}"}
+            part |= {"total ms": f"{share * row.total_us / 1e3:.3f}", "share": f"{100 * share * row.share:.1f} %"}
             table.append(tuple(part.get(column, "") for column in COLUMNS))
     if table and not is_trace(result):
-        total = {"operator": "step", "total ms": f"{result.step.us / 1e3:.3f}", "share": "100.0%"}
+        total = {"operator": "step", "total ms": f"{result.step.us / 1e3:.3f}", "share": "100.0 %"}
         total["bound µs"] = f"{result.bound_us / 1e3:.3f} ms"
         table.append(tuple(total.get(column, "") for column in COLUMNS))
     return table

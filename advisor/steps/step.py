@@ -252,7 +252,7 @@ def overlaps(result: StepResult, request: StepRequest) -> list[str]:
     stages = request.split.pipeline
     if stages > 1:
         lines.append(
-            f"pipeline: one batch passes {stages} stages, which wait for it {(stages - 1) / stages:.0%} of the time; of m equal ones in "
+            f"pipeline: one batch passes {stages} stages, which wait for it {100 - 100 / stages:.0f} % of the time; of m equal ones in "
             f"turn each takes 1/m of the work and the step (m + {stages - 1}) / {stages}m of this"
         )
     return lines
@@ -388,5 +388,5 @@ def advice(result: StepResult) -> list[str]:
             gain, line = row.gain_at_bound, phrase(key, name=row.name)
         least = LEAST_GAIN if gain != row.gain_at_bound else 2 * LEAST_GAIN
         if gain >= least and gain > advised.get(row.name, (0.0, ""))[0]:
-            advised[row.name] = gain, phrase("step.gain", what=line, gain=f"{gain:.1%}", share=f"{row.share:.0%}")
+            advised[row.name] = gain, phrase("step.gain", what=line, gain=f"{100 * gain:.1f} %", share=f"{100 * row.share:.0f} %")
     return [f"{line[:1].upper()}{line[1:]}" for _, line in sorted(advised.values(), reverse=True)[:MOST_ADVICE]]
