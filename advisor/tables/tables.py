@@ -114,9 +114,9 @@ def inspect_table(path: str | os.PathLike[str], name: TableName | None = None) -
 
 
 def is_own_result(path: Path) -> bool:
-    """Whether a file is a result that `advise`, `tune` or `compare` wrote: beside the tables it is about, and none itself."""
+    """Whether a file is a result that `advise`, `model`, `tune` or `compare` wrote: beside the tables it is about, and none itself."""
     document = None if is_table_name(path) else _document(path)
-    return isinstance(document, dict) and "schema_version" in document
+    return isinstance(document, dict) and "schema_version" in document and bool({"tool_version", "operators"} & document.keys())
 
 
 def is_of_another_kernel(path: Path) -> bool:
