@@ -76,7 +76,7 @@ LONGEST = (
     "measurement/test_plan.py",
     "training/test_own_launches.py",
     "training/test_operators.py",
-    "training/test_configured_judging.py",
+    "training/test_configured_training.py",
     "training/test_published_products.py",
     "test_packaging.py",
     "test_readme.py",

@@ -313,3 +313,14 @@ def test_no_name_says_nothing(package):
 def test_a_planted_name_that_says_nothing_is_seen(tmp_path):
     (tmp_path / "room.py").write_text("class Told: ...\ndef f(asked):\n    return [each for each in asked if (found := each)]\n")
     assert names_that_say_nothing(tmp_path / "room.py") == ["room", "told", "asked", "each", "found"]
+
+
+NAMED_AFTER_NO_MODULE = 108
+"""Test files of packages that are named after what is tested, not after a module: no more shall come."""
+
+
+def test_files_are_named_after_their_modules():
+    modules = {name for path in PACKAGE.rglob("*.py") for name in (path.stem, path.parent.name)}
+    files = [path for package in LAYERS for path in (ROOT / "tests" / package).rglob("test_*.py")]
+    unnamed = [path.name for path in files if path.stem.removeprefix("test_") not in modules]
+    assert len(unnamed) <= NAMED_AFTER_NO_MODULE, f"name a new test file test_MODULE.py: {sorted(unnamed)}"

@@ -14,7 +14,6 @@ from advisor import pipelines
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
 from advisor.advising.verdict import layers_gain
-from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import Predictor, predict_each
 from advisor.learned.layers import layer_model
@@ -35,8 +34,8 @@ WORTH_A_BACKEND = 1.1
 were left out, are of this size (`advisor train --library` prints them)."""
 
 
-def with_backend(actions: tuple[Action, ...], layers: Sequence[LayerReport], stack: str) -> tuple[Action, ...]:
-    """The actions, with a change of the backend among them where one of the same stack beats what is recommended for the products."""
+def backends(layers: Sequence[LayerReport], stack: str) -> list[Action]:
+    """The actions to change the backend for one of the same stack that beats what is recommended for the products."""
     faster: dict[str, list[LayerReport]] = {}
     for layer in layers:
         tile = min(item.us for item in (layer.now, layer.recommended) if item is not None)
@@ -58,7 +57,7 @@ def with_backend(actions: tuple[Action, ...], layers: Sequence[LayerReport], sta
                 launches=tuple(launch for it in its for launch in it.launches),
             )
         )
-    return tuple(sorted((*actions, *made), key=lambda action: -action.saving_us))[:MOST] if made else actions
+    return made
 
 
 def _of_stack(library: Latency, stack: str) -> bool:
@@ -278,8 +277,8 @@ def _latency(cost: Cost, source: str) -> Latency:
     return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
 
 
-def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured: Set[str]) -> tuple[Action, ...]:
-    """The actions, those that change configurations with what the layers gain by it, the largest savings first.
+def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured: Set[str]) -> list[Action]:
+    """The actions, those that change configurations with what the layers gain by it.
 
     `measured` are the launches with a latency of their own: what is left to them is known better than the layer, which is predicted.
     """
@@ -299,7 +298,7 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
             if now > then:
                 action = replace(action, saving_us=now - then, layers_us=now)
         out.append(action)
-    return tuple(sorted(out, key=lambda action: -action.saving_us)) if layers else actions
+    return out
 
 
 def _gain(ran: Sequence[Latency | None], after: Sequence[Latency | None]) -> float | None:

@@ -70,7 +70,7 @@ OPTIONS = (
         "NAME=VALUE",
         "by name",
         FILE,
-        "what an index tensor holds: a number, a list, range(…), or random(N) for numbers below N",
+        "what an index tensor holds: a number, a list, range(…), random(N) for numbers below N, or permutation(N) for each once",
         "--content",
     ),
     Option("signature", "TYPES", "text", FILE, '"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"'),

@@ -25,10 +25,11 @@ from advisor.advising.choice import (
 )
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
-from advisor.advising.layers import layer_reports, libraries_alone, linear_reports, slower_as_a_layer, stack_of, weighed, with_backend
+from advisor.advising.layers import backends, layer_reports, libraries_alone, linear_reports, slower_as_a_layer, stack_of, weighed
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
+from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.neighbours import Changed, changed
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline
@@ -71,7 +72,10 @@ def advise_target(
     layers = layer_reports(target, launches, predictor, measured or {}) or linears
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
-    summary = verdict(launches, unknowns, layers=layers)
+    others = backends(layers, stack_of(target))
+    advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
+    advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
+    summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
     return Result(
         tool_version=__version__,
         command=command,
@@ -81,9 +85,7 @@ def advise_target(
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
         verdict=replace(summary, notes=summary.notes + libraries_alone(target)),
-        actions=with_backend(
-            weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}), layers, stack_of(target)
-        ),
+        actions=tuple(advised[:MOST]),
         launches=launches,
         layers=layers,
         table_findings=_table_findings(target),

@@ -7,8 +7,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, share_text
-from advisor.result.schema import PIPELINES, LaunchReport, LayerReport, Origin, PipelineTime, Recommendation, Verdict, nearest_to_peak
+from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, padded, share_text
+from advisor.result.schema import (
+    PIPELINES,
+    Action,
+    LaunchReport,
+    LayerReport,
+    Origin,
+    PipelineTime,
+    Recommendation,
+    Verdict,
+    nearest_to_peak,
+)
 from advisor.system.phrases import phrase
 
 GAIN, LIKELY = 1.02, 0.5
@@ -42,6 +52,7 @@ def verdict(
     guessed: Mapping[str, str] | None = None,
     layers: Sequence[LayerReport] = (),
     one_trip: Mapping[str, str] | None = None,
+    backend: Action | None = None,
 ) -> Verdict:
     """The headline and sums over all launches that can launch; what was measured below its bound is no latency to sum.
 
@@ -52,6 +63,7 @@ def verdict(
         guessed: By id of a launch the assumed values that its distance to the bound depends on, in words.
         layers: The whole layers that the launches are of: what is saved is then told of those that change.
         one_trip: By id of a launch of which a loop is counted once, what its trips depend on, in words: its time is none to judge.
+        backend: The change of the backend, where it saves more than any of a configuration.
     """
     missing = [report for report in launches if report.id in unsized and report.measured is None]
     undecided = [(one_trip or {}).get(report.id, "") for report in launches if report.measured is None]
@@ -90,9 +102,15 @@ def verdict(
     reports = [report for report, _ in able]
     which = {report.id: (guessed or {})[report.id] for report in reports if report.id in (guessed or {})}
     unit, of_peak = nearest_to_peak(_together(reports), current)
+    tunable = [report for report, _ in rated]
+    if backend is not None and backend.layers_us:
+        saved = phrase("win.layers", count=len(layers), share=share_text(backend.saving_us / backend.layers_us))
+        to_win = phrase("win.backend", share=saved)
+    else:
+        to_win = _to_win(reports, tunable, percent, layers) if reports else ""
     return Verdict(
-        sentence=_headline(launches, reports, [report for report, _ in rated], percent, current, bound, unit, of_peak, bool(which), layers),
-        notes=(*_by_tokens(reports, layers), *_notes(launches, reports, [report for report, _ in rated], which)),
+        sentence=_headline(launches, reports, current, bound, unit, of_peak, bool(which), to_win),
+        notes=(*_by_tokens(reports, layers), *_notes(launches, reports, tunable, which)),
         current_us=current,
         ceiling_us=ceiling,
         bound_us=bound,
@@ -108,16 +126,14 @@ def verdict(
 def _headline(
     launches: Sequence[LaunchReport],
     able: list[LaunchReport],
-    rated: list[LaunchReport],
-    percent: float,
     current: float,
     bound_us: float,
     unit: str | None,
     of_peak: float | None,
     guessed: bool,
-    layers: Sequence[LayerReport],
+    to_win: str,
 ) -> str:
-    """What limits the launches, and what tuning wins: two short sentences."""
+    """What limits the launches, and what a change wins (`to_win`): two short sentences."""
     stuck = sum(current_us(report) is None for report in launches)
     if stuck == len(launches):
         return phrase("verdict.stuck", count=stuck)
@@ -125,7 +141,7 @@ def _headline(
         return phrase("verdict.below_bound", count=len(launches) - stuck)
     if len(able) == 1 and (now := able[0].measured) is not None and (then := able[0].predicted) is not None and able[0].contradicted:
         return phrase("verdict.contradicted", measured=_us(now.us), predicted=_us(then.us))
-    return f"{_limited_by(able, current, bound_us, unit, of_peak, guessed)} {_to_win(able, rated, percent, layers)}"
+    return f"{_limited_by(able, current, bound_us, unit, of_peak, guessed)} {to_win}"
 
 
 LONGEST_LAUNCH_US = 10.0
@@ -294,6 +310,8 @@ def _notes(
     if count := sum((item.high_us or 0) > WIDE * item.us for item in vouched):
         out.append(phrase("note.wide", count=count, whole=len(launches)))
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
+    if padding := padded(able):
+        out.append(phrase("note.padding", share=padding))
     if any(report.assumed_us for report in able):
         out.append(phrase("note.uncertain"))
     which = [guessed[report.id] for report in able if report.id in guessed]

@@ -11,8 +11,8 @@ TARGET is one of
   a trace             of torch's profiler (.json, .json.gz): what its operators took beside their predictions, and the gaps; best with
                       record_shapes=True
 
-Writes DIR/report.html and DIR/result.json; with several GPUs, a folder below DIR for each, and a table of them, a line each, at the end,
-which DIR/overview.html has too (--format json prints one list of their results).
+Writes DIR/report.html and DIR/result.json (--output FILE.html: FILE.html and FILE.json); with several GPUs, a folder below DIR for each,
+and a table of them, a line each, at the end, which DIR/overview.html has too (--format json prints one list of their results).
 
 examples:
   advisor advise 'E=128,N=768,device_name=NVIDIA_H20.json' --model Qwen3-30B-A3B --tokens 1,64,4096
@@ -79,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="DIR",
-        help="folder for report.html and result.json (default: one below advisor-out for each target); of several GPUs a folder in it "
-        "each, and overview.html",
+        help="folder for report.html and result.json, or a page FILE.html (its JSON beside it); of several GPUs a folder in it each, and "
+        "overview.html (default: one below advisor-out for each target)",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="print every launch and assumption (default: the first screen)")
     parser.add_argument(
@@ -105,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     models = [name.strip() for name in (arguments.model or "").split(",") if name.strip()] or [arguments.model]
     if len(models) > 1:  # a misspelt one is told before the first report is written
         models = [find_model(str(name)).name for name in models]
+    if str(arguments.output).endswith(".html") and (len(models) > 1 or len(arguments.gpu) > 1 or Path(arguments.target).is_dir()):
+        raise UsageError("--output names one page, and there are several reports", arguments.output, "a folder", "leave out .html")
     documents = []
     for model in models:
         output = Path(arguments.output) / str(model) if arguments.output and len(models) > 1 else arguments.output
@@ -181,10 +183,10 @@ def _traced(arguments: argparse.Namespace) -> str:
     predictor = load_predictor(Path(arguments.weights) if arguments.weights else None)
     name = Path(arguments.target).name
     result = traced_step(trace, named[0], predictor, name, shlex.join(["advisor", "advise", arguments.target, "--gpu", named[0].name]))
-    write_steps([result], Path(arguments.output), "report.html", "result.json")
+    page = write_steps([result], Path(arguments.output), "report.html", "result.json")
     if arguments.format != "json":
-        print(step_text(result))
-        print(f"report: {Path(arguments.output) / 'report.html'}")
+        print(step_text(result, options.terminal_width()))
+        print(f"report: {page}")
     return as_json([result])
 
 

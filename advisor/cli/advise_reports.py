@@ -42,15 +42,15 @@ def report_folders(output: Path, gpus: Sequence[str]) -> list[Path]:
     return [output / name for name in names]
 
 
-def write(result: Result, folder: Path) -> Path:
-    """Write report.html and result.json; the path of the page."""
+def write(result: Result, output: Path) -> Path:
+    """Write report.html and result.json, or the page that `output` names with its JSON; the path of the page."""
     from advisor.rendering.page import to_html
     from advisor.result.result_json import to_json
 
-    document = to_json(result)
-    options.write_text(folder / "result.json", document)
-    options.write_text(folder / "report.html", to_html(result, document))
-    return folder / "report.html"
+    document, (page, path) = to_json(result), options.page_and_document(output, "report.html", "result.json")
+    options.write_text(path, document)
+    options.write_text(page, to_html(result, document))
+    return page
 
 
 def shown(result: Result, style: str, page: str, *, verbose: bool = False) -> str:
@@ -155,7 +155,7 @@ TABLES_PER_WORKER = 8
 
 def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     """Advise on every table below a folder, for every GPU asked for, and show them together; the JSON document of each GPU."""
-    from advisor.advising.options import refuse_unfit
+    from advisor.advising.options import refuse_unfit, request_from
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
 
@@ -168,7 +168,8 @@ def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     rows: list[Row] = []
     try:
         for gpu, folder in zip(arguments.gpu or [None], folders, strict=True):
-            documents.append(_tables(arguments, options.request_of(arguments, gpu), predictor, folder, rows))
+            request = request_from(options.values_of(arguments, gpu=gpu, routing=arguments.routing or "random"))
+            documents.append(_tables(arguments, request, predictor, folder, rows))
     finally:  # what was found until Ctrl-C too
         if rows:
             show_overview(rows, arguments, title=f"Tables of {arguments.target}")
@@ -274,6 +275,8 @@ TO_MEASURE = 5
 
 def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
     """Say on stderr how to measure what may win, where no entry of a fused-MoE table is known to be better and some may be."""
+    from advisor.advising.verdict import DECODE
+
     launches = result.launches
     open_ones = [launch for launch in launches if launch.kept and launch.predicted and launch.ceiling]
     if not open_ones or any(launch.recommendation for launch in launches) or launches[0].problem.family != "fused_moe":
@@ -283,7 +286,9 @@ def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
         assert launch.predicted is not None and launch.ceiling is not None
         count_of_tokens = int(launch.problem.sizes["M"])
         by_tokens[count_of_tokens] = by_tokens.get(count_of_tokens, 0.0) + 1 - launch.ceiling.us / launch.predicted.us
-    tokens = sorted(sorted(by_tokens, key=lambda count: -by_tokens[count])[:TO_MEASURE])
+    most = sorted(by_tokens, key=lambda count: -by_tokens[count])
+    decode = [count for count in most if count <= DECODE][: TO_MEASURE // 2]  # what a server does most, whatever its share
+    tokens = sorted(list(dict.fromkeys([*decode, *most]))[:TO_MEASURE])
     table = launches[0].problem.dtype if arguments.target == "fused_moe" else None  # a table says its own
     given = {
         "--model": arguments.model,

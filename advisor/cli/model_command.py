@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")
     parser.add_argument("--measured", metavar="TRACE", help="a torch profiler trace of this step (.json or .json.gz), to stand beside it")
-    parser.add_argument("--output", metavar="DIR", help="also write DIR/model.html and DIR/model.json")
+    parser.add_argument("--output", metavar="DIR", help="also write DIR/model.html and DIR/model.json, or FILE.html and FILE.json")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
@@ -124,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
     halved = model.dtype == "fp32" and (arguments.stack or arguments.engine in ENGINES)  # the engines load such weights in 16 bits
     predictor = load_predictor(arguments.weights)
     engine, version = read_stack(arguments.stack) if arguments.stack else (arguments.engine, "")
-    command = "advisor " + " ".join(sys.argv[1:])
+    command = shlex.join(["advisor", *sys.argv[1:]])
     results = [
         predict_step(
             StepRequest(
@@ -154,16 +155,18 @@ def run(arguments: argparse.Namespace) -> int:
         results = [with_measured(results[0], read_trace(arguments.measured))]
     if arguments.output:
         write_steps(results, Path(arguments.output), "model.html", "model.json")
-    print(as_json(results) if arguments.format == "json" else steps_text(results))
+    print(as_json(results) if arguments.format == "json" else steps_text(results, options.terminal_width()))
     return 0
 
 
-def write_steps(results: Sequence[StepResult], folder: Path, page: str, document: str) -> None:
-    """Write the page and the JSON document of steps."""
+def write_steps(results: Sequence[StepResult], output: Path, page: str, document: str) -> Path:
+    """Write the page and the JSON document of steps, under these names in a folder, or as `output` names the page; the page's path."""
     from advisor.rendering.step_text import step_page
 
-    options.write_text(folder / page, step_page(results, __version__))
-    options.write_text(folder / document, as_json(results))
+    written, path = options.page_and_document(output, page, document)
+    options.write_text(written, step_page(results, __version__))
+    options.write_text(path, as_json(results))
+    return written
 
 
 def as_json(results: Sequence[StepResult]) -> str:

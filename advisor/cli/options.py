@@ -6,6 +6,7 @@ import argparse
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from advisor.system.settings import check_compile_limit
 from advisor.system.writing import replacing
 
 if TYPE_CHECKING:
-    from advisor.advising.targets import Request
     from advisor.gpus.hardware import GpuSpec
 
 FORMATS = ("text", "json", "md")
@@ -155,13 +155,6 @@ def routing_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return routing_given(arguments.routing)
 
 
-def request_of(arguments: argparse.Namespace, gpu: str | None) -> Request:
-    """The options of `advisor advise` besides its target, for one GPU."""
-    from advisor.advising.options import request_from
-
-    return request_from(values_of(arguments, gpu=gpu, routing=arguments.routing or "random"))
-
-
 def stack(text: str) -> str:
     """`vllm` or `vllm:0.24`, for argparse."""
     from advisor.advising.options import read_stack
@@ -212,6 +205,16 @@ def gpu_column(name: str | None, count: int) -> dict[str, list[object]]:
     from advisor.gpus.hardware import load_gpu
 
     return {} if name is None else {"gpu": [load_gpu(name).name] * count}
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that standard output is; None: it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def page_and_document(output: Path, page: str, document: str) -> tuple[Path, Path]:
+    """Paths of a page and of its JSON: in the folder `output`, or, where that names a page (`.html`), there and beside it."""
+    return (output, output.with_suffix(".json")) if output.suffix == ".html" else (output / page, output / document)
 
 
 def write_text(path: Path, text: str, remedy: str = "name a folder you may write to with --output") -> None:

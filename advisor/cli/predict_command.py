@@ -108,10 +108,15 @@ class _Predicted:
     gpus: list[GpuSpec] = field(default_factory=list)
     unmeasured: list[str] = field(default_factory=list)
 
-    def fill(self, rows: NDArray[np.int64], columns: dict[str, Array], binding: NDArray[Any]) -> None:
-        """The columns of some rows, and the pipelines that bind their bounds; what cannot launch has no latency, and gets an empty cell."""
+    def fill(self, rows: NDArray[np.int64], columns: dict[str, Array], binding: NDArray[Any], unseen: str | None = None) -> None:
+        """The columns of some rows, and the pipelines that bind their bounds; what cannot launch has no latency, and gets an empty cell.
+
+        `unseen`: the GPU of layers or operators of which none was measured there.
+        """
         import numpy as np
 
+        self.untunable += 0 if "p_speedup_10pct" in columns else rows.size
+        self.unmeasured += [unseen] if unseen else []
         for name, values in columns.items():
             self.columns[name][rows] = np.where(np.isfinite(values), values, np.nan)
         self.binding[rows] = binding.astype(object)
@@ -200,7 +205,6 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
             out.stuck += [options.nothing_launches(row, batch.gpu) for row in stuck]
         if problem.family != "fused_moe" and configuration is None:  # what a library launches was tuned by others, and cannot be tuned here
             ceiling = prediction
-            out.untunable += index.size
         else:
             calibrated = predictor.ceiling(problem, batch.gpu)
             ceiling = tunable_ceiling(calibrated, bound.us, prediction.us)
@@ -258,10 +262,8 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
             "ceiling_us": np.maximum(predicted.ceiling_us, bound.us),
             "p_speedup_10pct": predicted.p_speedup,
         }
-        out.fill(batch.rows, columns, np.array(PIPELINES)[bound.binding])
+        out.fill(batch.rows, columns, np.array(PIPELINES)[bound.binding], None if predicted.seen else batch.launch.gpu.name)
         out.gpus.append(batch.launch.gpu)
-        if not predicted.seen:
-            out.unmeasured.append(batch.launch.gpu.name)
 
 
 def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> None:
@@ -285,10 +287,7 @@ def _predict_library_layers(rows: Rows, out: _Predicted, gpu: str | None) -> Non
             "predicted_high_us": np.maximum(predicted.high_us, us),
             "ceiling_us": us,
         }
-        out.fill(batch.rows, columns, binding)
-        out.untunable += batch.rows.size
-        if not predicted.seen:
-            out.unmeasured.append(batch.gpu.name)
+        out.fill(batch.rows, columns, binding, None if predicted.seen else batch.gpu.name)
 
 
 def _predict_operators(rows: Rows, out: _Predicted, gpu: str | None) -> None:
@@ -309,10 +308,7 @@ def _predict_operators(rows: Rows, out: _Predicted, gpu: str | None) -> None:
             "predicted_high_us": predicted.high_us,
             "ceiling_us": predicted.us,
         }
-        out.fill(batch.rows, columns, binding)
-        out.untunable += batch.rows.size
-        if not predicted.seen:
-            out.unmeasured.append(batch.gpu.name)
+        out.fill(batch.rows, columns, binding, None if predicted.seen else batch.gpu.name)
 
 
 def _tell(predicted: _Predicted, measured: Array | None) -> None:

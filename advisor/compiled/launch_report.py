@@ -187,17 +187,18 @@ def _that_launches(launch: KernelLaunch, gpu: GpuSpec, cache: str, workers: Pool
 
 
 def problem_of(inspection: Inspection, cache: str = "warm") -> Problem:
-    """A stand-in for the problem: the nearest family, the kernel's name as operator, its integer arguments as sizes."""
-    demand = inspection.demand
-    if inspection.launch.problem is not None:
-        return replace(inspection.launch.problem, cache="cold" if cache == "cold" else "warm")
+    """A stand-in for the problem: the nearest family, the kernel's name as operator, its integer arguments and what its grid follows from
+    as sizes."""
+    demand, launch = inspection.demand, inspection.launch
+    if launch.problem is not None:
+        return replace(launch.problem, cache="cold" if cache == "cold" else "warm")
     family: Family = "gemm" if demand.total_tensor_flop else "elementwise"
     sizes = {
         n: v
-        for n, v in inspection.launch.given.scalars.items()
+        for n, v in {**launch.around, **launch.given.scalars}.items()
         if isinstance(v, int) and not isinstance(v, bool) and v > 0 and "stride" not in n
     }
-    if not sizes or inspection.launch.grid is None:  # without a grid one program is counted, whatever the sizes
+    if not sizes or launch.grid is None:  # without a grid one program is counted, whatever the sizes
         sizes = {"programs": max(demand.programs, 1)}
     types = inspection.compiled.signature.values()
     kinds = [t[1:] for t in types if t.startswith(("*fp", "*bf"))] + ["int8" for t in types if t in ("*i8", "*u8")] + ["fp32"]

@@ -93,7 +93,8 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
         settled: Ids of those whose configuration was searched for: no rule names another.
 
     Returns:
-        At most three, broken launches first, then by time saved.
+        At most three, broken launches first, then by time saved; where nothing is known to save time, the remedies of compiled code that
+        have no price.
     """
     decisions: dict[str, list[LaunchReport]] = {}
     for launch in launches:
@@ -136,8 +137,19 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
     for cure in cures:
         by_rule.setdefault(cure.finding.rule, []).append(cure)
     proposed += [_cure(rule, group) for rule, group in by_rule.items()]
+    proposed = proposed or _unpriced(launches)
     proposed.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     return tuple(proposed[:MOST])
+
+
+def _unpriced(launches: Sequence[LaunchReport]) -> list[Action]:
+    """The remedies of what slows compiled code by more than the prediction knows, by rule."""
+    by_rule: dict[str, list[_Cure]] = {}
+    for launch in launches:
+        for item in launch.findings:
+            if item.scope == "kernel" and item.severity == "warning" and item.saving_us is None and item.rule in ADVICE:
+                by_rule.setdefault(item.rule, []).append(_Cure(launch=launch, finding=item, us=0.0))
+    return [_cure(rule, group) for rule, group in by_rule.items()]
 
 
 def _faulty(launch: LaunchReport) -> bool:
@@ -168,6 +180,7 @@ def _change(gains: list[_Gain], launches: Sequence[LaunchReport]) -> Action:
     origins = {origin for gain in gains for origin in _origins(gain.launch)}
     entries, snippet = _entries(gains), _snippet(gains)
     untabled = bool(entries) and all(_key(gain.launch) is None for gain in gains)
+    whole = phrase("action.whole_table") if untabled else ""  # what to heed of entries where there is no table to add them to
     best = max(gains, key=lambda gain: gain.us)
     if untabled:
         title = phrase("action.new_table", entries=_plural(sorted({tokens for table in entries.values() for tokens in table})))
@@ -190,11 +203,7 @@ def _change(gains: list[_Gain], launches: Sequence[LaunchReport]) -> Action:
         detail = as_sentences(best.launch.recommendation.reason if best.launch.recommendation else "")
     return Action(
         title=title[:1].upper() + title[1:],
-        detail=" ".join(
-            filter(
-                None, (detail, _losers(gains), _measured_against_predicted(gains), _shared_error(gains, launches), _whole_table(untabled))
-            )
-        ),
+        detail=" ".join(filter(None, (detail, _losers(gains), _measured_against_predicted(gains), _shared_error(gains, launches), whole))),
         saving_us=sum(gain.us for gain in gains),
         origin="measured" if origins == {"measured"} else "simulated" if origins <= {"measured", "simulated"} else "predicted",
         launches=tuple(gain.launch.id for gain in gains),
@@ -261,11 +270,6 @@ def _shared_error(gains: list[_Gain], launches: Sequence[LaunchReport]) -> str:
     predicted = [launch.predicted for launch in launches if launch.measured is None and launch.predicted is not None]
     doubt = sum(now.high_us - now.low_us for now in predicted if now.low_us is not None and now.high_us is not None) / 2
     return phrase("action.shared_error") if sum(gain.us for gain in gains if gain.launch.measured is None) < doubt else ""
-
-
-def _whole_table(untabled: bool) -> str:
-    """What to heed of entries where there is no table to add them to."""
-    return phrase("action.whole_table") if untabled else ""
 
 
 def _signed(us: float) -> str:
@@ -368,13 +372,14 @@ def _cure(rule: str, group: list[_Cure]) -> Action:
     most = max(group, key=lambda cure: cure.us)
     launch, finding = most.launch, most.finding
     title = ADVICE.get(rule, finding.title)
-    why = as_sentences(finding.title) if title != finding.title else ""
+    why = [as_sentences(finding.title)] if title != finding.title else []
+    why += [] if most.us else [as_sentences(finding.evidence)]
     others = [cure.launch.id for cure in group if cure is not most]
     likewise = phrase("action.likewise", which=_listed(others)) if others else ""
     line = f" ({finding.source_file}:{finding.source_line})" if finding.source_line is not None else ""
     return Action(
         title=title,
-        detail=" ".join(filter(None, (f"{launch.id}{line}:", why, as_sentences(finding.remedy), likewise))),
+        detail=" ".join(filter(None, (f"{launch.id}{line}:", *why, as_sentences(finding.remedy), likewise))),
         saving_us=sum(cure.us for cure in group),
         origin="predicted",
         launches=tuple(cure.launch.id for cure in group),

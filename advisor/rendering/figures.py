@@ -8,6 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, count
 
 from advisor.result.problem import microseconds as microseconds
 from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
@@ -246,6 +247,17 @@ def share_of_ceiling(launch: LaunchReport) -> float | None:
     return share_of(launch.ceiling.us, current(launch).us)
 
 
+PADDED = 0.25
+"""Share of the time from which on padding is named beside the share of a peak, which counts it as work."""
+
+
+def padded(launches: Sequence[LaunchReport]) -> str:
+    """`35 %` of the time that padding takes; empty where it is less than `PADDED`."""
+    us = sum(part.us for launch in launches for part in launch.gap if part.cause == "padding")
+    share = us / max(sum(current(launch).us for launch in launches), 1e-9)
+    return share_text(share) if share >= PADDED else ""
+
+
 def to_win(launch: LaunchReport) -> float:
     """Microseconds between now and the tunable ceiling (or the bound, where no ceiling is known)."""
     return current(launch).us - (launch.ceiling or launch.bound).us
@@ -265,6 +277,12 @@ def saved_share(action: Action, result: Result) -> str:
     summed = [report.problem for report in result.launches if report.id in action.launches]
     tokens = {problem.sizes.get("M") for problem in summed if problem.family in ("fused_moe", "gemm")}
     return phrase("action.summed", count=len(tokens), share=share) if len(tokens) > 1 and share else share
+
+
+def numbered(actions: Sequence[Action]) -> list[tuple[str, Action]]:
+    """The actions, each with its number; `·` stands before one without a saving that is known, such as a size to give."""
+    numbers = count(1)
+    return [(str(next(numbers)) if action.saving_us > 0 or action.rule == "cannot-launch" else "·", action) for action in actions]
 
 
 def overlap(result: Result) -> str:
@@ -479,6 +497,12 @@ def source_text(finding: Finding) -> str:
         return ""
     line = f":{finding.source_line}" if finding.source_line is not None else ""
     return clean(finding.source_file) + line
+
+
+def fitting(table: Sequence[Sequence[str]], width: int | None) -> int:
+    """How many columns of a table fit into so many letters; all where `width` is None."""
+    ends = accumulate(max(map(len, column)) + 2 for column in zip(*table, strict=True))
+    return len(table[0]) if width is None else sum(end - 2 <= width for end in ends)
 
 
 def aligned(table: Sequence[Sequence[str]], left: Collection[str]) -> list[str]:

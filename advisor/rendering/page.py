@@ -32,7 +32,7 @@ from advisor.system.resources import folder
 
 # Both are short, whatever a text from outside holds: what is kept together must fit a phone.
 _TOGETHER = re.compile(
-    r"(?<![\w-])--[a-z][a-z0-9-]{0,30}"  # --expert-parallel
+    r"(?<![\w-])--(?:[a-z][a-z0-9-]{0,30}|(?=\s))"  # --expert-parallel, and the -- before a command
     r"|[^\s&;<>]{0,24}\d (?:%|[µm]s|[kMGTP]?B(?:/s)?|[kMGTP]?FLOP(?:/s)?)(?![\w/])"  # −10/+35 %, 1.27 GB
 )
 _CODE = re.compile(r"`([^`\n]{1,200})`")
@@ -114,6 +114,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "searches": [_search_view(search, number) for number, search in enumerate(result.searches, 1)],
         "measurements": [view for view in launches if view.launch.measured_rounds is not None],
         "saved": figures.saved,
+        "actions": figures.numbered(result.actions[:3]),
         "overlap": figures.overlap(result),
         "tuned": views.tuned_views(result.tuned),
         "where_run": figures.where_run(result),

@@ -8,23 +8,21 @@ from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.views import Group
-from advisor.result.schema import Action, LaunchReport, Result
+from advisor.result.schema import Action, Finding, LaunchReport, Result
 from advisor.system.phrases import phrase
 
 LINES = 40
 """Lines of the whole screen, the path of the report included."""
 ACTIONS = 3
+_STYLES = {"error": "bold red", "warning": "yellow", "advice": "cyan", "info": "dim"}
 COMMANDS = 20
 """Commands for kernels without a size that are shown."""
 PASTED = 4
 """Lines of a snippet that are shown; a longer one stands in the report."""
-LATENCY_COLUMN = 24  # `1,234 µs ±12 %`, `−10/+35 %` included
-PEAK_COLUMN = 32  # `100 % of shared memory's peak`
-WIN_COLUMN = 22
 
 
-def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> list[Text]:
-    """At most `LINES` lines; launches with least to win are left out first, and counted."""
+def screen(result: Result, groups: Sequence[Group], *, report: str | None, width: int | None = None) -> list[Text]:
+    """At most `LINES` lines, of a terminal of `width` columns; launches with least to win are left out first, and counted."""
     head = head_lines(result, COMMANDS)
     single = result.launches[0] if len(result.launches) == 1 else None
     if single is not None and single.kept is not None and single.recommendation is None:
@@ -33,8 +31,12 @@ def screen(result: Result, groups: Sequence[Group], *, report: str | None) -> li
     end = [*_of_the_table(result), *_end(result, report, of=single.kernel if single is not None and not unsized else "")]
     if unsized:
         return [*head, *end]
-    room = LINES - len(head) - len(end) - 1
-    return [*head, Text(""), *_launches(result, groups, room), *end]
+    return [*head, Text(""), *_launches(result, groups, LINES - 1 - sum(_height(line, width) for line in (*head, *end)), width), *end]
+
+
+def _height(line: Text, width: int | None) -> int:
+    """Lines of a terminal that a line takes: what follows the first is indented."""
+    return 1 if width is None or line.no_wrap else max(-(-len(line) // (width - 4)), 1)
 
 
 def _unsized(result: Result) -> bool:
@@ -49,7 +51,7 @@ def head_lines(result: Result, commands: int | None = None) -> list[Text]:
     if len(result.launches) > 1 and verdict.current_us > 0:
         out.append(_totals(result))
     out += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
-    for number, action in enumerate(result.actions[:ACTIONS], 1):
+    for number, action in figures.numbered(result.actions[:ACTIONS]):
         if action.snippet is not None and _unsized(result):  # a command says what to do by itself
             out += _command(action, commands)
             break
@@ -61,14 +63,20 @@ def head_lines(result: Result, commands: int | None = None) -> list[Text]:
 def _of_the_table(result: Result) -> list[Text]:
     """Errors and warnings of the table as a whole, and how many there are besides."""
     findings = [item for item in figures.ordered_findings(result.table_findings) if item.severity in ("error", "warning")]
-    marks = {"error": "x", "warning": "!"}
-    out = [
-        Text(f"  {marks[item.severity]} {figures.clean(item.title)}   [{figures.clean(item.rule)}]   ({figures.clean(item.scope)})")
-        for item in findings[:ACTIONS]
-    ]
+    out = [finding_line(item, 2, item.scope) for item in findings[:ACTIONS]]
     if len(findings) > ACTIONS:
         out.append(Text(f"  {phrase('screen.more_findings', count=len(findings) - ACTIONS)}", style="dim"))
     return out
+
+
+def finding_line(item: Finding, indent: int, place: str = "") -> Text:
+    """What was found, what curing it saves, where it is (a place, or the line of source), and the rule."""
+    line = Text(" " * indent)
+    line.append("x " if item.severity == "error" else "! ", style=_STYLES[item.severity])
+    saves = f"saves {figures.microseconds(item.saving_us)} µs ({item.saving_origin})" if item.saving_us is not None else ""
+    place = figures.clean(place) or (figures.source_text(item) if item.source_line is not None else "")
+    line.append("   ".join(filter(None, (figures.clean(item.title), saves, place, f"[{figures.clean(item.rule)}]"))))
+    return line
 
 
 def _totals(result: Result) -> Text:
@@ -95,24 +103,22 @@ def win_text(share: float | None, unsearched: str = "") -> Text:
     return Text(f"tuning can win {won}", style="green" if share >= 0.9 else "yellow" if share >= 0.6 else "red")
 
 
-def win_of(launch: LaunchReport) -> Text:
-    """The same of a launch; where nothing says which configuration runs, that its time is of the best."""
-    if figures.unset(launch) and launch.ceiling is not None:
-        return Text(phrase("screen.unset"))
-    return win_text(figures.share_of_ceiling(launch), launch.unsearched)
-
-
 def _command(action: Action, most: int | None) -> list[Text]:
     """The one command that a launch without a size needs; of several kernels one for each, and how many are left out."""
     commands = (action.snippet or "").splitlines()
-    out = [Text(""), *(Text(f"  {figures.clean(command)}", style="green") for command in commands[:most]), Text("")]
+    out = [Text(""), *(_pasted(command, 2) for command in commands[:most]), Text("")]
     if left := len(commands) - len(commands[:most]):
         out.append(Text(f"  {phrase('screen.more_commands', count=left)}", style="dim"))
     return out
 
 
-def _action(number: int, action: Action, result: Result) -> list[Text]:
-    line = Text(f"  {number}. ")
+def _pasted(text: str, indent: int) -> Text:
+    """A line to paste, which no terminal may break."""
+    return Text(f"{' ' * indent}{figures.clean(text)}", style="green", no_wrap=True)
+
+
+def _action(number: str, action: Action, result: Result) -> list[Text]:
+    line = Text(f"  {number}{'. ' if number.isdigit() else '  '}")
     line.append(figures.clean(action.title), style="bold")
     if action.saving_us > 0:
         share = figures.saved_share(action, result)
@@ -122,7 +128,7 @@ def _action(number: int, action: Action, result: Result) -> list[Text]:
     out = [line]
     pasted = (action.snippet or "").strip().splitlines()
     if len(pasted) <= PASTED:
-        out += [Text(f"     {figures.clean(item)}", style="green") for item in pasted]
+        out += [_pasted(item, 5) for item in pasted]
     elif action.saving_us > 0:
         out.append(Text(f"     {phrase('screen.entries')}", style="dim"))
     if action.detail:
@@ -139,35 +145,27 @@ def _record(action: Action, result: Result) -> str:
     return best.recommendation.record if best is not None and best.recommendation is not None else ""
 
 
-def _launches(result: Result, groups: Sequence[Group], room: int) -> list[Text]:
+def _launches(result: Result, groups: Sequence[Group], room: int, width: int | None) -> list[Text]:
     """A line for each launch below the head of its kernel, with what explains a single one."""
+    heads, by_id = [group_head(part, result) for part in groups], rows(result, groups)
     if len(result.launches) == 1:
-        return _single(result, groups[0])[: max(room, 1)]
-    heads = len(groups)
-    fits = max(room - heads - 1, 1)
-    every = len(result.launches) + heads <= room
-    shown = {launch.id for launch in (result.launches if every else sorted(result.launches, key=_rank)[:fits])}
+        return [*heads, *launch_lines(result.launches[0], result, by_id[result.launches[0].id])][: max(room, 1)]
+    room -= sum(_height(head, width) for head in heads)
+    room -= sum(_height(row, width) for row in by_id.values()) > room  # what is left out takes a line
+    shown: set[str] = set()
+    for launch in sorted(result.launches, key=lambda it: (not figures.stuck(it), -figures.to_win(it))):
+        room -= _height(by_id[launch.id], width)
+        if room >= 0 or not shown:
+            shown.add(launch.id)
     out: list[Text] = []
-    for part in groups:
-        visible = [launch for launch in part.launches if launch.id in shown]
-        if not visible:
-            continue
-        out.append(_group_head(part, result))
-        labels = [part.label(launch) if part.size else part.apart.get(launch.id, "") or part.by_size(launch) for launch in visible]
-        width = max(map(len, labels))
-        out += [_row(launch, label.ljust(width), result) for launch, label in zip(visible, labels, strict=True)]
+    for head, part in zip(heads, groups, strict=True):
+        visible = [by_id[launch.id] for launch in part.launches if launch.id in shown]
+        out += [head, *visible] if visible else []
     left = len(result.launches) - len(shown)
-    if left:
-        out.append(Text(f"  {phrase('screen.left_out', count=left)}", style="dim"))
-    return out
+    return [*out, Text(f"  {phrase('screen.left_out', count=left)}", style="dim")] if left else out
 
 
-def _rank(launch: LaunchReport) -> tuple[bool, float]:
-    """What cannot launch first, then what has most to win."""
-    return not figures.stuck(launch), -figures.to_win(launch)
-
-
-def _group_head(part: Group, result: Result) -> Text:
+def group_head(part: Group, result: Result) -> Text:
     head = Text(part.name, style="bold")
     head.append(f"  {part.shared}   {figures.clean(result.gpu)}", style="not bold")
     sources = {launch.configuration_source for launch in part.launches}
@@ -176,52 +174,58 @@ def _group_head(part: Group, result: Result) -> Text:
     return head
 
 
-def _row(launch: LaunchReport, label: str, result: Result) -> Text:
-    """`M=64  299.9 µs ±8.6 %   66 % of dram's peak   tuning can win 26 %   > BLOCK_SIZE_M 64→16`."""
-    line = Text(f"  {label}  " if label else "  ")
-    if figures.stuck(launch):
-        line.append("cannot launch", style="bold red")
-    elif figures.of_one_program(launch, result):
-        line.append(phrase("screen.no_size"))
-    else:
-        now = figures.current(launch)
-        line.append(f"{now.origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}".ljust(LATENCY_COLUMN + 10), style="bold")
-        peak = launch.share_of_peak
-        peak_text = (
-            f"{figures.share_text(peak):>5} of {figures.unit_peak(launch.peak_pipeline)}" if peak is not None and peak < 1.005 else ""
-        )
-        line.append(peak_text.ljust(PEAK_COLUMN))
-        win = win_of(launch)
-        win.pad_right(max(0, WIN_COLUMN - len(win)))
-        line.append(win)
-    advice = launch.recommendation
-    if advice is not None and advice.configuration != launch.configuration:
-        changed = figures.changes(launch.configuration, advice.configuration)
-        line.append(f" > {', '.join(changed)}", style="green")
-    if launch.faults:
-        line.append(f"   x {figures.clean(launch.faults[0])}", style="bold red")
-    line.rstrip()
-    return line
-
-
-def _single(result: Result, part: Group) -> list[Text]:
-    """One launch: its line, its bound, its findings, and the source lines that ask most."""
-    launch = result.launches[0]
-    out = [_group_head(part, result), _row(launch, "", result)]
-    bound = f"  {figures.shown_bound(launch).text}"
-    if launch.ceiling is not None:
-        bound += f"   {'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs"
-    if launch.library is not None:
-        library = f"{figures.microseconds(launch.library.us)} µs {figures.interval(launch.library)}".rstrip()
-        bound += f"   library {library} ({figures.clean(launch.library.source)})"
-    out.append(Text(bound))
-    for finding in figures.ordered_findings(launch.findings)[:ACTIONS]:
-        mark = "x" if finding.severity == "error" else "!"
-        saves = f"   saves {figures.microseconds(finding.saving_us)} µs" if finding.saving_us is not None else ""
-        place = f"   {figures.source_text(finding)}" if finding.source_line is not None else ""
-        out.append(Text(f"  {mark} {figures.clean(finding.title)}{saves}{place}   [{finding.rule}]"))
-    out += [Text(f"  · {text}", style="dim") for text in figures.heaviest_lines(launch, result.sources)]
+def rows(result: Result, groups: Sequence[Group]) -> dict[str, Text]:
+    """By id of a launch `M=64   predicted 299.9 µs ±8.6 %   66 % of DRAM's peak   tuning can win 26 %   > BLOCK_SIZE_M 64→16`, in columns;
+    a single launch needs no label."""
+    pairs = [(part, launch) for part in groups for launch in part.launches]
+    labels = [part.label(it) if part.size else part.apart.get(it.id, "") or part.by_size(it) for part, it in pairs if len(pairs) > 1]
+    cells = [(Text(label), *_cells(launch, result)) for label, (_, launch) in zip(labels or [""], pairs, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    out = {}
+    for row, (_, launch) in zip(cells, pairs, strict=True):
+        for cell, width in zip(row, widths, strict=True):
+            cell.pad_right(width - len(cell))
+        out[launch.id] = Text("  ") + Text("   ").join(cell for cell, width in zip(row, widths, strict=True) if width)
+        out[launch.id].rstrip()
     return out
+
+
+def _cells(launch: LaunchReport, result: Result) -> tuple[Text, Text, Text, Text]:
+    """A launch's latency, its share of a peak, what tuning can win, and what to change or what is wrong."""
+    latency, peak, win = Text(style="bold"), Text(), Text()
+    if figures.stuck(launch):
+        latency = Text("cannot launch", style="bold red")
+    elif figures.of_one_program(launch, result):
+        latency = Text(phrase("screen.no_size"))
+    else:
+        now, share = figures.current(launch), launch.share_of_peak
+        origin = "bound of configuration" if now.origin == "specified" else now.origin
+        latency.append(f"{origin} {figures.microseconds(now.us):>8} µs {figures.interval(now)}")
+        if share is not None and share < 1.005:
+            padding = f", {padded} padding" if (padded := figures.padded([launch])) else ""
+            peak.append(f"{figures.share_text(share):>5} of {figures.unit_peak(launch.peak_pipeline)}{padding}")
+        unset = figures.unset(launch) and launch.ceiling is not None  # nothing says which configuration runs: the time is of the best
+        win = Text(phrase("screen.unset")) if unset else win_text(figures.share_of_ceiling(launch), launch.unsearched)
+    advice, change = launch.recommendation, Text()
+    if advice is not None and advice.configuration != launch.configuration:
+        change.append(f"> {', '.join(figures.changes(launch.configuration, advice.configuration))}", style="green")
+    if launch.faults:
+        change.append(f"{'   ' if change else ''}x fault: {figures.clean(launch.faults[0])}", style="bold red")
+    return latency, peak, win, change
+
+
+def launch_lines(launch: LaunchReport, result: Result, row: Text, findings: int = ACTIONS) -> list[Text]:
+    """A launch: its row, its bound, ceiling and library, so many of its findings, and the source lines that ask most."""
+    bound = [figures.shown_bound(launch).text]
+    if launch.ceiling is not None:
+        bound.append(f"{'best so far' if launch.unsearched else 'tunable ceiling'} {figures.microseconds(launch.ceiling.us)} µs")
+    if (library := launch.library) is not None:
+        bound.append(f"library {figures.with_interval(library.us, library)} ({library.origin}: {figures.clean(library.source)})")
+    out = [row, *(Text(f"    x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults[1:])]
+    out.append(Text(f"    {'   '.join(bound)}"))
+    out += [finding_line(item, 4) for item in figures.ordered_findings(launch.findings)[:findings]]
+    heaviest = [] if figures.of_one_program(launch, result) else figures.heaviest_lines(launch, result.sources)
+    return out + [Text(f"    · {text}", style="dim") for text in heaviest]
 
 
 def _end(result: Result, report: str | None, *, of: str) -> list[Text]:

@@ -8,15 +8,15 @@ from itertools import cycle, groupby
 from markupsafe import Markup
 
 from advisor.rendering.charts import Chart, Dash, Series
-from advisor.rendering.figures import aligned
+from advisor.rendering.figures import aligned, fitting
 from advisor.rendering.page import _drawing, filled
 from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepOperator, StepResult
 from advisor.system.phrases import phrase
 
 COLUMNS = (
-    *("operator", "count", "µs each", "total ms", "share", "bound µs", "ceiling µs", "library µs"),
-    *("gain", "gain at bound", "bound by", "problem"),
+    *("operator", "total ms", "share", "gain", "gain at bound", "count", "µs each", "bound µs", "ceiling µs", "library µs"),
+    *("bound by", "problem"),
 )
 """Heads of the operators' table; gains are of the step: at the tunable ceiling or with the best library kernel, and at the bound."""
 WORDS = ("operator", "bound by", "problem")
@@ -27,11 +27,6 @@ NAME = 60
 
 MEASURED_COLUMNS = ("operator", "count", "measured µs", "predicted µs", "total ms", "share", "bound µs", "bound by", "problem")
 """Those of the operators of a trace."""
-
-
-def columns(result: StepResult) -> tuple[str, ...]:
-    """Heads of the operators' table."""
-    return MEASURED_COLUMNS if is_trace(result) else COLUMNS
 
 
 def is_trace(result: StepResult) -> bool:
@@ -74,50 +69,53 @@ def memory_line(result: StepResult) -> str:
     if memory.fits:
         return f"memory: {needed} of {memory.gpu_bytes / 1e9:.1f} GB"
     room = memory.gpu_bytes - memory.weights_bytes - memory.state_bytes - memory.activations_bytes
-    remedy = phrase("step.less_cache", share=f"{room / memory.kv_bytes:.0%}") if room > 0 and memory.kv_bytes else phrase("step.split")
+    remedy = (
+        phrase("step.less_cache", share=f"{100 * room / memory.kv_bytes:.0f} %") if room > 0 and memory.kv_bytes else phrase("step.split")
+    )
     return f"does not fit: {needed} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB. {remedy}"
 
 
 def cells(row: StepOperator) -> tuple[str, ...]:
-    """A row under `columns`."""
+    """A row of the table."""
     if row.measured_us is not None:
         times = (f"{row.measured_us:.1f}", f"{row.us:.1f}", f"{row.total_us / 1e3:.3f}")
-        return (row.name[:NAME], f"{row.count}", *times, f"{row.share:.1%}", f"{row.bound_us:.1f}", row.binding, row.problem)
+        return (row.name[:NAME], f"{row.count}", *times, f"{100 * row.share:.1f} %", f"{row.bound_us:.1f}", row.binding, row.problem)
     gain = max(row.gain, row.gain_at_library)
     return (
         row.name,
+        f"{row.total_us / 1e3:.3f}",
+        f"{100 * row.share:.1f} %",
+        f"{100 * gain:.1f} %" if row.tunable or row.library_us is not None else "-",
+        f"{100 * row.gain_at_bound:.1f} %",
         f"{row.count}",
         f"{row.us:.1f}",
-        f"{row.total_us / 1e3:.3f}",
-        f"{row.share:.1%}",
         f"{row.bound_us:.1f}",
         f"{row.ceiling_us:.1f}" if row.tunable else "-",
         "-" if row.library_us is None else f"{row.library_us:.1f}",
-        f"{gain:.1%}" if row.tunable or row.library_us is not None else "-",
-        f"{row.gain_at_bound:.1%}",
         row.binding,
         row.problem,
     )
 
 
 def rows(result: StepResult) -> list[tuple[str, ...]]:
-    """The table under `columns`: the operators by gain, each followed by the kernels it is made of, and the step as a whole."""
+    """The rows of the table: the operators by gain, each followed by the kernels it is made of, and the step as a whole."""
     table = []
     for row in result.operators:
         table.append(cells(row))
         for name, us in row.parts:
-            share = us / row.us
-            part = (f"  {row.name} {name}", f"{row.count}", f"{us:.1f}", f"{share * row.total_us / 1e3:.3f}", f"{share * row.share:.1%}")
-            table.append(part + ("",) * (len(COLUMNS) - len(part)))
+            share, part = us / row.us, {"operator": f"  {row.name} {name}", "count": f"{row.count}", "µs each": f"{us:.1f}"}
+            part |= {"total ms": f"{share * row.total_us / 1e3:.3f}", "share": f"{100 * share * row.share:.1f} %"}
+            table.append(tuple(part.get(column, "") for column in COLUMNS))
     if table and not is_trace(result):
-        total = {"operator": "step", "total ms": f"{result.step.us / 1e3:.3f}", "share": "100.0%", "bound µs": f"{result.bound_us:.1f}"}
+        total = {"operator": "step", "total ms": f"{result.step.us / 1e3:.3f}", "share": "100.0 %"}
+        total["bound µs"] = f"{result.bound_us / 1e3:.3f} ms"
         table.append(tuple(total.get(column, "") for column in COLUMNS))
     return table
 
 
 def table(result: StepResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Heads and rows of the operators' table, without columns in which no row has anything."""
-    heads, lines = columns(result), rows(result)
+    heads, lines = MEASURED_COLUMNS if is_trace(result) else COLUMNS, rows(result)
     shown = [i for i, _ in enumerate(heads) if any(line[i] not in ("", "-") for line in lines)] if lines else list(range(len(heads)))
     return tuple(heads[i] for i in shown), [tuple(line[i] for i in shown) for line in lines]
 
@@ -151,14 +149,15 @@ def _in_short(result: StepResult) -> str:
     return f"{milliseconds(result.step.us)}, {result.tokens_per_s:,.0f} tokens/s{fits}"
 
 
-def steps_text(results: Sequence[StepResult]) -> str:
+def steps_text(results: Sequence[StepResult], width: int | None = None) -> str:
     """Plain lines of one step or several, what they take beside each other first."""
     table = overview(results)
-    return "\n\n".join((["\n".join(aligned(table, LEFT))] if table else []) + [step_text(result) for result in results])
+    return "\n\n".join((["\n".join(aligned(table, LEFT))] if table else []) + [step_text(result, width) for result in results])
 
 
-def step_text(result: StepResult) -> str:
-    """Plain lines: what does not fit first, then the step, what to work on, and a row per operator."""
+def step_text(result: StepResult, width: int | None = None) -> str:
+    """Plain lines: what does not fit first, then the step, what to work on, and a row per operator, of the columns that fit a terminal of
+    `width`."""
     engine = f"{result.engine} {result.stack_version}".strip()
     subject = (result.model, result.gpu, result.split, engine, result.dtype)
     printed = ["  ".join(filter(None, subject)), verdict(result)]
@@ -168,7 +167,9 @@ def step_text(result: StepResult) -> str:
     if result.measured:
         printed += [*aligned([MEASURED, *measured_rows(result)], LEFT), ""]
     heads, lines = table(result)
-    return "\n".join([*printed, *(aligned([heads, *lines], LEFT) if lines else [])])
+    wanted = fitting([heads, *lines], width)
+    printed += aligned([row[:wanted] for row in (heads, *lines)], LEFT) if lines else []
+    return "\n".join([*printed, *([phrase("step.columns", count=len(heads) - wanted)] if lines and wanted < len(heads) else [])])
 
 
 def milliseconds(us: float) -> str:

@@ -183,13 +183,11 @@ def counts(problem: TunedProblem) -> str:
             left[word] = left.get(word, 0) + 1
     if not left:
         return f"{measured} {problem.origin}, none left out"
-    why = ", ".join(f"{count} {word if count == 1 else _of_several(word)}" for word, count in left.items())
+    why = ", ".join(
+        f"{count} {word if count == 1 else word.replace('does not', 'do not').replace('takes too', 'take too')}"
+        for word, count in left.items()
+    )
     return f"{measured} {problem.origin}, {sum(left.values())} left out: {why}"
-
-
-def _of_several(word: str) -> str:
-    """`do not fit the GPU` for `does not fit the GPU`."""
-    return word.replace("does not", "do not").replace("takes too", "take too")
 
 
 def _row(timing: TunedTiming, problem: TunedProblem) -> TimingRow:
@@ -354,7 +352,8 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
         width = 100 * latency.us / longest
         return Step(name=name, kind=kind, us=latency.us, left=0.0, width=width, origin=latency.origin, note=words, step=False)
 
-    steps = [station("Bound", "bound", launch.bound, _bound_note(launch))]
+    binds = f"{figures.bound_words(launch)}: {launch.binding_pipeline}"
+    steps = [station("Bound", "bound", launch.bound, "; ".join(filter(None, (binds, figures.beyond_bound(launch)))))]
     if launch.library is not None:
         steps.append(station("Library", "ceiling", launch.library, launch.library.source))
     last = [station("Predicted", "predicted", launch.predicted, "")] if launch.predicted else []
@@ -380,10 +379,6 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
     if launch.measured is not None:
         steps.append(station(launch.measured.origin.capitalize(), "measured", launch.measured, ""))
     return tuple(steps), 100 * launch.ceiling.us / longest if launch.ceiling else None
-
-
-def _bound_note(launch: LaunchReport) -> str:
-    return "; ".join(filter(None, (f"{figures.bound_words(launch)}: {launch.binding_pipeline}", figures.beyond_bound(launch))))
 
 
 def cause_name(cause: str) -> str:

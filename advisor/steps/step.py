@@ -207,7 +207,7 @@ def predict_step(
         step=step,
         tokens_per_s=request.load.tokens * at_once / step.us * 1e6,
         memory=memory(request.model, request.load, request.split, gpu, request.dtype, training=request.training),
-        operators=tuple(sorted(rows, key=_gains)),
+        operators=tuple(sorted(rows, key=_gain, reverse=True)),
         command=command,
         predictor=predictor.name,
         tokens=request.load.tokens,
@@ -260,7 +260,7 @@ def overlaps(result: StepResult, request: StepRequest) -> list[str]:
     stages = request.split.pipeline
     if stages > 1:
         lines.append(
-            f"pipeline: one batch passes {stages} stages, which wait for it {(stages - 1) / stages:.0%} of the time; of m equal ones in "
+            f"pipeline: one batch passes {stages} stages, which wait for it {100 - 100 / stages:.0f} % of the time; of m equal ones in "
             f"turn each takes 1/m of the work and the step (m + {stages - 1}) / {stages}m of this"
         )
     return lines
@@ -367,10 +367,10 @@ LEAST_GAIN = 0.005
 """Of a step: less is not worth a line."""
 
 
-def _gains(row: StepOperator) -> tuple[float, float]:
-    """Sorts operators by what the step gains: by tuning or another library first, where that is worth a line, then at their bounds."""
+def _gain(row: StepOperator) -> float:
+    """What the step gains, as `advice` counts it: by tuning or another library where that is worth a line, else at the bound."""
     sure = max(row.gain, row.gain_at_library)
-    return (-sure if sure >= LEAST_GAIN else 0.0, -row.gain_at_bound)
+    return sure if sure >= LEAST_GAIN else row.gain_at_bound
 
 
 NEAR_BOUND = 0.85
@@ -397,5 +397,5 @@ def advice(result: StepResult) -> list[str]:
             gain, line = row.gain_at_bound, phrase(key, name=row.name)
         least = LEAST_GAIN if gain != row.gain_at_bound else 2 * LEAST_GAIN
         if gain >= least and gain > advised.get(row.name, (0.0, ""))[0]:
-            advised[row.name] = gain, phrase("step.gain", what=line, gain=f"{gain:.1%}", share=f"{row.share:.0%}")
+            advised[row.name] = gain, phrase("step.gain", what=line, gain=f"{100 * gain:.1f} %", share=f"{100 * row.share:.0f} %")
     return [f"{line[:1].upper()}{line[1:]}" for _, line in sorted(advised.values(), reverse=True)[:MOST_ADVICE]]

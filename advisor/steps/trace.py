@@ -335,7 +335,7 @@ def with_measured(result: StepResult, trace: Trace) -> StepResult:
     share = sum(us for _, us in trace.unknown) / trace.busy_us
     if trace.unknown:
         names = "; ".join(f"{shorten(name, 60)} {us:,.0f} µs" for name, us in trace.unknown[:NAMED])
-        caveats.append(f"{share:.1%} of the measured time is spent in unknown kernels: {names}")
+        caveats.append(f"{100 * share:.1f} % of the measured time is spent in unknown kernels: {names}")
     if trace.on_cpu:
         caveats.append("the trace holds no GPU kernel: operators on the CPU stand beside what is predicted for the GPU")
     return replace(result, measured_us=trace.wall_us, measured=tuple(rows), caveats=(*result.caveats, *caveats))
@@ -449,6 +449,8 @@ def _caveats(trace: Trace, rows: list[StepOperator], others: list[Call]) -> list
             by_name[call.kernel] = by_name.get(call.kernel, 0.0) + call.us
         longest = sorted(by_name.items(), key=lambda pair: -pair[1])[:LISTED]
         whole = sum(call.us for call in trace.calls)
-        caveats.append(f"{sum(by_name.values()) / whole:.1%} of the measured time is of kernels that are not predicted, the longest first:")
-        caveats += [f"{shorten(name, 60)} {us:,.0f} µs, {us / whole:.1%}" for name, us in longest]
+        caveats.append(
+            f"{100 * sum(by_name.values()) / whole:.1f} % of the measured time is of kernels that are not predicted, the longest first:"
+        )
+        caveats += [f"{shorten(name, 60)} {us:,.0f} µs, {100 * us / whole:.1f} %" for name, us in longest]
     return caveats

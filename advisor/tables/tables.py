@@ -18,7 +18,6 @@ from typing import Any, Literal
 from advisor.result.schema import Configuration
 from advisor.system.errors import AdvisorError, InputError, NotOursError, UsageError
 from advisor.system.reading import read_bytes, read_text
-from advisor.system.writing import replacing
 from advisor.tables.entries import RETUNE as _RETUNE
 from advisor.tables.entries import read_entry
 from advisor.tables.launchability import raised_block_k
@@ -115,9 +114,9 @@ def inspect_table(path: str | os.PathLike[str], name: TableName | None = None) -
 
 
 def is_own_result(path: Path) -> bool:
-    """Whether a file is a result that `advise`, `tune` or `compare` wrote: beside the tables it is about, and none itself."""
+    """Whether a file is a result that `advise`, `model`, `tune` or `compare` wrote: beside the tables it is about, and none itself."""
     document = None if is_table_name(path) else _document(path)
-    return isinstance(document, dict) and {"schema_version", "tool_version"} <= document.keys()
+    return isinstance(document, dict) and "schema_version" in document and bool({"tool_version", "operators"} & document.keys())
 
 
 def is_of_another_kernel(path: Path) -> bool:
@@ -387,13 +386,3 @@ def render_table(table: Table) -> str:
     """The text of a table as vLLM's tuner writes it: four blanks of indentation, a newline at the end. No entry that cannot be read."""
     left_out = {str(key) for key in table.unreadable_keys}
     return json.dumps({key: value for key, value in table.document if key not in left_out}, indent=4) + "\n"
-
-
-def write_table(table: Table, path: str | os.PathLike[str]) -> None:
-    """Write a table.
-
-    Raises:
-        UsageError: The place cannot be written to.
-    """
-    with replacing(Path(path), "choose another place") as place:
-        place.write_text(render_table(table), encoding="utf-8")

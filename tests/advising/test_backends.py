@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.advising.layers import with_backend
+from advisor.advising.layers import backends
+from advisor.advising.verdict import verdict
 from advisor.rendering.page import to_html
-from advisor.rendering.terminal import to_text
 from advisor.result.result_json import from_json, to_json
-from advisor.result.schema import Action, Latency
+from advisor.result.schema import Latency
 from tests.cli.command_line import table
+from tests.rendering.terminal import to_text
 
 SMALL = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8, "num_warps": 4, "num_stages": 3}
 MODEL = {"hidden_size": 4096, "top_k": 8, "tokens": (64, 4096)}
@@ -51,15 +52,21 @@ def test_a_library_that_beats_the_tile_is_an_action(result):
 
 
 def test_a_library_that_is_hardly_faster_or_of_another_stack_is_none(result):
-    before = (Action(title="Change", detail="faster", saving_us=2.0, origin="predicted", launches=()),)
     layer = replace(result.layers[0], recommended=None)
     assert layer.library is not None
     hardly = replace(layer, library=replace(layer.library, us=layer.now.us / 1.05))
-    assert with_backend(before, [hardly], "vllm") == before
+    assert backends([hardly], "vllm") == []
     half = Latency(us=layer.now.us / 2, origin="predicted", source="FlashInfer CUTLASS (SGLang 0.5.14)")
-    assert with_backend(before, [replace(layer, library=half)], "vllm") == before
-    first, second = with_backend(before, [replace(layer, library=half)], "sglang")
-    assert first.saving_us == pytest.approx(layer.now.us / 2) and "FlashInfer CUTLASS" in first.title and second == before[0]
+    assert backends([replace(layer, library=half)], "vllm") == []
+    (action,) = backends([replace(layer, library=half)], "sglang")
+    assert action.saving_us == pytest.approx(layer.now.us / 2) and "FlashInfer CUTLASS" in action.title
+
+
+def test_the_headline_names_the_change_that_stands_first(result):
+    (first, *_) = result.actions
+    assert ("Changing the backend" in result.verdict.sentence) is first.title.startswith("Change the backend")
+    other = verdict(result.launches, (), layers=result.layers, backend=replace(first, saving_us=3.0, layers_us=10.0))
+    assert other.sentence.endswith("Changing the backend should save 30 % of MoE layer time at those sizes.")
 
 
 def test_a_library_of_the_stack_that_is_slower_than_triton_is_no_reference(tmp_path):

@@ -17,10 +17,10 @@ from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import bound, problem_batch, token_draws, work
 from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
-from advisor.rendering.terminal import to_text
 from advisor.result.schema import Action, Latency, Problem
 from advisor.system.errors import InputError
 from tests.cli.command_line import table
+from tests.rendering.terminal import to_text
 
 SMALL = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32, "GROUP_SIZE_M": 8, "num_warps": 4, "num_stages": 3}
 MODEL = {"hidden_size": 2048, "top_k": 8, "tokens": (64, 4096)}

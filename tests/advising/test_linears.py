@@ -7,8 +7,8 @@ import pytest
 import advisor
 from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
-from advisor.rendering.terminal import to_text
 from tests.cli.command_line import table
+from tests.rendering.terminal import to_text
 
 SMALL = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 128, "GROUP_SIZE_M": 32, "num_warps": 4, "num_stages": 3}
 NAME = "N=2112,K=7168,device_name=NVIDIA_H100_80GB_HBM3,dtype=fp8_w8a8,block_shape=[128,128].json"

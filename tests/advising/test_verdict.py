@@ -8,10 +8,11 @@ import pytest
 
 from advisor.advising.verdict import verdict
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering import markdown, page, terminal
+from advisor.rendering import markdown, page
 from advisor.rendering.figures import UTILISED, share_text
 from advisor.result.schema import UNCERTAIN, GapPart, LaunchReport
 from tests.rendering import factory
+from tests.rendering.terminal import to_text
 
 
 def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
@@ -26,9 +27,9 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
     assert found.notes == ("The share of the ceiling covers 2 of 3 launches.",)
 
     partly = replace(result, launches=launches, verdict=found)
-    assert "% (2 of 3 launches)" in terminal.to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
+    assert "% (2 of 3 launches)" in to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
     assert "(2 of 3 launches) |" in markdown.to_markdown(partly) and "2 of 3 launches" in page.to_html(partly)
-    assert "(2 of 3" not in terminal.to_text(replace(result, verdict=whole))
+    assert "(2 of 3" not in to_text(replace(result, verdict=whole))
 
 
 def test_where_no_share_is_known_none_is_named() -> None:
@@ -211,7 +212,7 @@ def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
     found = verdict((kept, large, without), ())
     (note,) = found.notes
     result = replace(factory.result((16, 2048), ("w13",)), verdict=found)
-    assert all("the change saves nothing" in show(result) for show in (terminal.to_text, markdown.to_markdown, page.to_html))
-    assert note.startswith("At M ≤ 64 (decode) the change saves nothing. At larger M it saves up to ")
-    assert "the change saves up to" in verdict((small, large), ()).notes[0]
+    assert all("configurations save nothing" in show(result) for show in (to_text, markdown.to_markdown, page.to_html))
+    assert note.startswith("At M ≤ 64 (decode) better configurations save nothing. At larger M they save up to ")
+    assert "configurations save up to" in verdict((small, large), ()).notes[0]
     assert verdict((large, replace(large, id="other")), ()).notes == () == verdict((small,), ()).notes

@@ -15,7 +15,7 @@ from advisor.autotuning.trials import Trials, efforts
 
 from .fakes import FakeDriver
 from .stranger_kernels import product
-from .test_code_ranking import SIDES, configs, of_product
+from .test_compiled_ranking import SIDES, configs, of_product
 
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 

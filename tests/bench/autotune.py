@@ -7,7 +7,7 @@ Parts (all of them, where none is named):
 - call: what a decided call adds (dispatch.py);
 - hot: pairs that differ by more than 3 % rested, on a board at its power limit (tests/autotuning/test_hot_gpu.py);
 - processes: several that tune at once, some killed (tests/autotuning/test_processes.py);
-- replays: published sweeps as the GPU, problems left out of the weights (tests/autotuning/test_replayed.py; ADVISOR_DATA; takes long);
+- replays: published sweeps as the GPU, problems left out of the weights (tests/autotuning/test_ranking.py; ADVISOR_DATA; takes long);
 - public: calls of Liger's and flash-linear-attention's kernels (`liger-kernel`, `fla-core`, `einops`, where installed) in Triton's
   interpreter: under Triton's own tuner, after `install()`, and under `advisor run`, whether they give the same.
 
@@ -323,7 +323,7 @@ class FewSteps:
 
 def print_replays() -> None:
     print("replays:", flush=True)
-    pytest.main(["-p", "no:cacheprovider", "-m", "slow", "-s", str(ROOT / "tests/autotuning/test_replayed.py")], plugins=[FewSteps()])
+    pytest.main(["-p", "no:cacheprovider", "-m", "slow", "-s", str(ROOT / "tests/autotuning/test_ranking.py")], plugins=[FewSteps()])
 
 
 PARTS = {

@@ -24,7 +24,7 @@ import advisor
 from advisor.cli import main
 from advisor.python_source.source import read_source
 from advisor.rendering.page import to_html
-from advisor.rendering.terminal import to_text
+from tests.rendering.terminal import to_text
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "reports/examples/E=128,N=768,device_name=NVIDIA_H20.json"

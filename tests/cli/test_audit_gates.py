@@ -17,6 +17,7 @@ def test_own_results_are_no_tables(tmp_path, capsys):
     assert advise(tmp_path / NAME, tmp_path / "advisor-out", "--tokens", "64") == 0
     result = str(tmp_path / "advisor-out" / "result.json")
     assert main(["compare", result, result, "--output", str(tmp_path)]) == 0
+    (tmp_path / "model.json").write_text('{"schema_version": "1.0", "model": "Qwen3-8B", "operators": []}')
     capsys.readouterr()
     assert main(["audit", str(tmp_path), "--no-regret", "--fail-on", "error", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"] == 1

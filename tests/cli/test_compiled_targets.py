@@ -261,7 +261,7 @@ def test_what_a_guess_settles_is_not_asked_for(tmp_path, capsys):
     arguments = ["advise", str(file), "--gpu", "H200", "--grid", "64", "-v", "--output", str(tmp_path / "out")]
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    assert ". Specify assumed values: --arg width=… --constexpr HEADS=… --constexpr MODE=… --constexpr LEVEL=…\n" in shown
+    assert "·  Specify assumed values: --arg width=… --constexpr HEADS=… --constexpr MODE=… --constexpr LEVEL=…\n" in shown
     assert "CAP = 0" in shown, "what is taken for it is said all the same"
     assert main([*arguments, "--arg", "width=1000", "--constexpr", "HEADS=2", "--constexpr", "LEVEL=1", "--constexpr", "MODE=1"]) == 0
     shown = capsys.readouterr().out

@@ -65,7 +65,9 @@ def test_random_contents_are_the_same_every_time() -> None:
     contents = numbers(["ids=random(151936, 8192)"], "--content")["ids"]
     assert contents.shape == (8192,) and contents.min() >= 0 and 150_000 < contents.max() < 151_936
     assert np.array_equal(contents, random_indices(151_936, 8192)) and len(assignments(["ids=random(7)"], "--content")["ids"]) == 2**20
-    for wrong in ("random(0)", "random(7, 99999999)"):
+    once = numbers(["ids=permutation(1024)", "pages=permutation(1024, 64)"], "--content")
+    assert sorted(once["ids"]) == list(range(1024)) and once["pages"].shape == (64,) == np.unique(once["pages"]).shape
+    for wrong in ("random(0)", "random(7, 99999999)", "permutation(7, 8)", "permutation(9999999)"):
         with pytest.raises(UsageError):
             numbers([f"ids={wrong}"], "--content")
     with pytest.raises(UsageError):

@@ -224,6 +224,9 @@ def test_with_what_the_grid_needs_it_is_known(tmp_path: Path) -> None:
     file.write_text(SIZED.format(before=BY_BLOCKS))
     launch = one_launch(*open_kernel(f"{file}::scale"), LaunchOptions(arguments={"rows": 7, "columns": 1000}))
     assert launch.grid == (7, 8) and not launch.notes
+    file.write_text(SIZED.format(before="b, m, n = x.shape\n    grid = (b * m, triton.cdiv(n, 64))"))
+    launch = one_launch(*open_kernel(f"{file}::scale"), LaunchOptions(arguments={"rows": 7, "columns": 128, "b": 5}))
+    assert launch.grid == (35, 2) and launch.around == {"b": 5}
 
 
 def test_a_number_for_a_pointer_is_what_its_tensor_holds() -> None:

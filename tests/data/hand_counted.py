@@ -1,4 +1,4 @@
-"""Kernels of the kinds that public libraries launch, small enough to count by hand: `tests/advising/test_hand_counted.py`."""
+"""Kernels of the kinds that public libraries launch, small enough to count by hand: `tests/advising/test_kernel_report.py`."""
 
 import triton
 import triton.language as tl

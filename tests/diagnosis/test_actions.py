@@ -252,6 +252,15 @@ def test_what_saves_next_to_nothing_is_no_action(of_configuration: bool) -> None
     assert [action.saving_us for action in actions([saving(10.1)])] == [10.1]
 
 
+def test_a_remedy_without_a_price_stands_where_nothing_has_one() -> None:
+    """What contention costs is not predicted, and "nothing worth changing" would be wrong."""
+    priced = report(moe(512), BAD)
+    unknown = replace(priced.findings[0], rule="contended-atomics", scope="kernel", severity="warning", saving_us=None, net_saving_us=None)
+    (action,) = actions([replace(report(moe(64), GOOD), findings=(unknown,))])
+    assert action.title == ADVICE["contended-atomics"] and action.saving_us == 0.0
+    assert not [item for item in actions([replace(priced, findings=(*priced.findings, unknown))]) if item.rule == "contended-atomics"]
+
+
 def test_nothing_to_do() -> None:
     assert actions([]) == ()
     assert actions([report(moe(64), GOOD)]) == ()

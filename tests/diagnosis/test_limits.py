@@ -15,8 +15,9 @@ from advisor.diagnosis.neighbours import Change, Limits
 from advisor.learned import load_predictor
 from advisor.pipelines import problem_batch
 from advisor.pipelines.space import family_space
-from advisor.rendering import markdown, page, terminal
+from advisor.rendering import markdown, page
 from advisor.result.schema import Latency, LaunchReport
+from tests.rendering.terminal import to_text
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "reports" / "examples" / "E=128,N=768,device_name=NVIDIA_H20.json"
 
@@ -95,7 +96,7 @@ def test_a_recommendation_is_called_what_it_is_and_no_ceiling_lies_above_what_is
         assert launch.recommendation.reason.startswith("ranked first of all configurations")
         assert launch.ceiling.us <= min(shown, launch.predicted.us)
     assert overtaken
-    assert "best predicted" not in f"{terminal.to_text(result)}{markdown.to_markdown(result)}{page.to_html(result)}"
+    assert "best predicted" not in f"{to_text(result)}{markdown.to_markdown(result)}{page.to_html(result)}"
 
 
 def test_what_the_actions_change_the_table_of_sizes_changes_too() -> None:

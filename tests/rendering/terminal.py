@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import subprocess
@@ -10,9 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from advisor.rendering import terminal
+from advisor.result.schema import Result
 from tests import loaded
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def to_text(result: Result, *, report: str | None = None) -> str:
+    """All that is printed of a result, without colours."""
+    sink = io.StringIO()
+    terminal.show(result, report=report, file=sink)
+    return sink.getvalue()
 
 
 def printed_on_a_terminal(*arguments: str, environment: Mapping[str, str], columns: int = 0) -> str:

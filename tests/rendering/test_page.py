@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from advisor.advising.verdict import verdict
-from advisor.rendering import charts, figures, markdown, page, svg, terminal
+from advisor.rendering import charts, figures, markdown, page, svg
 from advisor.rendering.page import prose
 from advisor.rendering.views import Anchors, group, launch_views
 from advisor.result import result_json
 from advisor.result.schema import GapPart, Latency, LayerReport, Result
+from tests.rendering.terminal import to_text
 
 from . import factory
 
@@ -204,7 +205,7 @@ def test_what_was_measured_does_not_hide_how_sure_the_predictions_in_a_sum_are()
     assert f"sum of all 2 launches, {low}–{high} µs (80 % interval)" in said(mixed)
     whole = figures.sum_interval(mixed)
     assert whole is not None and whole.us == pytest.approx(600 + second.predicted.us)
-    assert f"µs {figures.interval(whole)} (1 measured, 1 predicted)" in terminal.to_text(mixed)
+    assert f"µs {figures.interval(whole)} (1 measured, 1 predicted)" in to_text(mixed)
     assert figures.sum_interval(replace(result, launches=(replace(first, measured=given),))) is None, "nothing in it is predicted"
 
 
@@ -220,7 +221,7 @@ def test_every_predicted_latency_of_the_table_has_its_interval() -> None:
     assert "Recommended: 233.5 µs predicted 222.0–270.0 µs (80 % interval)" in words
     shown = figures.with_interval(launch.predicted.us, launch.predicted), "233.5 µs −5/+16 %"
     assert [markdown.to_markdown(result).count(f"{each} predicted") for each in shown] == [1, 1]
-    assert "takes    233.5 µs −5/+16 % (predicted, " in terminal.to_text(result)
+    assert "takes 233.5 µs −5/+16 % (predicted, " in to_text(result)
 
 
 def test_a_size_can_be_held_against_its_source_and_a_chance_is_never_certain() -> None:
@@ -288,8 +289,9 @@ def test_a_line_ends_neither_in_an_option_nor_before_a_unit(text: str, whole: st
 def test_prose_is_no_markup() -> None:
     assert str(prose("<b>--x & 5 %\x1b")) == '&lt;b&gt;<span class="together">--x</span> &amp; <span class="together">5 %</span>\\x1b'
     assert str(prose("`a<b --x`, 5 %")) == '<code>a&lt;b <span class="together">--x</span></code>, <span class="together">5 %</span>'
+    assert '-o f.csv <span class="together">--</span> python' in prose("-o f.csv -- python")
     assert max(map(len, re.findall('"together">([^<]*)', str(prose("9" * 50_000 + " % --" + "a" * 50_000))))) < 40
-    for text in ("a--b", "1 Big", "M=1 GPU", "x -- y"):
+    for text in ("a--b", "1 Big", "M=1 GPU", "x - y"):
         assert "together" not in prose(text)
 
 
@@ -475,7 +477,7 @@ def test_without_a_configuration_there_is_no_share_of_the_ceiling() -> None:
     unset = replace(result, launches=(launch,), verdict=found, actions=())
     document = Document(page.to_html(unset))
     assert "the configuration is not set" in document.words() and "of the tunable ceiling" not in document.words()
-    assert "tuning can win" not in terminal.to_text(unset)
+    assert "tuning can win" not in to_text(unset)
     assert "| unknown |" in markdown.to_markdown(unset)
 
 

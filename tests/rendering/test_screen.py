@@ -13,6 +13,7 @@ from advisor.rendering.screen import COMMANDS, LINES, screen
 from advisor.rendering.views import group
 from advisor.result.schema import UNCERTAIN, Action, GapPart, PipelineTime, Result, Verdict
 from tests.rendering import factory
+from tests.rendering.terminal import to_text
 
 
 def shown(result: Result) -> list[str]:
@@ -67,7 +68,7 @@ def test_a_kernel_without_a_size_gets_one_sentence_and_one_command() -> None:
     several = shown(result)
     assert sum("advisor advise" in line for line in several) == COMMANDS
     assert "  1 more kernel has no size: -v shows its command." in several
-    assert terminal.to_text(result).count("advisor advise") == COMMANDS + 1
+    assert to_text(result).count("advisor advise") == COMMANDS + 1
 
 
 def test_assumptions_stand_behind_verbose() -> None:
@@ -84,6 +85,8 @@ def test_the_order_is_share_of_peak_then_what_tuning_wins_then_the_change() -> N
     known = replace(launch, peak_pipeline="dram", share_of_peak=0.61)
     (line,) = [line for line in shown(replace(factory.result((64,), ("w13",)), launches=(known,), actions=())) if "tuning can win" in line]
     assert line.index("61 % of DRAM's peak") < line.index("tuning can win") < line.index("> BLOCK_SIZE_M")
+    padding = replace(known, gap=(GapPart(cause="padding", us=0.3 * figures.current(launch).us, origin="predicted"),))
+    assert any("61 % of DRAM's peak, 30 % padding" in line for line in shown(replace(factory.result((64,), ("w13",)), launches=(padding,))))
 
 
 def test_the_record_of_a_recommendation_stands_beside_it() -> None:
@@ -114,7 +117,7 @@ def mostly_assumed() -> Result:
     [
         lambda result: "\n".join(shown(result)),
         lambda result: re.sub("<[^>]*>|\\s+", " ", page.to_html(result)).replace("  ", " "),
-        terminal.to_text,
+        to_text,
         markdown.to_markdown,
         repr,
     ],
@@ -152,9 +155,18 @@ def test_savings_that_overlap_are_said_to() -> None:
     assert words not in " ".join(shown(replace(result, actions=(action, replace(action, saving_us=0.0)))))
 
 
+@pytest.mark.parametrize("surface", [shown, lambda result: markdown.to_markdown(result).splitlines()], ids=["screen", "markdown"])
+def test_only_what_saves_time_is_numbered(surface: Callable[[Result], list[str]]) -> None:
+    result = factory.result((64,), ("w13",))
+    say = Action(title="Specify the sizes", detail="it", saving_us=0.0, origin="predicted", launches=(result.launches[0].id,))
+    lines = surface(replace(result, actions=(say, replace(say, title="Do", saving_us=5.0))))
+    assert any(re.match(r" *1\. +(\*\*)?Do", line) for line in lines)
+    assert any(re.match(r" *[·-] +(\*\*)?Specify", line) for line in lines)
+
+
 def test_a_finding_names_its_line() -> None:
     result = factory.result((64,), ("w13",))
     (launch,) = result.launches
     finding = replace(launch.findings[0], source_file="k.py", source_line=16)
     placed = replace(result, launches=(replace(launch, findings=(finding,)),))
-    assert "k.py:16" in "\n".join(shown(placed)) and "k.py:16" in terminal.to_text(placed)
+    assert "k.py:16" in "\n".join(shown(placed)) and "k.py:16" in to_text(placed)

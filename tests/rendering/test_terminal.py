@@ -10,7 +10,9 @@ import pytest
 from rich.console import Console
 
 from advisor.rendering import figures, markdown, page, terminal
-from advisor.result.schema import Latency, Result, SourceLine, SourceText
+from advisor.rendering.screen import LINES
+from advisor.result.schema import Action, Latency, Result, SourceLine, SourceText
+from tests.rendering.terminal import to_text
 
 from . import factory
 from .golden import compare
@@ -32,19 +34,19 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_table_matches_golden() -> None:
     result = factory.result((1, 64, 3072))
-    compare("terminal_table.txt", terminal.to_text(result, report="advisor-out/report.html"))
+    compare("terminal_table.txt", to_text(result, report="advisor-out/report.html"))
 
 
 def test_one_measured_launch_matches_golden() -> None:
     result = factory.result((64,), ("w13",), measured=True)
-    compare("terminal_launch.txt", terminal.to_text(result, report="advisor-out/report.html"))
+    compare("terminal_launch.txt", to_text(result, report="advisor-out/report.html"))
 
 
 def test_every_launch_of_a_table_has_a_row_with_its_figures() -> None:
     result = factory.result()
-    text = terminal.to_text(result)
+    text = to_text(result)
     for tokens in factory.TOKENS:
-        rows = re.findall(rf"^  M={tokens}\s.*ceiling.*bound.*tuning can win.*$", text, re.MULTILINE)
+        rows = re.findall(rf"^  M={tokens}\s.*tuning can win.*\n    bound .*tunable ceiling .*$", text, re.MULTILINE)
         assert len(rows) == 2, tokens
     assert "report:" not in text
 
@@ -64,6 +66,7 @@ def read_by_line(saving_us: float) -> Result:
         config_binding_pipeline="alu",
         peak_pipeline="alu",
         share_of_peak=0.71,
+        gap=(),
         findings=(found,),
         source_lines=tuple(lines),
     )
@@ -73,7 +76,7 @@ def read_by_line(saving_us: float) -> Result:
 
 def test_the_share_of_the_peak_stands_beside_the_distance_to_the_bound() -> None:
     result = read_by_line(50.0)
-    assert "2.50x the bound, 71 % of ALU's peak" in terminal.to_text(result)
+    assert "   71 % of ALU's peak   " in to_text(result)
     assert "2.50x the bound, 71 % of ALU&#39;s peak" in page.to_html(result)
     (launch,) = result.launches
     assert figures.peak_text(replace(launch, share_of_peak=1.2)) == ""  # a fault, which is said as such
@@ -81,7 +84,7 @@ def test_the_share_of_the_peak_stands_beside_the_distance_to_the_bound() -> None
 
 @pytest.mark.parametrize(("saving_us", "named"), [(50.0, False), (1.0, True)])
 def test_the_heaviest_lines_are_named_where_no_finding_explains_the_gap(saving_us: float, named: bool) -> None:
-    text = terminal.to_text(read_by_line(saving_us))
+    text = to_text(read_by_line(saving_us))
     assert ("· k.py:7, 50.0 µs of alu: row = i // 3" in text) is named
     assert ("· k.py:8, 20.0 µs of alu: col = i % 3" in text) is named
     assert "k.py:9" not in text
@@ -123,19 +126,33 @@ def test_columns_are_stable(high: float) -> None:
     result = factory.result()
     one = result.launches[0]
     one = replace(one, predicted=replace(one.predicted, high_us=high * one.predicted.us))
-    text = terminal.to_text(replace(result, launches=(one, *result.launches[1:])))
+    text = to_text(replace(result, launches=(one, *result.launches[1:])))
     rows = [line for line in text.splitlines() if line.startswith("  M=")]
-    for word in ("predicted", "ceiling", "bound"):
+    for word in ("predicted", "tuning can win", " > "):
         assert len({row.index(word) for row in rows}) == 1, word
 
 
 def test_pipe_gets_no_escapes_and_no_wrapping(plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    text = terminal.to_text(factory.result())
+    text = to_text(factory.result())
     assert "\x1b" not in text
     assert "…" not in text
     assert max(map(len, text.splitlines())) > 120
-    assert text == terminal.to_text(factory.result())
+    assert text == to_text(factory.result())
+
+
+def test_a_narrow_terminal_breaks_lines_below_their_text_and_no_command(plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    sink, command = FakeTerminal(), "advisor advise k.py::kernel --gpu H100 --content 'index_ptr=random(…)' --arg n=1000000"
+    result = factory.result(tuple(range(1, 31)))
+    specify = Action(title="Specify", detail="work " * 30, saving_us=0.0, origin="predicted", launches=(), snippet=command)
+    terminal.show(replace(result, actions=(specify,)), file=sink, details=False, report="r.html")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", sink.getvalue()).splitlines()
+    assert f"     {command}" in lines and len(lines) <= LINES
+    assert [line for line in lines if len(line) > 60] == [f"     {command}"]
+    detail = lines[lines.index(f"     {command}") + 1 :][:3]
+    assert [len(line) - len(line.lstrip()) for line in detail] == [5, 7, 7]
 
 
 def test_terminal_gets_colours_and_no_color_takes_them(plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +172,7 @@ def test_hostile_texts_are_neutralised(plain_environment: None) -> None:
     assert "\\x1b[31mred" in text
     assert "[bold red]markup[/]" in text
     assert "\x1b[31mred" not in text
-    assert "\x1b[31mred" not in terminal.to_text(factory.hostile())
+    assert "\x1b[31mred" not in to_text(factory.hostile())
 
 
 @pytest.mark.parametrize("code", [0x1B, 0xAD, 0x61C, 0x180E, 0x202E, 0x2066, 0x206F, 0x3164, 0xD800, 0xFEFF, 0xFFFB, 0xE0041])
@@ -173,12 +190,12 @@ def test_ascii_output_is_replaced_not_refused() -> None:
 
 
 def test_no_launches() -> None:
-    assert "no launches" in terminal.to_text(factory.empty())
+    assert "no launches" in to_text(factory.empty())
 
 
 @pytest.mark.parametrize("measured", [True, False])
 def test_current_says_where_it_comes_from(measured: bool) -> None:
-    text = terminal.to_text(factory.result((64,), ("w13",), measured=measured))
+    text = to_text(factory.result((64,), ("w13",), measured=measured))
     assert ("  measured " if measured else "  predicted ") in text
 
 
@@ -187,7 +204,7 @@ def test_faster_than_the_ceiling_is_said_in_words() -> None:
     launch = result.launches[0]
     assert launch.measured is not None and launch.ceiling is not None
     fast = replace(launch, measured=replace(launch.measured, us=0.8 * launch.ceiling.us, low_us=None, high_us=None))
-    text = terminal.to_text(replace(result, launches=(fast,)))
+    text = to_text(replace(result, launches=(fast,)))
     assert "faster than the predicted ceiling" in text
     assert not re.search(r"\b1[0-9][1-9] %", text)
 
@@ -195,16 +212,16 @@ def test_faster_than_the_ceiling_is_said_in_words() -> None:
 def test_faults_are_shown() -> None:
     result = factory.result((64,), ("w13",))
     launch = replace(result.launches[0], faults=("measured 3.1 µs is below the bound 4.0 µs",))
-    assert "x fault: measured 3.1 µs is below" in terminal.to_text(replace(result, launches=(launch,)))
+    assert "x fault: measured 3.1 µs is below" in to_text(replace(result, launches=(launch,)))
 
 
 def test_a_recommendation_is_set_against_no_fault(plain_environment: None) -> None:
     result = factory.result((64,), ("w13",), measured=True)
     (launch,) = result.launches
-    assert launch.measured is not None and re.search(r"\d\.\d\dx (faster|slower)", terminal.to_text(result))
+    assert launch.measured is not None and re.search(r"\d\.\d\dx (faster|slower)", to_text(result))
     below = replace(launch, measured=replace(launch.measured, us=0.1 * launch.bound.us, low_us=None, high_us=None))
     faulty = replace(result, launches=(below,))
-    for text in (terminal.to_text(faulty), markdown.to_markdown(faulty), page.to_html(faulty)):
+    for text in (to_text(faulty), markdown.to_markdown(faulty), page.to_html(faulty)):
         assert not re.search(r"\d\.\d\dx (faster|slower)", text)
 
 
@@ -222,7 +239,7 @@ def test_launch_without_ceiling_prediction_or_configuration() -> None:
         gap=(),
         findings=(),
     )
-    text = terminal.to_text(replace(result, launches=(bare,)))
+    text = to_text(replace(result, launches=(bare,)))
     assert "bound of configuration" in text
     assert "tuning can win" not in text.partition("bound of configuration")[2]
 
@@ -231,7 +248,7 @@ def test_the_first_of_a_ranking_is_not_called_the_first_of_a_list() -> None:
     """Of a kernel nobody says how it runs, the first-ranked configuration is shown, wherever it stands in the kernel's own list."""
     result: Result = factory.result((64,), ("w13",))
     unset = replace(result.launches[0], configuration=None, measured=None)
-    assert "   best of its configurations\n" in terminal.to_text(replace(result, launches=(unset,)))
+    assert "   best of its configurations   > BLOCK_SIZE_M" in to_text(replace(result, launches=(unset,)))
 
 
 def test_words_stand_in_place_of_a_ratio_of_one_and_of_a_mixed_origin() -> None:
@@ -239,10 +256,10 @@ def test_words_stand_in_place_of_a_ratio_of_one_and_of_a_mixed_origin() -> None:
     first, second = result.launches
     assert first.recommendation is not None
     first = replace(first, recommendation=replace(first.recommendation, speedup=1.001))
-    text = terminal.to_text(replace(result, launches=(first, factory.launch(1024, measured=True))))
+    text = to_text(replace(result, launches=(first, factory.launch(1024, measured=True))))
     assert "(predicted, no faster)" in text and "1.00x" not in text
     assert re.search(r"all 2 launches: [\d,.]+ µs ±[\d.]+ % \(1 measured, 1 predicted\)", text)
-    assert "all 2 launches: predicted" in terminal.to_text(replace(result, launches=(first, second)))
+    assert "all 2 launches: predicted" in to_text(replace(result, launches=(first, second)))
 
 
 def test_a_sum_says_how_many_launches_are_in_it() -> None:
@@ -251,9 +268,9 @@ def test_a_sum_says_how_many_launches_are_in_it() -> None:
     stuck, fault, able = result.launches
     stuck = replace(stuck, predicted=None)
     fault = replace(fault, measured=Latency(us=fault.bound.us / 2, origin="measured", source="rows"))
-    assert "\n  all 3 launches: " in terminal.to_text(result) and "sum of all 3 launches" in page.to_html(result)
+    assert "\n  all 3 launches: " in to_text(result) and "sum of all 3 launches" in page.to_html(result)
     result = replace(result, launches=(stuck, fault, able))
-    assert "\n  1 of 3 launches: " in terminal.to_text(result)
+    assert "\n  1 of 3 launches: " in to_text(result)
     assert "| predicted, 1 of 3 launches | ceiling" in markdown.to_markdown(result)
     assert "sum of 1 of 3 launches" in page.to_html(result)
 
@@ -261,7 +278,7 @@ def test_a_sum_says_how_many_launches_are_in_it() -> None:
 def test_console_of_rich_is_not_shared() -> None:
     """Rich keeps a global console; ours must not change it."""
     before = Console().soft_wrap
-    terminal.to_text(factory.empty())
+    to_text(factory.empty())
     assert Console().soft_wrap == before
 
 
@@ -297,9 +314,9 @@ def test_what_is_slower_for_its_entry_is_no_riddle() -> None:
     assert launch.recommendation is not None
     losing = replace(launch, recommendation=replace(launch.recommendation, speedup=0.97))
     words = "1.03x slower, but others that share its entry gain more)"
-    assert words in terminal.to_text(replace(result, launches=(replace(losing, decision="M64"),)))
-    assert "gain more" not in terminal.to_text(replace(result, launches=(replace(losing, decision=None),)))
-    assert "gain more" not in terminal.to_text(replace(result, launches=(replace(launch, decision="M64"),)))
+    assert words in to_text(replace(result, launches=(replace(losing, decision="M64"),)))
+    assert "gain more" not in to_text(replace(result, launches=(replace(losing, decision=None),)))
+    assert "gain more" not in to_text(replace(result, launches=(replace(launch, decision="M64"),)))
 
 
 def test_nothing_that_rounding_left_is_shown_as_a_quantity() -> None:

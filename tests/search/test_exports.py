@@ -12,7 +12,7 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Configuration
 from advisor.tables.names import parse_table_name
-from advisor.tables.tables import Table, new_table, read_table, select, write_table
+from advisor.tables.tables import Table, new_table, read_table, render_table, select
 from advisor.tuning.export import TunedTable, write_exports
 
 TABLE = "E=128,N=768,device_name=NVIDIA_H200.json"
@@ -55,7 +55,7 @@ def written(folder: Path) -> dict[str, int]:
     ],
 )
 def test_winners_go_into_the_table_that_is_there_by_now(tmp_path, before, now, winners, after, left):
-    write_table(now, tmp_path / TABLE)
+    (tmp_path / TABLE).write_text(render_table(now), encoding="utf-8")
     tuned = tuned_table(before, {tokens: blocks(m) for tokens, m in winners.items()})
     paths, warnings = write_exports(tmp_path, (), "# what won\n", tuned)
     assert written(tmp_path) == after
@@ -72,14 +72,14 @@ def test_a_table_that_is_not_there_is_written_whole(tmp_path):
 
 def test_waits_for_another_run_that_is_writing(tmp_path):
     path, tuned = tmp_path / TABLE, tuned_table(table_of(M16=16, M64=16), {64: blocks(64)})
-    write_table(tuned.before, path)
+    path.write_text(render_table(tuned.before), encoding="utf-8")
     lock = tmp_path / f"{TABLE}.lock"
     lock.touch()
     writer = threading.Thread(target=write_exports, args=(tmp_path, (), "", tuned))
     writer.start()
     writer.join(timeout=0.3)
     assert writer.is_alive() and read_table(path).entries == tuned.before.entries
-    write_table(table_of(M16=32, M64=16), path)
+    path.write_text(render_table(table_of(M16=32, M64=16)), encoding="utf-8")
     lock.unlink()
     writer.join(timeout=60)
     assert written(tmp_path) == {"16": 32, "64": 64}
@@ -111,7 +111,7 @@ def test_a_winner_is_kept_to_its_neighbourhood(before, winner, others, reach):
 
 
 def test_a_winner_is_kept_to_its_neighbourhood_in_the_table_that_is_there_by_now(tmp_path):
-    write_table(table_of(M16=16, M2048=16), tmp_path / TABLE)
+    (tmp_path / TABLE).write_text(render_table(table_of(M16=16, M2048=16)), encoding="utf-8")
     write_exports(tmp_path, (), "", tuned_table(table_of(M16=16), {1024: blocks(64)}))
     now = read_table(tmp_path / TABLE)
     assert [runs(now, tokens) for tokens in (512, 768, 1024, 1280, 1536)] == [16, 16, 64, 64, 16]

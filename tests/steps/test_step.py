@@ -87,7 +87,7 @@ def test_what_could_run_at_the_same_time_is_said(predictor):
     ranks = predict_step(training(split=Split(tensor=4)), load_gpu("A100"), predictor)
     assert ranks.caveats[0].startswith("activations all-reduce")
     stages = predict_step(training(split=Split(pipeline=4)), load_gpu("A100"), predictor)
-    assert "75% of the time" in stages.caveats[0] and stages.tokens_per_s == pytest.approx(1024e6 / stages.step.us)
+    assert "75 % of the time" in stages.caveats[0] and stages.tokens_per_s == pytest.approx(1024e6 / stages.step.us)
     assert not predict_step(training(), load_gpu("A100"), predictor).caveats
 
 
@@ -116,7 +116,7 @@ def test_an_engine_that_does_not_train_says_so(predictor):
 def test_advice_names_the_largest_gain_first(predictor):
     found = predict_step(asked("Qwen3-30B-A3B", load=Load(contexts=(4096,) * 64)), load_gpu("H200"), predictor)
     assert found.advice and all("the step" in line for line in found.advice)
-    gains = [float(re.search(r"gains at most ([\d.]+)%", line)[1]) for line in found.advice]
+    gains = [float(re.search(r"gains at most ([\d.]+) %", line)[1]) for line in found.advice]
     assert gains == sorted(gains, reverse=True) and gains[0] >= 0.5
     near = [row.name for row in found.operators if row.us > 0 and row.bound_us / row.us > 0.85]
     assert not any(f" {name}:" in line for name in near for line in found.advice), "above 85 % of a bound nothing is advised"

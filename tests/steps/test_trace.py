@@ -116,7 +116,7 @@ def test_advice_on_a_trace(tmp_path, capsys):
     path = written(tmp_path / "t.json", events + launched("mystery", 40, [], "mystery<kernel>", 50))
     assert main(["advise", str(path), "--gpu", "A100", "--output", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "M=4096 N=4096 K=4096 bf16" in out and "mystery<kernel> 50 µs" in out and "5.2% of the measured time" in out
+    assert "M=4096 N=4096 K=4096 bf16" in out and "mystery<kernel> 50 µs" in out and "5.2 % of the measured time" in out
     assert "below the bound" in out and "Replace or fuse aten::mm" in out
     page, found = (tmp_path / "report.html").read_text(), json.loads((tmp_path / "result.json").read_text())
     assert "mystery&lt;kernel&gt;" in page and found["operators"][0]["measured_us"] == 900

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from advisor.system.errors import UsageError
-from advisor.system.writing import MAKE_ROOM, replacing
+from advisor.system.writing import MAKE_ROOM, replacing, temporary_folder
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
@@ -112,3 +115,39 @@ def test_only_what_the_place_is_to_blame_for_is_blamed_on_it(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="null byte"), replacing(tmp_path / "rows\0.csv", "") as place:
         place.write_text("")
     assert not list(tmp_path.iterdir())
+
+
+HOLD = """
+from advisor.system.writing import temporary_folder
+with temporary_folder("test") as folder:
+    print(folder, flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def holder() -> tuple[subprocess.Popen, Path]:
+    """A process with a folder of its own."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    folder = Path(process.stdout.readline().strip())
+    (folder / "inside").touch()
+    return process, folder
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(place):
+    (place / "advisor-test-of-somebody").mkdir()
+    (dead, left), (alive, kept) = holder(), holder()
+    dead.send_signal(signal.SIGKILL)
+    dead.communicate()
+    assert left.exists()
+    with temporary_folder("other") as own:
+        assert own.is_dir() and not left.exists() and (kept / "inside").exists()
+    assert not own.exists() and (place / "advisor-test-of-somebody").exists()
+    alive.communicate("\n")
+    assert alive.returncode == 0 and not kept.exists()

@@ -142,6 +142,7 @@ class KernelLaunch:
         contents: What index tensors hold.
         sizes: Elements per pointer argument.
         shapes: Shape per tensor descriptor.
+        around: Values of what no argument is called, but the function around the file's launch knows: its grid follows from them.
         same: Pointer arguments that are the same tensor as another one, and which.
         grid: Programs; None: not known, one is counted.
         grid_text: The expression over arguments that it was worked out from; empty: it was given as numbers, or comes from the file.
@@ -161,6 +162,7 @@ class KernelLaunch:
     contents: Mapping[str, Any] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    around: Mapping[str, Any] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
     grid: tuple[int, ...] | None = None
     grid_text: str = ""
@@ -220,7 +222,7 @@ class Inspection:
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
             sentences.append(
-                f"Work depends on data. Specify them: {options} (a number, a list, range(…), or random(N) for numbers below N)."
+                f"Work depends on data. Specify them: {options} (a number, a list, range(…), random(N) of numbers below N, permutation(N))."
             )
         if shapeless := sorted(reason.removeprefix(SHAPE) for reason in self.demand.unknown if reason.startswith(SHAPE)):
             shapes = ", ".join(f"{name} = [rows, columns]" for name in shapeless)

@@ -56,7 +56,7 @@ def heaviest(recorded: Sequence[RecordedKernel]) -> tuple[list[RecordedKernel], 
     notes = [f"Of {len(recorded):,} launches with other arguments the {len(kept)} heaviest are shown; sums by kernel are of all."]
     for name, group in sorted(groups.items(), key=lambda item: (-sum(entry.cost_us for entry in item[1]), -sum(e.count for e in item[1]))):
         took_us = sum(entry.cost_us for entry in group)
-        took = f", {took_us / 1000:,.3g} ms in all ({took_us / total_us:.0%} of what was timed)" if took_us else ""
+        took = f", {took_us / 1000:,.3g} ms in all ({100 * took_us / total_us:.0f} % of what was timed)" if took_us else ""
         shown = sum(id(entry) in kept for entry in group)
         notes.append(
             f"{name}: {len(group):,} launches with other arguments ran {sum(e.count for e in group):,} times{took}; {shown} shown."

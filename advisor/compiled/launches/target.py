@@ -92,6 +92,7 @@ def make_launch(
         contents=contents,
         sizes={k: int(v) for k, v in (sizes or {}).items()},
         shapes={k: tuple(int(n) for n in v) for k, v in (shapes or {}).items()},
+        around=around,
         divisible=frozenset(divisible) if divisible is not None else None,
         given=Given(
             types=dict(types or {}),

@@ -28,7 +28,7 @@ _NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
 """The comma before the next NAME=; others are of a value, such as (1, 2)."""
 _RANGE = re.compile(r"range\(([-\d,\s]+)\)")
 """Of the command line, where it may be longer than a literal of a kernel's file."""
-_RANDOM = re.compile(r"random\((\d+)(?:,\s*(\d+))?\)")
+_RANDOM = re.compile(r"(random|permutation)\((\d+)(?:,\s*(\d+))?\)")
 TYPE_NAMES = {
     "f16": "fp16",
     "float16": "fp16",
@@ -106,15 +106,18 @@ def element_type(text: str) -> Symbol | None:
 
 def literal(text: str) -> Any:
     """A value from the command line: a number, true/false, none, a type (`tl.float32`), `range(8192)`, `random(151936)` (so many rows to
-    choose from) or `random(151936, 8192)` (and so many indices), or else the text."""
+    choose from) or `random(151936, 8192)` (and so many indices), `permutation(8192)` (each row once), or else the text."""
     lowered = text.strip().lower()
     if matched := _RANGE.fullmatch(lowered):
         with contextlib.suppress(ValueError, TypeError):
             counted = range(*(int(part) for part in matched.group(1).split(",")))
             if len(counted) <= MOST_ITEMS:
                 return counted
-    if (drawn := _RANDOM.fullmatch(lowered)) and 0 < int(drawn.group(1)) <= 2**31 and int(drawn.group(2) or MOST_ITEMS) <= MOST_ITEMS:
-        return random_indices(int(drawn.group(1)), int(drawn.group(2) or MOST_ITEMS))
+    if drawn := _RANDOM.fullmatch(lowered):
+        rows, once = int(drawn.group(2)), drawn.group(1) == "permutation"
+        count = int(drawn.group(3) or (rows if once else MOST_ITEMS))
+        if 0 < rows <= (MOST_ITEMS if once else 2**31) and count <= (rows if once else MOST_ITEMS):
+            return random_indices(rows, count, once=once)
     if lowered in ("true", "false", "none"):
         return {"true": True, "false": False, "none": None}[lowered]
     try:
@@ -123,13 +126,16 @@ def literal(text: str) -> Any:
         return text
 
 
-def random_indices(rows: int, count: int) -> NDArray[np.int64]:
-    """`count` indices [count] of `rows` rows, each as likely as the others; the same ones every time.
+def random_indices(rows: int, count: int, *, once: bool = False) -> NDArray[np.int64]:
+    """`count` indices [count] of `rows` rows, each as likely as the others, none twice where `once`; the same ones every time.
 
     >>> random_indices(151_936, 3).tolist()
     [129240, 96777, 77660]
+    >>> sorted(random_indices(4, 4, once=True).tolist())
+    [0, 1, 2, 3]
     """
-    return np.random.default_rng(0).integers(0, rows, count)
+    generator = np.random.default_rng(0)
+    return generator.choice(rows, count, replace=False) if once else generator.integers(0, rows, count)
 
 
 def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
@@ -167,7 +173,7 @@ def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
             raise UsageError(
                 f"{option} takes NAME=NUMBER, or NAME=(NUMBER,…)",
                 f"{name}={value}",
-                f"at most {MOST_ITEMS:,} numbers",
+                f"a number such as 4096, or at most {MOST_ITEMS:,} numbers",
                 "a tl.constexpr is given with --constexpr" if option == "--arg" else None,
             )
     return values
@@ -209,7 +215,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         if isinstance(value, str):
             contents[name] = literal(value)
             if not isinstance(contents[name], (int, float, list, range, np.ndarray)):
-                limit = f"a number, a list, range(…) or random(N) of at most {MOST_ITEMS:,} numbers"
+                limit = f"a number, a list, range(…), random(N) or permutation(N) of at most {MOST_ITEMS:,} numbers"
                 raise InputError(f"{path}: contents of {name}", value, limit)
     return data
 

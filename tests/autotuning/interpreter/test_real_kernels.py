@@ -3,10 +3,10 @@
 Of Triton's `test_autotuner.py` (3.9), these have no counterpart here:
   - `test_override_ttir`, `test_override_ttgir`, `test_override_ptx`, `test_exceed_tmem`, `test_exceed_threads`, and `test_kwargs` with
     `use_cuda_graph`: they need a GPU. What they ask of the autotuner (options reach the launch, post_hook sees the failure) is in
-    `test_contract.py` with a fake kernel.
+    `test_decorator.py` with a fake kernel.
   - `test_config_ir_override_changes_disk_cache_key`: asks for `str(Config)`, which is Triton's own class (and differs in 3.6); that
     our cache tells such configurations apart is in `test_keys.py`.
-  - `test_prune_configs_fractional_top_k_after_early_prune` builds `triton.runtime.Autotuner` by hand: in `test_contract.py`.
+  - `test_prune_configs_fractional_top_k_after_early_prune` builds `triton.runtime.Autotuner` by hand: in `test_decorator.py`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from advisor.result.schema import Problem
 
 from .left_out import fold_of, predictors
 from .stranger_kernels import flash, product
-from .test_code_ranking import SIDES, configs, h100, of_attention, of_product
+from .test_compiled_ranking import SIDES, configs, h100, of_attention, of_product
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")]
 
