@@ -242,7 +242,7 @@ class FunctionReader(Evaluator):
             self._add(statement.target, statement)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._grow(statement.value)
-        elif not (isinstance(statement, (ast.Pass, ast.Global)) or _is_remark(statement)):
+        elif not (isinstance(statement, (ast.Pass, ast.Global, ast.Assert)) or _is_remark(statement)):  # what is asserted holds
             raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not followed")
         return _NOTHING
 

@@ -44,8 +44,9 @@ def launching_calls(graph: Graph) -> Iterator[tuple[str, ast.Call]]:
 
 
 def _meant(graph: Graph, name: str, call: ast.Call) -> list[str]:
-    """What a name that is launched stands for by plain assignments of the innermost function that binds it; else the name itself."""
-    given = graph.given(graph.scopes_around(call), name)
+    """What a name that is launched stands for by plain assignments of the innermost function that binds it, less those in an arm of a
+    condition that the launch is not in; else the name itself."""
+    given = [value for value in graph.given(graph.scopes_around(call), name) if not graph.apart(value, call)]
     names = [dotted(choice) for value in given for choice in _choices(value)]
     return list(dict.fromkeys(names)) if names and all(names) else [name]
 

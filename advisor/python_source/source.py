@@ -276,6 +276,11 @@ class SourceFile:
         return kernels, undecided
 
     @property
+    def chosen(self) -> dict[str, ast.FunctionDef]:
+        """The definition that counts of each `@triton.jit` function, without those that are `undecided`."""
+        return self._chosen[0]
+
+    @property
     def undecided(self) -> dict[str, str]:
         """Kernels that are defined several times, or that something is put in the place of, and why it is not known what counts."""
         return self._chosen[1]
@@ -283,7 +288,7 @@ class SourceFile:
     @cached_property
     def functions(self) -> dict[str, JitFunction]:
         """The `@triton.jit` functions, by name, without those that are `undecided`."""
-        return {name: self.function(node) for name, node in self._chosen[0].items()}
+        return {name: self.function(node) for name, node in self.chosen.items()}
 
     @cached_property
     def callees(self) -> dict[str, JitFunction]:

@@ -239,7 +239,8 @@ def test_names_are_restored_where_a_function_cannot_be_followed() -> None:
 
 def test_functions_that_build_lists_are_followed() -> None:
     text = (
-        "def get(warps=(4, 8)):\n    out: list = []\n    for b in (128, 256):\n        for w in warps:\n            if b * w > 600:\n"
+        "def get(warps=(4, 8)):\n    assert warps\n"
+        "    out: list = []\n    for b in (128, 256):\n        for w in warps:\n            if b * w > 600:\n"
         "                out.append(triton.Config({'BLOCK': b}, num_warps=w))\n"
         "    out.extend([triton.Config({'BLOCK': 32})])\n    return out\n"
     )

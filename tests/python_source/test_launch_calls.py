@@ -39,6 +39,7 @@ def test_a_kernel_is_launched_by_its_names(launcher: str) -> None:
     [
         "def run(x):\n    kernel = g\n    kernel[(1,)](x, 64)\n",
         "def run(x):\n    f = g\n    f[(1,)](x, 64)\n",
+        "def run(x):\n    if x:\n        fast = g\n        fast[(1,)](x, 64)\n    else:\n        fast = f\n",
         "def run(x, kernel):\n    kernel[(1,)](x, 64)\n",
         "def run(x, kernel):\n    kernel.run(x, 64, grid=(1,), warmup=False)\n",
         "def run(x):\n    f.run(x, 64)\n",

@@ -77,8 +77,8 @@ def behind(
             continue
         seen.add(name)
         bound, definitions = source.module_names.deciding(name), source.definitions.get(name, [])
-        if name in source.functions:  # which of several definitions counts is known
-            definitions = [source.functions[name].node]
+        if name in source.chosen:  # which of several definitions counts is known
+            definitions = [source.chosen[name]]
             bound = [node for node in bound if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef)]
         setting = [node for function in source.module_names.declaring.get(name, ()) for node in _assigning(function, name)]
         nodes: list[ast.AST] = [*definitions, *bound, *setting]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +52,9 @@ ROW = re.compile(
 OF_VOCABULARY = 128_256
 """Tokens of Llama 3 (its model card)."""
 
+OF_ROWS = {"B": 8_192, "H": 4_096}
+"""Rows and their length, where a kernel has no other size: beside lengths and heads' dimensions they are batches and heads."""
+
 BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
@@ -76,7 +79,7 @@ _SIZES = tuple(
 )
 
 
-def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
+def typical_size(name: str, kernel: str, others: Collection[str]) -> int | None:
     """What a size of a kernel may be; None: the name says nothing of it.
 
     Args:
@@ -88,8 +91,13 @@ def typical_size(name: str, kernel: str, others: Iterable[str]) -> int | None:
         return OF_VOCABULARY
     if name.upper() in ("M", "N", "K") and "V" not in others and {"N", "K"} <= {other.upper() for other in others}:
         return 4_096
-    size_of_name = next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
-    return size_of_name if size_of_name is not None else 4_096 if ROW.fullmatch(name) else None
+    if name in OF_ROWS and others and not any(_size_of_name(other) for other in others if other not in OF_ROWS):
+        return OF_ROWS[name]
+    return _size_of_name(name) or (4_096 if ROW.fullmatch(name) else None)
+
+
+def _size_of_name(name: str) -> int | None:
+    return next((size for pattern, size in _SIZES if pattern.fullmatch(name)), None)
 
 
 MOST_ROUNDS = 3

@@ -93,7 +93,11 @@ def time_verdict(
     try:
         grids = [base.launch.grid, head.launch.grid]
         usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
-        pair = [inspected(side, grid or usual) for side, grid in zip((base, head), grids, strict=True)]
+        pair = [(other := inspected(head, grids[1] or usual)), other]
+        if (machine_code(base), grids[0], base.guess, base.launch.given) == (machine_code(head), grids[1], head.guess, head.launch.given):
+            pair[0] = replace(other, launch=replace(base.launch, grid=other.launch.grid))  # the same launch is counted once
+        else:
+            pair[0] = inspected(base, grids[0] or usual)
         targets = [KernelTarget(id=name, launch=side.launch, source="compiled for this launch") for side in pair]
         analyses, alone = analysed_alike(pair, gpu)
         reports = [_of_both(compiled_report(target, item, gpu), pair) for target, item in zip(targets, analyses, strict=True)]
