@@ -69,6 +69,13 @@ class Prediction:
     passed: frozenset[str] = frozenset()
 
 
+def _launched(side: Attempt) -> tuple[Any, ...]:
+    """All that decides what a launch does, but for its grid: its code, what was guessed, and what is known of its arguments."""
+    launch = side.launch
+    assert launch is not None
+    return machine_code(side), side.guess, launch.given, launch.contents, launch.sizes, launch.shapes, launch.divisible
+
+
 def time_verdict(
     name: str,
     base: Attempt,
@@ -93,11 +100,12 @@ def time_verdict(
     try:
         grids = [base.launch.grid, head.launch.grid]
         usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
-        pair = [(other := inspected(head, grids[1] or usual)), other]
-        if (machine_code(base), grids[0], base.guess, base.launch.given) == (machine_code(head), grids[1], head.guess, head.launch.given):
-            pair[0] = replace(other, launch=replace(base.launch, grid=other.launch.grid))  # the same launch is counted once
+        after = inspected(head, grids[1] or usual)
+        if grids[0] == grids[1] and _launched(base) == _launched(head):  # the same launch is counted once
+            before = replace(after, launch=replace(base.launch, grid=after.launch.grid))
         else:
-            pair[0] = inspected(base, grids[0] or usual)
+            before = inspected(base, grids[0] or usual)
+        pair = [before, after]
         targets = [KernelTarget(id=name, launch=side.launch, source="compiled for this launch") for side in pair]
         analyses, alone = analysed_alike(pair, gpu)
         reports = [_of_both(compiled_report(target, item, gpu), pair) for target, item in zip(targets, analyses, strict=True)]
