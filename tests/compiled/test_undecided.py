@@ -192,3 +192,29 @@ def test_contents_of_several_kernels_are_given_in_a_command_each() -> None:
         "advisor advise f.py::k --arg n=5 --content 'table=random(…)'",
         "advisor advise f.py::other --arg m=6 --content 'labels=random(…)'",
     ]
+
+
+LOCKED = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(x_ptr, sum_ptr, lock_ptr, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * BLOCK + o)
+    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
+        pass
+    tl.store(sum_ptr + o, x + tl.load(sum_ptr + o))
+    tl.atomic_xchg(lock_ptr, 0)
+"""
+
+
+def test_a_lock_is_taken_to_be_free(tmp_path: Path) -> None:
+    """As in Triton's own layer norm: nobody can say what a lock holds, and the time of the rest is told all the same."""
+    path = tmp_path / "k.py"
+    path.write_text(LOCKED)
+    asked = LaunchOptions(constexprs={"BLOCK": 1024}, grid="4096")
+    result = advise_compiled(f"{path}::add", load_gpu("H100"), cache="cold", command="", launch_options=asked)
+    assert "Cannot predict" not in result.verdict.sentence and result.launches[0].predicted is not None
+    assert not [text for text in result.verdict.unknowns if "Nothing is moved" in text or "nothing is moved" in text]
+    assert "atomics-in-loop" not in {finding.rule for finding in result.launches[0].findings}

@@ -192,6 +192,8 @@ class _Evaluator:
             # Of elements seen as others, with more or fewer bytes, what is held says nothing.
             contents = self.inputs.contents if self.elements.get(base, size) == size else {}
             value = loaded(operands, shape, contents, op.in_line)
+        elif op.name == "tt.atomic_cas":  # what it waits for is there, as of a lock that is free: waiting is not counted
+            value = values.assume(environment.values(op.operands)[1], True)
         else:
             value = values.unknown({f"the result of {op.name}{op.in_line}"}, shape)
         environment.held[op.results[0]] = value

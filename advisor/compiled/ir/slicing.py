@@ -111,7 +111,7 @@ def needed_values(function: Function, roots: Sequence[str] | None = None) -> set
         needed.add(name)
         waiting.extend(flow.feeds.get(name, ()))
         for op in flow.producers.get(name, ()):
-            if not op.name.startswith("scf.") and (op.name == "tt.load" or op.name not in MEMORY):
+            if not op.name.startswith("scf.") and (op.name in ("tt.load", "tt.atomic_cas") or op.name not in MEMORY):
                 waiting.extend(op.operands)
     return needed
 

@@ -206,7 +206,8 @@ class Inspection:
             )
         if self.launch.grid is None:
             sentences.append("The grid is not given: one program is counted.")
-        never = [loop.line for loop in self.demand.loops if loop.entries and not loop.trips and not loop.reasons]
+        moved = {a.line for a in self.demand.accesses if a.issued_bytes}  # a lock is taken in the condition of a loop without trips
+        never = {loop.line for loop in self.demand.loops if loop.entries and not loop.trips and not loop.reasons} - moved
         if idle := sorted({line for line in (*never, *(a.line for a in self.demand.accesses if not a.issued_bytes)) if line}):
             lines = f"line{'s' if len(idle) > 1 else ''} {', '.join(map(str, idle))}"
             sentences.append(f"Nothing is moved in {lines}, which never run or have all lanes masked off: is a length 0, or too small?")

@@ -16,8 +16,9 @@ from advisor.result.schema import Finding
 
 @rule("Atomics in the hot loop")
 def atomics_in_loop(context: CompiledContext) -> Finding | None:
-    """Atomics in the hot loop."""
-    atomics = [a for a in context.demand.accesses if a.kind == "atomic" and a.in_loop]
+    """Atomics in the hot loop, but for a lock that each program waits for once."""
+    demand = context.demand
+    atomics = [a for a in demand.accesses if a.kind == "atomic" and a.in_loop and a.executions > demand.programs]
     if not atomics:
         return None
     most = max(atomics, key=lambda a: a.executions * a.lanes)
