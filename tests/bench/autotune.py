@@ -8,8 +8,9 @@ Parts (all of them, where none is named):
 - hot: pairs that differ by more than 3 % rested, on a board at its power limit (tests/autotuning/test_hot_gpu.py);
 - processes: several that tune at once, some killed (tests/autotuning/test_processes.py);
 - replays: published sweeps as the GPU, problems left out of the weights (tests/autotuning/test_ranking.py; ADVISOR_DATA; takes long);
-- public: calls of Liger's and flash-linear-attention's kernels (`liger-kernel`, `fla-core`, `einops`, where installed) in Triton's
-  interpreter: under Triton's own tuner, after `install()`, and under `advisor run`, whether they give the same.
+- public: calls of kernels of Liger, flash-linear-attention, FlagGems and unsloth (`liger-kernel`, `fla-core`, `einops`, `flag_gems`,
+  `unsloth`, where on the path) in Triton's interpreter: under Triton's own tuner, after `install()`, and under `advisor run`, whether
+  they give the same.
 
 Each race runs in a process of its own with empty caches; CPU time is of the process and its children (ptxas), measuring is left out: the
 latency of a configuration is the model's, disturbed by 5 %. Times hang on the machine: compare shares, or times of one machine.
@@ -17,11 +18,14 @@ latency of a configuration is the model's, disturbed by 5 %. Times hang on the m
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import types
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -233,22 +237,31 @@ def print_hot() -> None:
     print(f"hot: {sum(right)} of {len(right)} pairs decided right, goal 99 %; measured once each in turn {sum(once)}")
 
 
-def public_calls() -> dict[str, Any]:
-    """Calls of public kernels, on small tensors, by name."""
+PACKAGES = ("liger_kernel", "fla", "flag_gems", "unsloth")
+
+
+def calls_of_liger_kernel() -> dict[str, Any]:
+    import torch
+    from liger_kernel.ops.dyt import LigerDyTFunction
+    from liger_kernel.ops.grpo_loss import fused_selective_log_softmax
+
+    of = torch.randn
+    return {
+        "DyT": lambda: LigerDyTFunction.apply(of(8, 256), torch.ones(1), of(256), of(256)),
+        "selective log-softmax": lambda: fused_selective_log_softmax(of(2, 5, 512), torch.randint(0, 512, (2, 4)), 0.9),
+    }
+
+
+def calls_of_fla() -> dict[str, Any]:
     import torch
     from fla.modules.l2norm import l2norm_fwd
     from fla.modules.layernorm import rms_norm
     from fla.ops import utils
     from fla.ops.utils.logsumexp import logsumexp_fwd
     from fla.ops.utils.matmul import matmul
-    from liger_kernel.ops.dyt import LigerDyTFunction
-    from liger_kernel.ops.grpo_loss import fused_selective_log_softmax
 
-    torch.manual_seed(0)
     of = torch.randn
     return {
-        "DyT": lambda: LigerDyTFunction.apply(of(8, 256), torch.ones(1), of(256), of(256)),
-        "selective log-softmax": lambda: fused_selective_log_softmax(of(2, 5, 512), torch.randint(0, 512, (2, 4)), 0.9),
         "cumsum of scalars": lambda: utils.chunk_local_cumsum(of(1, 64, 2), 32),
         "cumsum of vectors": lambda: utils.chunk_local_cumsum(of(1, 64, 2, 16), 32),
         "logsumexp": lambda: logsumexp_fwd(of(8, 64)),
@@ -259,8 +272,92 @@ def public_calls() -> dict[str, Any]:
     }
 
 
-def answers() -> dict[str, str]:
-    """What each public call gives here: a sum, or its error."""
+def calls_of_flag_gems() -> dict[str, Any]:
+    """FlagGems asks an interpreted function for what only a compiled one has: it is told while its files are imported."""
+    import torch
+    from triton.runtime import jit
+    from triton.runtime.interpreter import InterpretedFunction
+
+    os.environ["GEMS_VENDOR"], os.environ["FLAGGEMS_DB_URL"] = "nvidia", "sqlite://"
+    gpu = types.SimpleNamespace(name="NVIDIA A100-SXM4-80GB", major=8, minor=0, multi_processor_count=108, total_memory=80 << 30)
+    of_cuda = {"is_available": True, "device_count": 1, "current_device": 0, "get_device_capability": (8, 0), "get_device_properties": gpu}
+    for name, answer in of_cuda.items():
+        setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+
+    def parameter(num: int, of: inspect.Parameter) -> Any:
+        fixed = "constexpr" in str(of.annotation)
+        return types.SimpleNamespace(num=num, name=of.name, default=of.default, is_constexpr=fixed, do_not_specialize=False)
+
+    def parameters(function: Any) -> list[Any]:
+        return [parameter(num, of) for num, of in enumerate(function.signature.parameters.values())]
+
+    InterpretedFunction.signature = property(lambda function: inspect.signature(function.fn))
+    InterpretedFunction.params = property(parameters)
+    InterpretedFunction.src = InterpretedFunction.cache_key = property(lambda function: inspect.getsource(function.fn))
+    compiled = jit.JITFunction
+    triton.runtime.JITFunction = jit.JITFunction = InterpretedFunction
+    import flag_gems as gems
+
+    triton.runtime.JITFunction = jit.JITFunction = compiled
+    sys.modules["flag_gems.utils.libentry"].LibEntry.run = lambda entry, *args, **named: (entry.fn.run(*args, **named), {})
+    of = torch.randn
+    return {
+        "mm": lambda: gems.mm(of(32, 32), of(32, 32)),
+        "bmm": lambda: gems.bmm(of(2, 32, 32), of(2, 32, 32)),
+        "addmm": lambda: gems.addmm(of(32), of(16, 32), of(32, 32)),
+        "mv": lambda: gems.mv(of(32, 64), of(64)),
+        "softmax": lambda: gems.softmax(of(8, 64), -1),
+        "log-softmax": lambda: gems.log_softmax(of(8, 64), -1),
+        "sum": lambda: gems.sum_dim(of(8, 64), [1]),
+        "cumsum": lambda: gems.cumsum(of(8, 64), 1),
+        "layer norm": lambda: gems.layer_norm(of(8, 64), [64], of(64), of(64))[0],
+        "dropout": lambda: gems.dropout(of(8, 64), 0.0, True)[0],
+        "argmax": lambda: gems.argmax(of(8, 64), 1),
+        "vdot": lambda: gems.vdot(of(64), of(64)),
+        "convolution": lambda: gems.conv2d(of(1, 4, 8, 8), of(4, 4, 3, 3)),
+        "standard deviation": lambda: gems.std(of(8, 64), [1]),
+    }
+
+
+def calls_of_unsloth() -> dict[str, Any]:
+    """Of its grouped products, whose files are read without the package around them, which wants a GPU."""
+    import torch
+
+    for name in ("unsloth", "unsloth.kernels"):
+        package = types.ModuleType(name)
+        package.__path__ = list(importlib.util.find_spec(name).submodule_search_locations)
+        sys.modules[name] = package
+    sys.modules["unsloth"].DEVICE_TYPE = "cuda"
+    torch.cuda.get_device_capability = lambda *_: (8, 0)
+    experts, cols, depth, tokens, chosen = 4, 128, 128, 16, 2
+    torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=experts)
+    from unsloth.kernels.moe.grouped_gemm.kernels import backward, forward, tuning
+
+    tuning._DEVICE_PROPERTIES = tuning.DeviceProperties(NUM_SM=experts, NUM_REGS=65536, SIZE_SMEM=166912, WARP_SIZE=32)
+    sizes = torch.full((experts,), tokens * chosen // experts, dtype=torch.int32)
+    order = torch.randperm(tokens * chosen).to(torch.int32)
+    x, w, dy = torch.randn(tokens, depth), torch.randn(experts * cols, depth), torch.randn(tokens * chosen, cols)
+    common = {
+        "m_sizes_ptr": sizes, "gather_indices_ptr": order, "NUM_TOKENS": tokens, "NUM_EXPERTS": experts, "TOPK": chosen,
+        "N": cols, "K": depth, "NUM_SMS": experts, "PERMUTE_X": True, "PERMUTE_Y": False, "FLATTEN": True,
+    }  # fmt: skip
+
+    def called(kernel: Any, output: Any, **pointers: Any) -> Any:
+        kernel[(experts,)](**common, **pointers)
+        return output
+
+    y, dw, dx = torch.zeros(tokens * chosen, cols), torch.zeros_like(w), torch.zeros(tokens * chosen, depth)
+    return {
+        "grouped product": lambda: called(
+            forward._autotuned_grouped_gemm_forward_kernel, y, x_ptr=x, w_ptr=w, y_ptr=y, topk_weights_ptr=None, FUSE_MUL_POST=False
+        ),
+        "its gradient by the weights": lambda: called(backward._autotuned_grouped_gemm_dW_kernel, dw, x_ptr=x, dY_ptr=dy, dW_ptr=dw),
+        "its gradient by the input": lambda: called(backward._autotuned_grouped_gemm_dX_kernel, dx, dY_ptr=dy, w_ptr=w, dX_ptr=dx),
+    }
+
+
+def answers(package: str) -> dict[str, str]:
+    """What each call of a package gives here, by name: a sum, or its error."""
     import contextlib
 
     import torch
@@ -271,7 +368,8 @@ def answers() -> dict[str, str]:
     from advisor.autotuning.internals import one_run
 
     mend_interpreter()
-    calls = public_calls()  # imported without a driver, for the libraries ask torch about its GPU
+    torch.manual_seed(0)
+    calls = globals()[f"calls_of_{package}"]()  # imported without a driver, for the libraries ask torch about its GPU
     torch.cuda.device = lambda index: contextlib.nullcontext()
     fake = FakeDriver()
     fake.get_benchmarker = lambda: one_run
@@ -286,24 +384,24 @@ def answers() -> dict[str, str]:
 
 
 def print_public() -> None:
-    import importlib.util
-
-    if missing := [name for name in ("liger_kernel", "fla", "einops") if importlib.util.find_spec(name) is None]:
-        print(f"public: not run, {', '.join(missing)} not installed")
-        return
-    found = {}
-    for how in ("none", "install", "run"):
-        with tempfile.TemporaryDirectory() as folder:
-            environment = {**os.environ, "TRITON_INTERPRET": "1", "ADVISOR_CACHE_DIR": folder}
-            command = [sys.executable, *(("-m", "advisor", "run", "--", sys.executable) if how == "run" else ()), __file__, "--child", how]
-            out = subprocess.run(command, env=environment, text=True, check=True, stdout=-1, input="").stdout
-        found[how] = json.loads(next(line for line in reversed(out.splitlines()) if line.startswith("{")))
-    plain = found["none"]
-    failed = [name for name, answer in plain.items() if ": " in answer]
-    print(f"public: {len(plain)} calls, {len(failed)} that fail under Triton's own tuner too ({', '.join(failed)})")
-    for how in ("install", "run"):
-        other = [f"{name} {plain[name]} -> {answer}" for name, answer in found[how].items() if answer != plain[name]]
-        print(f"  {how}: {len(plain) - len(other)} the same{''.join(f'; {each}' for each in other)}")
+    for package in PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            print(f"public: {package} not run, not installed")
+            continue
+        found = {}
+        for how in ("none", "install", "run"):
+            with tempfile.TemporaryDirectory() as folder:
+                environment = {**os.environ, "TRITON_INTERPRET": "1", "ADVISOR_CACHE_DIR": folder}
+                tuned = ("-m", "advisor", "run", "--", sys.executable) if how == "run" else ()
+                command = [sys.executable, *tuned, __file__, "--child", how, package]
+                out = subprocess.run(command, env=environment, text=True, check=True, stdout=-1, input="").stdout
+            found[how] = json.loads(next(line for line in reversed(out.splitlines()) if line.startswith("{")))
+        plain = found["none"]
+        failed = [name for name, answer in plain.items() if ": " in answer]
+        print(f"public: {package}, {len(plain)} calls, {len(failed)} that fail under Triton's own tuner too ({', '.join(failed)})")
+        for how in ("install", "run"):
+            other = [f"{name} {plain[name]} -> {answer}" for name, answer in found[how].items() if answer != plain[name]]
+            print(f"  {how}: {len(plain) - len(other)} the same{''.join(f'; {each}' for each in other)}")
 
 
 def print_processes() -> None:
@@ -349,7 +447,7 @@ if __name__ == "__main__":
             import advisor
 
             advisor.install()
-        print(json.dumps(answers() if sys.argv[2] in ("none", "install", "run") else raced(sys.argv[2], json.load(sys.stdin))))
+        print(json.dumps(answers(sys.argv[3]) if sys.argv[3:] else raced(sys.argv[2], json.load(sys.stdin))))
     else:
         for name in sys.argv[1:] or PARTS:
             PARTS[name]()
