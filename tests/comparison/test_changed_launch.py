@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.comparison.kernels.attempts import Attempt
-from advisor.comparison.kernels.kernel_version import own_launches
+from advisor.comparison.kernels.kernel_version import versions
 from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.resources import _why_refused
 from advisor.compiled.compiler.kernel import CompileError
@@ -33,7 +33,7 @@ def other(x_ptr, stride, n, BLOCK: tl.constexpr):
 def words(base, head, kernel="fill"):
     """What changed in the launches of a kernel between two versions of a file."""
     sources = [parse_source(text, "fill.py") for text in (base, head)]
-    changed = changed_launches(*((source.kernel(kernel), own_launches(source, kernel)) for source in sources))
+    changed = changed_launches(*(versions(source, {})[kernel] for source in sources))
     return [item.words for item in changed]
 
 

@@ -102,9 +102,9 @@ def kernel_subjects(
         for reading in of_kernel(kernel_readings, called[-1], name):
             old, new = reading.sides[0].get(called[-1]), reading.sides[1].get(name)
             same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
-            changed: list[ChangedLaunch] = []
+            changed: tuple[ChangedLaunch, ...] = ()
             if old is not None and new is not None:
-                changed = changed_launches((old.function, old.launching), (new.function, new.launching))
+                changed = changed_launches(old, new)
                 instead = same and not changed and any(in_its_place(old, new, gpu, {}, former) for gpu in reading.gpus)
                 if same and not changed and not instead:
                     continue

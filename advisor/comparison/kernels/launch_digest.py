@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import arguments_changed, meaning, own_tree, without_local_names
@@ -30,8 +31,6 @@ _OF_TENSORS = frozenset({"shape", "size", "stride", "numel", "nelement", "dim", 
 _OF_VALUES = frozenset({"contiguous", "clone", "detach", "cuda", "requires_grad_"})
 """Methods of a tensor that give one of the same shape, type and values."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Launched = tuple[JitFunction, Sequence[Launching]]
-"""A version of a kernel, and the files that launch it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +141,7 @@ class _Way:
     loops: Sequence[tuple[int, int]] = ()
 
     @classmethod
+    @lru_cache(maxsize=64)
     def to(cls, graph: Graph, call: ast.Call, around: ast.AST | None) -> _Way:
         if any(isinstance(outer, ast.For | ast.While) for outer in graph.above(call)):
             return cls(end=(math.inf, math.inf))
@@ -326,25 +326,27 @@ class ChangedLaunch:
     code: bool
 
 
-def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
+@lru_cache(maxsize=4)
+def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLaunch, ...]:
     """What changed in how a kernel is launched.
 
     Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
     launches it besides, a test or a benchmark, say, or no longer does, changes no launch.
     """
-    before, after = ({item.where: item for item in differing} for _, differing in (old, new))
+    before, after = ({item.where: item for item in version.launching} for version in (old, new))
     pairs = [(before[where], launching) for where, launching in after.items() if where in before]
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
         pairs.append((lost[0], gained[0]))
     if not pairs:
-        return []
-    tunable = {*old[0].constants, *new[0].constants}
-    alone = {name for name in tunable if not (old[0].parameter(name) and new[0].parameter(name))}
+        return ()
+    former, function = old.function, new.function
+    tunable = {*former.constants, *function.constants}
+    alone = {name for name in tunable if not (former.parameter(name) and function.parameter(name))}
     tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
     out = []
     for one, other in pairs:
-        digests = launch_digest(old[0], one, tunable), launch_digest(new[0], other, tunable)
+        digests = launch_digest(former, one, tunable), launch_digest(function, other, tunable)
         if (differing := _differing(*digests)) is not None:
             names, code = differing
             one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
@@ -353,12 +355,12 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
             parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
             parts = parts if SPREAD not in parts else set()
             hanging = [
-                name for name in sorted(parts) if _differing(*(launch_digest(*side, {name}) for side in ((old[0], one), (new[0], other))))
+                name for name in sorted(parts) if _differing(*(launch_digest(*side, {name}) for side in ((former, one), (function, other))))
             ]
             words = _in_words(*digests, names, code, hanging)
             both_take = frozenset(names or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
-    return out
+    return tuple(out)
 
 
 def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[str]] | None:

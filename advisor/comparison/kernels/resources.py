@@ -140,8 +140,7 @@ def judged(
         triton_version()
     except AdvisorError as error:
         return Judged(notes=(f"Not compiled: {error}",))
-    pair = [(version.function, version.launching) for version in (old, new) if version is not None]
-    relaunched = changed_launches(*pair) if len(pair) == 2 else []
+    relaunched = changed_launches(old, new) if old is not None and new is not None else ()
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
     alike: dict[tuple[Any, ...], tuple[Run, list[GpuSpec]]] = {}
