@@ -60,8 +60,6 @@ BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
 
-UNKNOWN_SIZE = 1_024
-"""Stands for a number of which nothing is known, in a line that is to be filled in."""
 OF_TENSOR = 2**24
 """Elements of a large tensor."""
 
