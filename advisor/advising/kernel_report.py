@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from advisor import __version__
 from advisor.advising.choice import NEAR_BEST
@@ -15,11 +16,12 @@ from advisor.advising.kernel_launches import KernelReports
 from advisor.advising.launch_facts import gpu_figures, warm_cache
 from advisor.advising.measured.profiles import timed
 from advisor.advising.missing_options import is_tuned
-from advisor.advising.trials import DOUBT, MOST_TRIED, NO_END, OTHER_WORK, Regrid, Trials
+from advisor.advising.trials import DOUBT, MOST_TRIED, NO_END, OTHER_WORK, SPREAD, TOGETHER, Regrid, Trials, unsearched_text
 from advisor.advising.verdict import verdict
 from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.demand import Counted
+from advisor.compiled.guesses.inference import Given
 from advisor.compiled.launch_report import (
     KernelTarget,
     analyse_targets,
@@ -95,17 +97,21 @@ def advise_compiled(
             gathered.warnings += lacking
     first, rest = until_sized(targets)
     counted = Counted()
-    for target, analysis in analyse_targets(first, gpu, cache, progress=progress, counted=counted, judge=launch_analysis):
-        gathered.take(target, analysis, gpu)
-    failed = {gathered.targets[name].space for name in gathered.failed}
-    for target, analysis in analyse_targets(
-        [item for item in rest if item.space in failed], gpu, cache, progress=progress, judge=launch_analysis
-    ):
-        gathered.take(target, analysis, gpu)
-    gathered.say_left(rest)
     seconds = read_settings().try_s if try_s is None else try_s
-    if seconds != 0:
-        _try(gathered, gpu, cache, counted, seconds, progress, regrid)
+    with Pool() as workers:
+
+        def look(several: Sequence[KernelTarget]) -> None:
+            for target, analysis in analyse_targets(
+                several, gpu, cache, progress=progress, workers=workers, counted=counted, judge=launch_analysis
+            ):
+                gathered.take(target, analysis, gpu)
+
+        _look_through(first, gathered, look, seconds or None)
+        failed = {gathered.targets[name].space for name in gathered.failed}
+        look([item for item in rest if item.space in failed][:MOST_TRIED])
+        gathered.say_left(rest)
+        if seconds != 0:
+            _try(gathered, gpu, cache, workers, counted, seconds, progress, regrid)
     if not gathered.reports:
         why = "".join(f": {shorten(text, 800)}" for text in gathered.warned()[:1])
         raise InputError(f"{text}: no launch could be compiled{why}")
@@ -147,10 +153,36 @@ def advise_compiled(
     )
 
 
+def _look_through(
+    targets: Sequence[KernelTarget], gathered: KernelReports, look: Callable[[Sequence[KernelTarget]], None], seconds: float | None
+) -> None:
+    """Look at launches; of a list of more than `MOST_TRIED` configurations at some spread evenly over it, the first among them, and then at
+    those that are most like the best of these, until there are so many, or the `seconds` that a user gives are over."""
+    until = time.monotonic() + (seconds or 0)
+    spaces: dict[str, list[KernelTarget]] = defaultdict(list)
+    for target in targets:
+        spaces[target.space or ""].append(target)
+    long = {name: group for name, group in spaces.items() if name and len(group) > MOST_TRIED}
+    spread = {group[number * len(group) // SPREAD].id for group in long.values() for number in range(SPREAD)}
+    batch = [target for target in targets if target.space not in long or target.chosen or target.id in spread]
+    while batch:
+        look(batch)
+        batch = []
+        for name, group in long.items():
+            left = [target for target in group if target.id not in gathered.targets]
+            if time.monotonic() < until if seconds else len(group) - len(left) < MOST_TRIED:
+                able = [target for target in group if target.id in gathered.reports]
+                best = min(able, key=lambda target: _predicted_us(gathered.reports[target.id]), default=group[0])
+                batch += sorted(left, key=lambda target: _apart(*(_tunables(item.launch.given) for item in (best, target))))[:TOGETHER]
+            elif left:
+                gathered.unsearched[name] = unsearched_text(len(group) - len(left), len(left))
+
+
 def _try(
     gathered: KernelReports,
     gpu: GpuSpec,
     cache: str,
+    workers: Pool,
     counted: Counted,
     seconds: float | None,
     advance: Callable[[int, int], None] | None,
@@ -161,27 +193,26 @@ def _try(
     untried = [item for item in alone if gathered.targets[item.id].launch.grid is not None]
     untried = [item for item in untried if item.predicted is not None and gathered.count(item) == 1]
     untried.sort(key=lambda report: -_predicted_us(report) * gathered.targets[report.id].count)
-    with Pool() as workers:
-        trials = Trials(gpu=gpu, cache=cache, workers=workers, counted=counted, left=MOST_TRIED, regrid=regrid)
-        if seconds is not None:
-            trials.deadline, trials.left = time.monotonic() + seconds, math.inf
-        if advance is not None:
-            trials.advance = lambda tried, more: advance(len(gathered.targets) + tried, len(gathered.targets) + tried + more)
-        for number, report in enumerate(untried):
-            if trials.over:
-                gathered.unknowns[untried[0].id].append(phrase("note.untried", count=len(untried) - number))
-                return
-            [(target, analysis)] = analyse_targets(
-                [gathered.targets[report.id]], gpu, cache, workers=workers, counted=counted, judge=launch_analysis
-            )
-            tried = trials.of(target, analysis, len(untried) - number) if isinstance(analysis, KernelAnalysis) else None
-            for target, outcome in tried.analyses if tried is not None else ():
-                gathered.take(target, outcome, gpu)
-            if tried is not None:
-                gathered.stopped[report.id], gathered.unsearched[report.id] = tried.stopped, tried.unsearched
-                gathered.unknowns[report.id] += [f"{report.kernel}: {text}" for text in tried.left_alone]
-                for target, _ in tried.analyses[1:]:  # what is assumed of the launch holds for all of them
-                    gathered.unknowns[target.id], gathered.missing[target.id] = gathered.unknowns[report.id], gathered.missing[report.id]
+    trials = Trials(gpu=gpu, cache=cache, workers=workers, counted=counted, left=MOST_TRIED, regrid=regrid)
+    if seconds is not None:
+        trials.deadline, trials.left = time.monotonic() + seconds, math.inf
+    if advance is not None:
+        trials.advance = lambda tried, more: advance(len(gathered.targets) + tried, len(gathered.targets) + tried + more)
+    for number, report in enumerate(untried):
+        if trials.over:
+            gathered.unknowns[untried[0].id].append(phrase("note.untried", count=len(untried) - number))
+            return
+        [(target, analysis)] = analyse_targets(
+            [gathered.targets[report.id]], gpu, cache, workers=workers, counted=counted, judge=launch_analysis
+        )
+        tried = trials.of(target, analysis, len(untried) - number) if isinstance(analysis, KernelAnalysis) else None
+        for target, outcome in tried.analyses if tried is not None else ():
+            gathered.take(target, outcome, gpu)
+        if tried is not None:
+            gathered.stopped[report.id], gathered.unsearched[report.id] = tried.stopped, tried.unsearched
+            gathered.unknowns[report.id] += [f"{report.kernel}: {text}" for text in tried.left_alone]
+            for target, _ in tried.analyses[1:]:  # what is assumed of the launch holds for all of them
+                gathered.unknowns[target.id], gathered.missing[target.id] = gathered.unknowns[report.id], gathered.missing[report.id]
 
 
 def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[SearchReport, ...]]:
@@ -208,7 +239,7 @@ def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[Sea
         if main is best and not gathered.targets[main.id].chosen and count > 1:
             near = sum(_predicted_us(report) <= NEAR_BEST * _predicted_us(main) for report in group) - 1
             alike = phrase("note.alike", near=near) if near else ""
-            which = "note.which_tried" if tried else "note.which_configuration"
+            which = "note.which_tried" if tried or name in gathered.unsearched else "note.which_configuration"
             gathered.unknowns[main.id].append(phrase(which, kernel=main.kernel, count=count, alike=alike))
             main = replace(main, configuration=None, configuration_source=f"unknown: one of {count}")
         if tried:
@@ -256,12 +287,21 @@ def _best(reports: Sequence[LaunchReport], like: Configuration = USUAL, tie: flo
         made = report.configuration
         if made is None:
             return math.inf, 0
-        blocks = [(made.parameters.get(name), value) for name, value in like.parameters.items() if type(value) is int and value > 0]
-        apart = sum(abs(math.log2(one / other)) for one, other in blocks if type(one) is int and one > 0)
-        return apart + abs(math.log2(made.num_warps / like.num_warps)), abs(made.num_stages - like.num_stages)
+        blocks_and_warps = {**like.parameters, "num_warps": like.num_warps}
+        return _apart(blocks_and_warps, made.flat()), abs(made.num_stages - like.num_stages)
 
     least = min(map(_predicted_us, reports))
     return min((report for report in reports if _predicted_us(report) <= tie * least), key=unlike)
+
+
+def _apart(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """How unlike two sets of tunables are in what both have: by how many doublings of their numbers."""
+    both = [(one[name], other[name]) for name in one.keys() & other.keys()]
+    return sum(abs(math.log2(a / b)) for a, b in both if type(a) is type(b) is int and min(a, b) > 0)
+
+
+def _tunables(given: Given) -> dict[str, Any]:
+    return {**given.constexprs, **given.options}
 
 
 def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchReport], stopped: str) -> str:
@@ -319,7 +359,8 @@ def _search(main: LaunchReport, space: str, gathered: KernelReports) -> SearchRe
     """Every configuration of a space as a trial: what is predicted of it, or why it cannot run."""
     trials = []
     failures: dict[str, int] = {}
-    tried = phrase("search.neighbours") if space in gathered.stopped else ""
+    part = space in gathered.unsearched
+    tried = phrase("search.neighbours") if space in gathered.stopped else phrase("search.spread") if part else phrase("search.listed")
     for number, target in enumerate(t for t in gathered.targets.values() if t.space == space):
         report = gathered.reports.get(target.id)
         us = report.predicted.us if report is not None and report.predicted is not None else None
@@ -337,8 +378,8 @@ def _search(main: LaunchReport, space: str, gathered: KernelReports) -> SearchRe
         trials.append(SearchTrial(number=number, configuration=configuration, state=state, predicted_us=us))
     return SearchReport(
         launch=main.id,
-        sampler=phrase("search.sampler", which=tried or phrase("search.listed")),
-        stopped_because=gathered.stopped.get(space, phrase("search.complete")),
+        sampler=phrase("search.sampler", which=tried),
+        stopped_because=gathered.stopped.get(space, phrase("search.time_up" if part else "search.complete")),
         trials=tuple(trials),
         failures=failures,
     )

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.counts import KernelDemand
@@ -14,7 +15,8 @@ from advisor.compiled.demand.likely_places import ARGUMENT, guessed_places
 from advisor.compiled.guesses.parameter_guesses import BLOCK_NAMES
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.ir.execution import not_given, what_holds
-from advisor.compiled.launches.launch import Inspection, content_option, inputs_of, own_files
+from advisor.compiled.launches.launch import Inspection, KernelLaunch, content_option, inputs_of, own_files
+from advisor.compiled.launches.target import make_launch, without_followers
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Action
 from advisor.system.phrases import phrase
@@ -58,10 +60,27 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     specified = {*launch.given.constexprs, *launch.given.scalars, *guess.settled}
     usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
     deciding = [name for name in constants if type(guess.constexprs.get(name)) is int or (usage[name].stored and name in guess.invented)]
-    missing += [f"--constexpr {name}=…" for name in deciding if name not in specified]
+    asked = {name: guess.constexprs.get(name) for name in deciding if name not in specified}
+    asked |= dict.fromkeys([name for name in values if name not in launch.given.multiples] + list(launch.asks))
+    kept = without_followers(asked, constants, lambda others: [_with_values(launch, others)])
+    missing += [f"--constexpr {name}=…" for name in kept if name in deciding]
     if launch.grid is None:
         missing = [*launch.asks.values(), *missing, *([] if launch.asks else ["--grid …"])]
     return tuple(dict.fromkeys(missing))
+
+
+def _with_values(launch: KernelLaunch, values: Mapping[str, Any]) -> KernelLaunch:
+    """A launch that is given some values beside those that were said of it."""
+    constants = launch.source.kernel(launch.kernel).constants
+    known = {**launch.around, **launch.given.scalars, **launch.given.constexprs}
+    known = {**values, **{name: value for name, value in known.items() if launch.origins.get(name, "said") == "said"}}
+    return make_launch(
+        launch.source,
+        launch.kernel,
+        constexprs={name: value for name, value in known.items() if name in constants},
+        arguments={name: value for name, value in known.items() if name not in constants},
+        element=launch.given.element,
+    )
 
 
 def _of_several_programs(inspection: Inspection) -> KernelDemand:

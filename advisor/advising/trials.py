@@ -34,8 +34,9 @@ data) for which the analytical model predicted that the best measured configurat
 those with 2 to 5 %, in 30 of 35."""
 LEAST_OF_PRODUCT, MOST_STAGES = 16, 5
 """`tl.dot` takes no smaller blocks; more stages than that hold no more."""
-MOST_TRIED, LEAST_TRIED, TOGETHER = 24, 4, 4
-"""Configurations of all launches of a report; of one launch at least, while any are left; and of one step. Counts, so that every machine
+MOST_TRIED, LEAST_TRIED, TOGETHER, SPREAD = 24, 4, 4, 8
+"""Configurations of all launches of a report, or of one list; of one launch at least, while any are left; of one step; and of a longer list
+first, spread over it. Counts, so that every machine
 tries the same: a kernel's own tunables come to their end after 8 to 20."""
 SECONDS_EACH = 5
 """What a configuration takes on a slow machine, as the time limit that is suggested for the rest of a search counts it."""
@@ -132,11 +133,8 @@ class Trials:
         evaluated = 1 + sum(not _timed_out(other) for _, other in others)
         if not (others or waiting or late):
             return None
-        unsearched = ""
-        if waiting or late:
-            seconds = math.ceil(SECONDS_EACH * (evaluated + waiting) / 60) * 60
-            which = phrase("search.unvaried", names=", ".join(late)) if late else ""
-            unsearched = phrase("search.unsearched", count=evaluated, whole=evaluated + waiting, which=which, seconds=seconds)
+        which = phrase("search.unvaried", names=", ".join(late)) if late else ""
+        unsearched = unsearched_text(evaluated, waiting, which) if waiting or late else ""
         return Tried(
             analyses=((launched, outcome), *others),
             stopped=phrase("search.time_up" if unsearched else "search.ended"),
@@ -277,6 +275,12 @@ class Trials:
             return None
         finally:
             self._slowest = max(self._slowest, time.monotonic() - started)
+
+
+def unsearched_text(evaluated: int, waiting: int, which: str = "") -> str:
+    """That a search was cut off with some configurations waiting, and what time limit the whole of it takes."""
+    seconds = math.ceil(SECONDS_EACH * (evaluated + waiting) / 60) * 60
+    return phrase("search.unsearched", count=evaluated, whole=evaluated + waiting, which=which, seconds=seconds)
 
 
 def pipelined(demand: KernelDemand) -> bool:

@@ -11,10 +11,8 @@ import numpy as np
 
 from advisor.compiled.analysis import SOURCE, KernelAnalysis, kernel_analysis
 from advisor.compiled.demand.assembly import CodeFacts
-from advisor.compiled.demand.demand import read_demand
 from advisor.compiled.families import NoFamilyError, family_launch
-from advisor.compiled.ir.ir import parse
-from advisor.compiled.launches.launch import Inspection, inputs_of
+from advisor.compiled.launches.launch import Inspection, inputs_of, own_files
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
 from advisor.learned.analytical import interval
@@ -65,8 +63,9 @@ def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | No
     """The learned latency of the launch as one of its family; None where its code is of none, or of one that was not measured."""
     compiled, launch = inspection.compiled, inspection.launch
     try:
-        module = parse(compiled.ttir)
-        counted = family_launch(module, read_demand(module, launch.grid or (1,), inputs_of(launch, inspection.guess)), launch.shapes)
+        text, files, inputs = compiled.ttir, own_files(compiled), inputs_of(launch, inspection.guess)
+        demand = inspection.counted.demand(text, launch.grid or (1,), inputs, files)
+        counted = family_launch(inspection.counted.module(text, files), demand, launch.shapes)
     except NoFamilyError:
         return None
     problem = replace(counted.problem, cache="cold" if cache == "cold" else "warm")

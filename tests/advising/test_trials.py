@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from advisor.advising.kernel_report import advise_compiled
+from advisor.advising.kernel_launches import KernelReports
+from advisor.advising.kernel_report import _look_through, advise_compiled
 from advisor.advising.trials import DOUBT, Trials
-from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.compiled.launch_report import KernelTarget
+from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.gpus.hardware import load_gpu
+from advisor.python_source.source import parse_source
 from advisor.rendering.figures import of_one_program
 from advisor.rendering.page import to_html
 from advisor.rendering.screen import screen
@@ -183,3 +188,20 @@ def test_a_search_that_was_cut_off_wins_at_least_what_it_found(tmp_path: Path, m
     page = to_html(result)
     assert "Best so far" in page and "or more" in page
     assert "out of reach of tuning" not in page and "┊ tunable ceiling" not in page
+
+
+def test_of_a_long_list_some_of_the_whole_and_those_like_the_best_are_looked_at() -> None:
+    source = parse_source(SCALE, "k.py")
+    launches = [one_launch(source, "scale", LaunchOptions(constexprs={"BLOCK": 16 + 16 * number})) for number in range(100)]
+    targets = [KernelTarget(id=f"scale-{number}", launch=launch, space="scale") for number, launch in enumerate(launches)]
+    gathered = KernelReports()
+
+    def look(several: Sequence[KernelTarget]) -> None:
+        for target in several:
+            gathered.targets[target.id] = target
+            us = abs(target.launch.given.constexprs["BLOCK"] - 800.0)
+            gathered.reports[target.id] = SimpleNamespace(predicted=SimpleNamespace(us=us))  # type: ignore[assignment]
+
+    _look_through(targets, gathered, look, None)
+    assert len(gathered.targets) == 24 and "scale-0" in gathered.targets and "scale-49" in gathered.targets
+    assert "24 of at least 100" in gathered.unsearched["scale"]

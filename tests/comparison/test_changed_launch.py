@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from advisor.comparison.kernels.attempts import Attempt
-from advisor.comparison.kernels.kernel_version import own_launches
+from advisor.comparison.kernels.kernel_version import versions
 from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.resources import _why_refused
 from advisor.compiled.compiler.kernel import CompileError
@@ -33,7 +35,7 @@ def other(x_ptr, stride, n, BLOCK: tl.constexpr):
 def words(base, head, kernel="fill"):
     """What changed in the launches of a kernel between two versions of a file."""
     sources = [parse_source(text, "fill.py") for text in (base, head)]
-    changed = changed_launches(*((source.kernel(kernel), own_launches(source, kernel)) for source in sources))
+    changed = changed_launches(*(versions(source, {})[kernel] for source in sources))
     return [item.words for item in changed]
 
 
@@ -76,6 +78,17 @@ def test_what_a_name_was_before_it_is_given_anew_is_no_part_of_a_launch():
     base = KERNEL + "LIMIT = 9\n\n\n" + text
     head = base.replace("2 * m", "less(m)") + "\n\ndef less(m):\n    return min(m, LIMIT)\n"
     assert words(base, head, "other") == ["the code of less, run, on which the grid hangs"], "the limit is what it was"
+
+
+def test_another_name_of_a_launchers_argument_is_no_change_of_its_launch():
+    text = (
+        "def run(x, y, n):\n    fill[(x.shape[0],)](x, x.stride(0), n, BLOCK=x.shape[1])\n\n\ndef forward(x, y, n):\n    run(x, y, n=n)\n"
+    )
+    head = re.sub(r"\bx\b", "grad", text.partition("\n\n\n")[0]) + "\n\n\n" + text.partition("\n\n\n")[2]
+    assert words(KERNEL + text, KERNEL + head) == []
+    assert words(KERNEL + text, KERNEL + head.replace("grad.shape", "y.shape")) == [
+        "BLOCK=grad.shape[1] → BLOCK=y.shape[1], and grid=(grad.shape[0],) → grid=(y.shape[0],)"
+    ]
 
 
 def test_what_is_passed_unnamed_is_not_called_gone():

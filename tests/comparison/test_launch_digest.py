@@ -215,7 +215,7 @@ def test_however_a_variable_is_bound(kind, old, new, is_change):
     assert old in host
     other = re.sub(rf"\b{old}\b" if old.isidentifier() else re.escape(old), new, host)
     sources = [parse_source(f"{body}\n\ndef run{each}", "scale.py") for each in (host, other)]
-    changed = changed_launches(*((source.kernel("scale"), own_launches(source, "scale")) for source in sources))
+    changed = changed_launches(*(versions(source, {})["scale"] for source in sources))
     assert bool(changed) is is_change
 
 
@@ -284,7 +284,7 @@ def test_what_else_is_imported_beside_a_constant_is_no_change_of_it(repository, 
 def test_a_number_that_becomes_a_constant_of_the_file_is_no_change_of_it():
     text = PLAIN.replace("def run", "SIZE = 128\n\ndef run").replace("BLOCK=128)", "BLOCK=SIZE, num_warps=8)")
     sources = [parse_source(item, "fill.py") for item in (PLAIN, text)]
-    (changed,) = changed_launches(*((source.kernel("fill"), own_launches(source, "fill")) for source in sources))
+    (changed,) = changed_launches(*(versions(source, {})["fill"] for source in sources))
     assert changed.words == "no num_warps → num_warps=8"
 
 
@@ -301,7 +301,7 @@ OF_ARMS = PLAIN.replace("    fill[", f"{ARMS}    fill[").replace("BLOCK=128", "B
 )
 def test_changed_launches_says_what_is_passed_whole(old, new, words):
     sources = [parse_source(item, "fill.py") for item in (old, new)]
-    (changed,) = changed_launches(*((source.kernel("fill"), own_launches(source, "fill")) for source in sources))
+    (changed,) = changed_launches(*(versions(source, {})["fill"] for source in sources))
     assert changed.words == words
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.comparison.kernels import resources, time_verdict
 from advisor.comparison.kernels.attempts import alike_configurations
-from advisor.comparison.kernels.kernel_version import versions
+from advisor.comparison.kernels.kernel_version import KernelVersion, versions
 from advisor.comparison.kernels.one_launch import both_launches, closest, typical_size
 from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.kernels.time_verdict import MOST_PROGRAMS
@@ -182,7 +182,7 @@ def test_a_flag_that_is_gone_is_not_set():
 def tuned(*warps, body="pass"):
     listed = tuple(Configuration(parameters={"B": 64}, num_warps=count) for count in warps)
     node = parse_source(f"def k():\n    {body}\n", "k.py").tree.body[0]
-    return SimpleNamespace(configurations=listed, launching=(), function=SimpleNamespace(autotune=object(), node=node))
+    return KernelVersion(source=None, function=SimpleNamespace(autotune=object(), node=node), entry={}, configurations=listed, named=())
 
 
 @pytest.mark.parametrize(

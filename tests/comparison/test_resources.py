@@ -11,6 +11,7 @@ import pytest
 from advisor.comparison import Options, assemble, compare_files
 from advisor.comparison.kernels import attempts, resources
 from advisor.comparison.kernels.attempts import described_arguments
+from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.settings import Settings
 from advisor.compiled.compiler.kernel import Resources as Held
 from advisor.gpus.hardware import load_gpu
@@ -64,7 +65,7 @@ def test_of_many_compiled_configurations_a_comment_folds_those_that_decide_nothi
 def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps, rows):
     """Both GPUs have one compile target; what is fastest there differs."""
     best = {name: run(count) for name, count in warps.items()}
-    version = SimpleNamespace(configurations=(), launching=(), function=None)
+    version = KernelVersion(source=None, function=None, entry={}, configurations=(), named=())
     gpus = [load_gpu(name) for name in warps]
     found = resources.judged("k", version, version, best, gpus, resources.Compiling(), "bf16")
     assert {row.gpu: row.head.registers_per_thread for row in found.rows} == rows and not found.notes and not found.failures
@@ -227,7 +228,7 @@ def tuned(*warps):
     named = tuple(each.label() for each in configurations)
     node = parse_source("def k(x):\n    pass\n", "k.py").tree.body[0]
     function = SimpleNamespace(autotune=object(), node=node)
-    return SimpleNamespace(configurations=configurations, named=named, function=function, launching=())
+    return KernelVersion(source=None, function=function, entry={}, configurations=configurations, named=named)
 
 
 @pytest.mark.parametrize(

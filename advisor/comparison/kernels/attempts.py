@@ -21,7 +21,7 @@ from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.launches.described import described_launch
 from advisor.compiled.launches.launch import KernelLaunch, compile_launch
-from advisor.compiled.launches.provenance import NO_DECISION, TOLD, origins
+from advisor.compiled.launches.provenance import GRID, NO_DECISION, TOLD, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import occupancy
 from advisor.python_source.described import call_function, kernel_problem
@@ -308,23 +308,27 @@ def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
         compiled, guess, _ = compile_launch(attempt.launch, Target.of(gpu), workers)
     except AdvisorError as error:
         return replace(attempt, refused=error)
-    return replace(attempt, resources=_held(compiled, gpu), guess=guess, compiled=compiled, refused=None)
+    grid = attempt.launch.grid if attempt.launch.origins.get(GRID) in TOLD else None  # a typical one may be any
+    return replace(attempt, resources=_held(compiled, gpu, grid), guess=guess, compiled=compiled, refused=None)
 
 
-def _held(compiled: CompiledKernel, gpu: GpuSpec) -> Resources:
-    """What a CTA of a compiled kernel holds."""
+def _held(compiled: CompiledKernel, gpu: GpuSpec, grid: Sequence[int] | None) -> Resources:
+    """What a CTA of a compiled kernel holds, and how many an SM runs at a time, of those that the grid has for it."""
     mix: dict[str, int] = {}
     try:
         mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
     except (AdvisorError, KeyError, ValueError):
         mix = {}  # the machine code is not one that can be read yet (AMD)
     held = compiled.resources
+    resident = _resident(held, gpu)
+    if resident and grid is not None:
+        resident = min(resident, max(math.ceil(math.prod(grid) * compiled.num_ctas / gpu.num_sms), 1))
     return Resources(
         origin="compiled",
         registers_per_thread=held.registers,
         spill_bytes=held.spill_bytes,
         shared_memory_bytes=held.shared_memory_bytes,
-        resident_ctas_per_sm=_resident(held, gpu),
+        resident_ctas_per_sm=resident,
         instruction_mix=mix,
     )
 

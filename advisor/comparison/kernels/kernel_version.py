@@ -21,7 +21,7 @@ LARGEST_SPACE = 50_000
 """Configurations that a KERNELS literal may span."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class KernelVersion:
     """One version of one kernel, with every configuration it may be launched with."""
 

@@ -22,12 +22,13 @@ from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
-from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE
+from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
+from advisor.compiled.launches.target import UNKNOWN_SIZE
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor
 from advisor.pipelines.batch import SIZES
@@ -102,9 +103,9 @@ def kernel_subjects(
         for reading in of_kernel(kernel_readings, called[-1], name):
             old, new = reading.sides[0].get(called[-1]), reading.sides[1].get(name)
             same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
-            changed: list[ChangedLaunch] = []
+            changed: tuple[ChangedLaunch, ...] = ()
             if old is not None and new is not None:
-                changed = changed_launches((old.function, old.launching), (new.function, new.launching))
+                changed = changed_launches(old, new)
                 instead = same and not changed and any(in_its_place(old, new, gpu, {}, former) for gpu in reading.gpus)
                 if same and not changed and not instead:
                     continue

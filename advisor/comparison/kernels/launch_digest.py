@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import arguments_changed, meaning, own_tree, without_local_names
@@ -30,8 +32,6 @@ _OF_TENSORS = frozenset({"shape", "size", "stride", "numel", "nelement", "dim", 
 _OF_VALUES = frozenset({"contiguous", "clone", "detach", "cuda", "requires_grad_"})
 """Methods of a tensor that give one of the same shape, type and values."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Launched = tuple[JitFunction, Sequence[Launching]]
-"""A version of a kernel, and the files that launch it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,23 +57,30 @@ class LaunchDigest:
     unnamed: frozenset[str]
 
 
-def launch_digest(function: JitFunction, launching: Launching, tunable: Set[str]) -> LaunchDigest:
+Renamed = Mapping[str, Mapping[str, str]]
+"""By function what its arguments are called on the other side."""
+
+
+def launch_digest(function: JitFunction, launching: Launching, tunable: Set[str], renamed: Renamed | None = None) -> LaunchDigest:
     """What a file's launches of a kernel come down to; `tunable`: the options and constants that are looked at."""
+    renamed = renamed or {}
     passed: dict[str, dict[str, None]] = {}
     assigned: dict[str, dict[str, None]] = {}
     for scopes, call in launching.calls:
         graph = launching.source.module_names
+        names = renamed.get(getattr(scopes[0], "name", ""), {}) if scopes else {}
         for name, node in _passed(function, tunable, graph, scopes, call):
             given = any(isinstance(node, ast.Name) and node.id in arguments(scope) for scope in scopes)  # by whoever calls it, too
-            passed.setdefault(name, {}).setdefault(written(node))
-            assigned.setdefault(name, {}).setdefault(written(node if given or name == SPREAD else _as_given(node, graph, scopes, call)))
+            whence = node if given or name == SPREAD else _as_given(node, graph, scopes, call)
+            passed.setdefault(name, {}).setdefault(written(_with_names(node, names)))
+            assigned.setdefault(name, {}).setdefault(written(_with_names(whence, names)))
     parts = [item for _, call in launching.calls for item in (*call.args, *call.keywords)]
     spread = frozenset(written(item) for item in parts if isinstance(item, ast.Starred) or getattr(item, "arg", "") is None)
     host: dict[str, list[str]] = {}
     around = frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes)
-    for names in _host_code(function, tunable, launching, host):
+    for worked_out in _host_code(function, tunable, launching, host, renamed):
         whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
-        for name, tree in meaning(launching.source, names, kernels=False, imports=False):
+        for name, tree in meaning(launching.source, worked_out, kernels=False, imports=False):
             whole.setdefault(name, []).append(tree)
         for name, trees in whole.items():
             host.setdefault(name, []).append("\x1d".join(trees))
@@ -142,6 +149,7 @@ class _Way:
     loops: Sequence[tuple[int, int]] = ()
 
     @classmethod
+    @lru_cache(maxsize=64)
     def to(cls, graph: Graph, call: ast.Call, around: ast.AST | None) -> _Way:
         if any(isinstance(outer, ast.For | ast.While) for outer in graph.above(call)):
             return cls(end=(math.inf, math.inf))
@@ -178,7 +186,9 @@ def _position(node: ast.AST) -> Position:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
-def _host_code(function: JitFunction, tunable: Set[str], launching: Launching, host: dict[str, list[str]]) -> Iterator[set[str]]:
+def _host_code(
+    function: JitFunction, tunable: Set[str], launching: Launching, host: dict[str, list[str]], renamed: Renamed
+) -> Iterator[set[str]]:
     """Note what the functions around the launches do to work out what they pass, and what those of the file do that call these functions,
     also by way of others.
 
@@ -203,19 +213,42 @@ def _host_code(function: JitFunction, tunable: Set[str], launching: Launching, h
         calling = graph.calls.get(around.name, ()) if wanted else ()
         pairs = ((next((outer for outer in graph.above(item) if isinstance(outer, Function)), None), item) for item in calling)
         calls = [(caller, item) for caller, item in pairs if caller not in (None, around)]
-        waiting += [(caller, item, _given(around, item, wanted)) for caller, item in calls]
+        waiting += [(caller, item, _given(around, item, wanted, renamed.get(around.name, {}))) for caller, item in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
-        trees = without_local_names([*nodes, *left, *statements], _local_names(around))
+        names = renamed.get(around.name, {})
+        trees = without_local_names([_with_names(node, names) for node in (*nodes, *left, *statements)], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
 
-def _given(function: Function, call: ast.Call, wanted: set[str]) -> list[ast.AST]:
+def _given(function: Function, call: ast.Call, wanted: set[str], renamed: Mapping[str, str]) -> list[ast.AST]:
     """What a call gives some arguments of a function, and their defaults where it does not."""
     first = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][:1]
     given, spread = call_arguments(function, call, int(first in (["self"], ["cls"], ["ctx"]) and isinstance(call.func, ast.Attribute)))
-    known = sorted({**argument_defaults(function), **given}.items())
-    return [*(ast.keyword(name, value) for name, value in known if name in wanted), *spread]
+    known = {**argument_defaults(function), **given}
+    return [*(ast.keyword(called, known[name]) for called, name in sorted((renamed.get(n, n), n) for n in known if n in wanted)), *spread]
+
+
+def _with_names(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
+    """A tree with other names in place of some."""
+    if not names:
+        return node
+    node = copy.deepcopy(node)
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name):
+            inner.id = names.get(inner.id, inner.id)
+    return node
+
+
+def _renamed(old: Graph, new: Graph) -> dict[str, dict[str, str]]:
+    """By function what its arguments are called now, where it has as many as before: by their places, callers give them the same."""
+    sides = [{scope.name: scope.args for scope in graph.scopes if isinstance(scope, Function)} for graph in (old, new)]
+    renamed = {}
+    for function in sides[0].keys() & sides[1].keys():
+        before, after = ([item.arg for item in (*side[function].posonlyargs, *side[function].args)] for side in sides)
+        if before != after and len(before) == len(after):
+            renamed[function] = {a: b for a, b in zip(before, after, strict=True) if a not in after and b not in before}
+    return renamed
 
 
 def _feeding(graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -> tuple[set[str], list[ast.AST]]:
@@ -326,25 +359,28 @@ class ChangedLaunch:
     code: bool
 
 
-def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
+@lru_cache(maxsize=4)
+def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLaunch, ...]:
     """What changed in how a kernel is launched.
 
     Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
     launches it besides, a test or a benchmark, say, or no longer does, changes no launch.
     """
-    before, after = ({item.where: item for item in differing} for _, differing in (old, new))
+    before, after = ({item.where: item for item in version.launching} for version in (old, new))
     pairs = [(before[where], launching) for where, launching in after.items() if where in before]
     lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
     if len(lost) == len(gained) == 1:
         pairs.append((lost[0], gained[0]))
     if not pairs:
-        return []
-    tunable = {*old[0].constants, *new[0].constants}
-    alone = {name for name in tunable if not (old[0].parameter(name) and new[0].parameter(name))}
+        return ()
+    former, function = old.function, new.function
+    tunable = {*former.constants, *function.constants}
+    alone = {name for name in tunable if not (former.parameter(name) and function.parameter(name))}
     tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
     out = []
     for one, other in pairs:
-        digests = launch_digest(old[0], one, tunable), launch_digest(new[0], other, tunable)
+        renamed = _renamed(one.source.module_names, other.source.module_names)
+        digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
         if (differing := _differing(*digests)) is not None:
             names, code = differing
             one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
@@ -353,12 +389,14 @@ def changed_launches(old: Launched, new: Launched) -> list[ChangedLaunch]:
             parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
             parts = parts if SPREAD not in parts else set()
             hanging = [
-                name for name in sorted(parts) if _differing(*(launch_digest(*side, {name}) for side in ((old[0], one), (new[0], other))))
+                name
+                for name in sorted(parts)
+                if _differing(launch_digest(former, one, {name}, renamed), launch_digest(function, other, {name}))
             ]
             words = _in_words(*digests, names, code, hanging)
             both_take = frozenset(names or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
-    return out
+    return tuple(out)
 
 
 def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[str]] | None:

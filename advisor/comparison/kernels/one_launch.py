@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
@@ -59,8 +60,6 @@ BLOCK = re.compile(r"x?block(_?size)?(_x)?", re.IGNORECASE)
 """A kernel's one block, and `OF_BLOCK` its elements, as tutorials and libraries launch kernels along one dimension."""
 OF_BLOCK = 1_024
 
-UNKNOWN_SIZE = 1_024
-"""Stands for a number of which nothing is known, in a line that is to be filled in."""
 OF_TENSOR = 2**24
 """Elements of a large tensor."""
 
@@ -196,8 +195,8 @@ def both_launches(
         sizes, given = {**sizes, **around}, {**given, **around}
         whence |= dict.fromkeys(around, "typical")
         both = made()
-    pair = [(item.function, item.launching) for item in versions if item is not None]
-    relaunched = changed_launches(*pair) if len(pair) == 2 else []
+    old, new = versions
+    relaunched = changed_launches(old, new) if old is not None and new is not None else ()
     unknown = [_unknown_blocks(launch) for launch in both] if relaunched else [{}]
     blocks_of_both = {name: value for name, value in unknown[-1].items() if name in unknown[0]}
     # A block that both sides pass otherwise (`BLOCK_N=BLOCK_M // 2`) follows from guesses of others: guessed itself, it would be one.
@@ -308,11 +307,14 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
             yield name, size
 
 
-def _sites(version: KernelVersion) -> Iterator[LaunchSite]:
+@lru_cache(maxsize=4)
+def _sites(version: KernelVersion) -> list[LaunchSite]:
     """The launches of a version."""
-    for launching in version.launching:
-        for scopes, call in launching.calls:
-            yield LaunchSite(launching.source, version.function, scopes, call, None, None)
+    return [
+        LaunchSite(launching.source, version.function, scopes, call, None, None)
+        for launching in version.launching
+        for scopes, call in launching.calls
+    ]
 
 
 def _passed(version: KernelVersion) -> set[str]:
@@ -346,8 +348,7 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
         multiples=given.multiples | (theirs.multiples & open_),
     )
     # What this side's launch works out in a way that is not followed is not known to be what the other side's is; what it hands on is.
-    sites = list(_sites(version))
-    worked_out = {name for name in passed if not all(name in handed_on(site) for site in sites)}
+    worked_out = {name for name in passed if not all(name in handed_on(site) for site in _sites(version))}
     whence: dict[str, Origin] = {
         name: "unknown" if name in worked_out and differs else other.origins[name]
         for name in {*(open_ & {*theirs.types, *values}), *options}

@@ -26,7 +26,7 @@ from advisor.comparison.kernels.attempts import (
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import changed_launches
-from advisor.comparison.kernels.one_launch import POINTERS, UNKNOWN_SIZE, both_launches
+from advisor.comparison.kernels.one_launch import POINTERS, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
@@ -38,8 +38,9 @@ from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH
 from advisor.compiled.guesses.usage import usage_of
-from advisor.compiled.launches.launch import author_file
+from advisor.compiled.launches.launch import KernelLaunch, author_file
 from advisor.compiled.launches.provenance import TOLD, named
+from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
@@ -140,8 +141,7 @@ def judged(
         triton_version()
     except AdvisorError as error:
         return Judged(notes=(f"Not compiled: {error}",))
-    pair = [(version.function, version.launching) for version in (old, new) if version is not None]
-    relaunched = changed_launches(*pair) if len(pair) == 2 else []
+    relaunched = changed_launches(old, new) if old is not None and new is not None else ()
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
     alike: dict[tuple[Any, ...], tuple[Run, list[GpuSpec]]] = {}
@@ -240,21 +240,16 @@ def _to_say(
     sizes: Mapping[str, Any], versions: tuple[KernelVersion, KernelVersion], run: Run, gpu: GpuSpec, settings: KernelSettings
 ) -> dict[str, Any]:
     """Values that are not known, without the constants that both launches work out once the others are."""
-    to_give, listed = dict(sizes), (run.former or run.configuration, run.configuration)
-    for name in sorted({item.name for version in versions for item in version.function.parameters if item.is_constexpr} & sizes.keys()):
-        others = {other: UNKNOWN_SIZE if value is None else value for other, value in to_give.items() if other != name}
-        numbers = {other: value for other, value in others.items() if isinstance(value, int | float)}
+    listed = (run.former or run.configuration, run.configuration)
+
+    def made(others: Mapping[str, Any]) -> list[KernelLaunch]:
+        numbers = {name: value for name, value in others.items() if isinstance(value, int | float)}
         given = replace(settings, args={**numbers, **settings.args})
-        try:
-            sides = both_launches(versions, listed, gpu, run.element, run.problem, given, run.recorded)
-        except AdvisorError:
-            continue
-        known = [
-            side.launch for version, side in zip(versions, sides, strict=True) if side is not None and version.function.parameter(name)
+        return [
+            side.launch for side in both_launches(versions, listed, gpu, run.element, run.problem, given, run.recorded) if side is not None
         ]
-        if all(launch.origins.get(name) == "literal" for launch in known):
-            del to_give[name]
-    return to_give
+
+    return without_followers(sizes, versions[0].function.constants | versions[1].function.constants, made)
 
 
 def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:

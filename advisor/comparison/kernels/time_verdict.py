@@ -20,7 +20,7 @@ from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.launch_report import KernelTarget
-from advisor.compiled.launches.launch import Inspection, inspection_of
+from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_of
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
@@ -70,10 +70,10 @@ class Prediction:
 
 
 def _launched(side: Attempt) -> tuple[Any, ...]:
-    """All that decides what a launch does, but for its grid: its code, what was guessed, and what is known of its arguments."""
-    launch = side.launch
-    assert launch is not None
-    return machine_code(side), side.guess, launch.given, launch.contents, launch.sizes, launch.shapes, launch.divisible
+    """All that decides what a launch does, but for its grid: its code, and its arguments, given or guessed."""
+    launch, guess = side.launch, side.guess
+    assert launch is not None and guess is not None
+    return machine_code(side), inputs_of(launch, guess), guess.signature, guess.constexprs, guess.options
 
 
 def time_verdict(

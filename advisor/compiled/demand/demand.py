@@ -409,6 +409,12 @@ class Counted:
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _entries: dict[Hashable, _Entry] = field(default_factory=dict)
+    _modules: dict[Hashable, Module] = field(default_factory=dict)
+
+    def module(self, ttir: str, own_files: tuple[str, ...] = ()) -> Module:
+        """A text's module, of which the accesses of its demands are."""
+        module = self._modules.get((ttir, own_files))
+        return module or self._modules.setdefault((ttir, own_files), parse(ttir, own_files))
 
     def demand(
         self,
@@ -424,7 +430,7 @@ class Counted:
             entry = self._entries.setdefault(key, _Entry())
         with entry.lock:
             if entry.demand is None:
-                entry.demand, entry.inputs = read_demand(ttir, grid, inputs, own_files, programs), inputs
+                entry.demand, entry.inputs = read_demand(self.module(ttir, own_files), grid, inputs, own_files, programs), inputs
             return entry.demand
 
 

@@ -107,12 +107,23 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     contents = {**inputs.contents, **{name: Positions(LONGEST_ROW if name in ragged else 1) for name in indices}}
     likely = replace(inputs, scalars={**inputs.scalars, **sizes, **dict.fromkeys(strides, 0)}, contents=contents)
     programs = np.unique(np.linspace(0, demand.programs - 1, LOOKED_AT).astype(np.int64))
-    for name in reversed(strides):
-        hanging = _hanging_on(name, unlocated)
-        among = {item.operation.text for item in [item for item in hanging if not not_given(item.unlocated_for)] or hanging}
-        counted = [item for item in count(likely, programs).accesses if item.operation.text in among and item.reach_bytes]
-        row = int(max(_rows_of_tensors(counted), default=1))
-        likely = replace(likely, scalars={**likely.scalars, name: row if row < ALIGNED else -(-row // ALIGNED) * ALIGNED})
+    waiting = {name: _hanging_on(name, unlocated) for name in reversed(strides)}
+    while waiting:
+        behind: set[str] = set()  # accesses that hang on a stride further in, which is told first
+        told: dict[str, list[AccessDemand]] = {}
+        for name, hanging in waiting.items():
+            texts = {item.operation.text for item in hanging}
+            if not texts & behind:
+                told[name] = [item for item in hanging if not not_given(item.unlocated_for)] or hanging
+            behind |= texts
+        counted = [item for item in count(likely, programs).accesses if item.reach_bytes]
+        rows: dict[str, int] = {}
+        for name, hanging in told.items():
+            among = {item.operation.text for item in hanging}
+            row = int(max(_rows_of_tensors(item for item in counted if item.operation.text in among), default=1))
+            rows[name] = row if row < ALIGNED else -(-row // ALIGNED) * ALIGNED
+            del waiting[name]
+        likely = replace(likely, scalars={**likely.scalars, **rows})
     return likely
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from advisor.python_source.launch_sites import (
 )
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile, read_source
-from advisor.system.errors import NothingMatchedError, UsageError
+from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError
 
 
 def is_kernel_target(text: str) -> bool:
@@ -122,6 +123,30 @@ def make_launch(
         known = {**next(guesses(source, function, launch.given)).constexprs, **launch.given.scalars, **known}
         return replace(launch, grid=grid_of(grid, known, source), grid_text="" if re.fullmatch(r"[\d,\s]+", grid) else grid)
     return replace(launch, grid=checked_grid(grid, grid))
+
+
+UNKNOWN_SIZE = 1_024
+"""Stands for a number of which nothing is known."""
+
+
+def without_followers(
+    asked: Mapping[str, Any], constants: Collection[str], made: Callable[[Mapping[str, Any]], Iterable[KernelLaunch]]
+) -> dict[str, Any]:
+    """Values to ask for, without the constants that launches work out once the others are known.
+
+    Args:
+        asked: By name, with what stands for each; None: a number.
+        constants: Those among them that a launch may work out.
+        made: The launches with such values, as far as they pass these constants.
+    """
+    to_give = dict(asked)
+    for name in sorted(to_give.keys() & set(constants)):
+        others = {other: UNKNOWN_SIZE if value is None else value for other, value in to_give.items() if other != name}
+        with contextlib.suppress(AdvisorError):
+            launches = made(others)
+            if all(launch.origins.get(name) == "literal" for launch in launches if name in launch.source.kernel(launch.kernel).names):
+                del to_give[name]
+    return to_give
 
 
 def _typed(source: SourceFile, function: JitFunction, constants: Mapping[str, Any]) -> dict[str, Any]:
