@@ -20,6 +20,7 @@ from advisor.learned.base import Predictor
 from advisor.rendering import comparison_words as words
 from advisor.rendering.comparison_answer import answer
 from advisor.result.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Compared, ComparisonResult, ResourceRow, Subject, evidence
+from advisor.system.phrases import phrases
 
 MOST_NAMED = 2
 """Of what is worst; the rest is counted."""
@@ -104,10 +105,16 @@ def _short_name(subject: Subject) -> str:
 
 
 def _configurations(subject: Subject) -> str:
-    """`18 → 90`, or what came and went where both do not say how many there are."""
+    """`18 → 90`, or what came and went where both do not say how many there are; and of how many a note says that they cannot launch."""
     came, went = len(subject.configurations_added), len(subject.configurations_removed)
     before, after = subject.configurations
-    return f"{before} → {after}" if before != after else f"{went} replaced" if came == went else f"{came} more, {went} fewer"
+    text = f"{before} → {after}" if before != after else f"{went} replaced" if came == went else f"{came} more, {went} fewer"
+    unusable = len({note.partition(" on ")[0] for note in subject.notes if PASSED_OVER in note})
+    return f"{text}, {unusable} of the new cannot launch" if unusable else text
+
+
+PASSED_OVER = str(phrases()["answer.passed_over"]).partition(" {")[0]
+"""Begins the note on a configuration that cannot launch."""
 
 
 def _spills(subject: Subject, grown: bool) -> str:

@@ -39,7 +39,13 @@ def compile_of_warps(monkeypatch):
         ]
         return *(resources.Attempt(resources=each) for each in held), []
 
+    def alone(old, new, run, *_):
+        warps = run.configuration.num_warps
+        held = {"registers_per_thread": 9, "spill_bytes": 520 if warps == 2 else 0, "shared_memory_bytes": 245_760 if warps == 32 else 0}
+        return resources.Attempt(), resources.Attempt(resources=Resources(origin="compiled", resident_ctas_per_sm=int(warps != 32), **held))
+
     monkeypatch.setattr(resources, "_compile", compiled)
+    monkeypatch.setattr(resources, "compiled_pair", alone)
 
 
 def run(warps: int) -> resources.Run:
@@ -242,6 +248,22 @@ def tuned(*warps):
 def test_configurations_that_took_the_place_of_others_are_compiled(compile_of_warps, old, new, label, registers):
     (row,) = resources.judged("k", tuned(*old), tuned(*new), {}, [load_gpu("H100")], resources.Compiling(), "bf16").rows
     assert row.label == label and (row.base.registers_per_thread, row.head.registers_per_thread) == registers
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (
+            (4, 32),
+            "Autotuning passes over BLOCK_SIZE=512 num_warps=32 num_stages=3 on H100: a CTA needs 240 KiB of shared memory",
+        ),
+        ((4, 2), "With the new configuration BLOCK_SIZE=512 num_warps=2 num_stages=3 each thread spills 520 bytes on H100."),
+        ((4, 16), None),
+    ],
+)
+def test_configurations_new_to_a_list_are_compiled_too(compile_of_warps, new, said):
+    notes = resources.judged("k", tuned(4), tuned(*new), {}, [load_gpu("H100")], resources.Compiling(), "bf16").notes
+    assert [note.startswith(said or "?") for note in notes] == [True] * bool(said)
 
 
 @pytest.mark.parametrize(("warps", "passed_over"), [((4, 16), True), ((16,), False)])

@@ -40,6 +40,7 @@ def said(*subjects):
 def test_a_headline_leads_with_what_is_certain_and_large():
     again = kernel("again", None, 0, "base: it does not compile")
     tuned = kernel("tuned", configurations_added=("a", "b"), configurations_removed=("c",), configurations=(18, 90))
+    passed = kernel("passed", configurations_added=("a",), notes=("Autotuning passes over a on H100: as compiled, no CTA fits an SM.",))
     parts = said(tuned, kernel("gone", 2560, 0), kernel("new", 0, 6232), kernel("more", 8, 16), again).split("; ")
     assert [part.partition(" (")[0].partition(":")[0] for part in parts] == [
         "1 kernel compiles again",
@@ -49,6 +50,7 @@ def test_a_headline_leads_with_what_is_certain_and_large():
     ]
     assert parts[1].endswith("new on H100 0 → 6,232 B per thread, more on H100 8 → 16 B per thread") and "2,560 → 0 B" in parts[2]
     assert parts[3].endswith("tuned (18 → 90)")
+    assert said(passed).startswith("Other configurations to tune over: passed (1 more, 0 fewer, 1 of the new cannot launch)")
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion
         whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
         return without_time(row, "cannot-tell", f"because {whose} cannot be read")
     if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named):
-        return without_time(row, "cannot-tell", "where the two sides do not choose among the same configurations")
+        return without_time(row, "cannot-tell", "because the two sides do not choose among the same configurations")
     return row
 
 

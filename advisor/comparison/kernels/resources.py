@@ -54,6 +54,8 @@ LARGEST_COMPILATIONS = 40
 SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
 LONGEST_S = 60.0
 """Of one compilation: most end within two, and one that is cut off on one machine and not on another gives two comments of one change."""
+MOST_ADDED = 3
+"""Configurations new to a list that are compiled beside those that both versions are compared with."""
 GUESSES_MATTER = frozenset({"failed", "unsure"})
 """Kinds of `CompileError` that other arguments may mend."""
 TOO_FLAT = "and K >= 16"
@@ -187,8 +189,7 @@ def judged(
             label, differing = _label(run, base, head)
             fits = head.resources is None or head.resources.resident_ctas_per_sm != 0
             if run.former is not None and new is not None and len(new.configurations) > 1 and not fits:
-                over = run.configuration.label() if run.configuration is not None else label
-                notes.append(f"Autotuning passes over {over} on {devices}: as compiled, no CTA fits an SM.")
+                notes.append(_passed_over(run.configuration.label() if run.configuration is not None else label, head, group))
                 continue
             notes += [note for note in remarks if note != unseen]
             empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
@@ -227,6 +228,7 @@ def judged(
             for entry in filter(None, verdicts):  # of what a changed launch passes no one value is both sides'
                 lacking = entry.lacking if not _tuned_alone(run) else {}
                 sizes = {name: value for name, value in {**sizes, **lacking}.items() if name not in entry.passed}
+        notes += _of_added(old, new, wanted, settings or KernelSettings(), workers, threads, compiling)
     if sizes and old is not None and new is not None:
         sizes = _to_say(sizes, (old, new), wanted[0][0], gpus[0], settings or KernelSettings())
     failures = (
@@ -234,6 +236,53 @@ def judged(
         for why, names in refusals.items()
     )
     return Judged(rows=tuple(rows), notes=tuple(dict.fromkeys(notes)), failures=tuple(failures), predicted=tuple(predicted), sizes=sizes)
+
+
+def _of_added(
+    old: KernelVersion | None,
+    new: KernelVersion | None,
+    runs: Sequence[tuple[Run, list[GpuSpec]]],
+    settings: KernelSettings,
+    workers: Pool,
+    threads: ThreadPoolExecutor,
+    compiling: Compiling,
+) -> list[str]:
+    """What is certain of configurations that came to a list of the autotuner, the first `MOST_ADDED`, beside the one that both versions are
+    compared with: that they cannot launch, or spill."""
+    if old is None or new is None or old.unread or new.unread or new.function.autotune is None:
+        return []
+    former = {configuration.label() for configuration in old.configurations}
+    added = [configuration for configuration in new.configurations if configuration.label() not in former][:MOST_ADDED]
+    attempts = []
+    for run, group in runs:
+        for configuration in (item for item in added if item != run.configuration and not compiling.spent(1)):
+            compiling.left -= 1
+            alone = replace(run, configuration=configuration, former=None)
+            attempts.append(
+                (configuration.label(), group, threads.submit(compiled_pair, None, new, alone, group[0], settings, workers, {}))
+            )
+    notes = []
+    for label, group, future in attempts:
+        _, head = future.result()
+        held, devices = head.resources, ", ".join(gpu.name for gpu in group)
+        if held is not None and held.resident_ctas_per_sm == 0:
+            notes.append(_passed_over(label, head, group))
+        elif held is not None and held.spill_bytes:
+            notes.append(phrase("answer.added_spills", configuration=label, gpus=devices, spills=f"{held.spill_bytes:,}"))
+    return notes
+
+
+def _passed_over(configuration: str, attempt: Attempt, gpus: Sequence[GpuSpec]) -> str:
+    """That an autotuner skips a configuration of which no CTA fits an SM, and how much it lacks."""
+    held, largest = attempt.resources, max(gpu.smem_bytes_per_cta for gpu in gpus)
+    needed = held.shared_memory_bytes if held is not None else 0
+    return phrase(
+        "answer.passed_over_for_memory" if needed and needed > largest else "answer.passed_over",
+        configuration=configuration,
+        gpus=", ".join(gpu.name for gpu in gpus),
+        needed=f"{(needed or 0) / 1024:.0f}",
+        most=f"{largest / 1024:.0f}",
+    )
 
 
 def _to_say(
