@@ -249,7 +249,7 @@ def _of_added(
 ) -> list[str]:
     """What is certain of configurations that came to a list of the autotuner, the first `MOST_ADDED`, beside the one that both versions are
     compared with: that they cannot launch, or spill."""
-    if old is None or new is None or old.unread or new.unread or new.function.autotune is None:
+    if old is None or new is None or not (old.configurations and new.configurations) or new.function.autotune is None:
         return []
     former = {configuration.label() for configuration in old.configurations}
     added = [configuration for configuration in new.configurations if configuration.label() not in former][:MOST_ADDED]
