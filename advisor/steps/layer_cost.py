@@ -84,17 +84,15 @@ class Cost:
 
 
 def costs_of_layers(launch: Launched, model: LayerModel, cold: bool) -> list[Cost]:
-    """The cost of each layer; `cold`: nothing of it is in the L2 when it begins, as within a step. Layers were measured one after another:
-    that adds to what was learned of them what their physics say."""
-    bound, predicted = layer_bound(launch, np.full(len(launch.layers), cold)), model.predict(launch)
-    time = layer_time(launch, model.constants, cold=cold)
-    slower = time.total / layer_time(launch, model.constants).total
+    """The cost of each layer; `cold`: nothing of it is in the L2 when it begins, as within a step."""
+    bound, predicted, time = (
+        layer_bound(launch, np.full(len(launch.layers), cold)),
+        model.predict(launch, cold),
+        layer_time(launch, model.constants, cold),
+    )
     out = []
     for i in range(len(launch.layers)):
-        least = float(bound.us[i])
-        us, low_us, high_us, ceiling_us = (
-            max(float(each[i] * slower[i]), least) for each in (predicted.us, predicted.low_us, predicted.high_us, predicted.ceiling_us)
-        )
+        us, least = max(float(predicted.us[i]), float(bound.us[i])), float(bound.us[i])
         pieces = {
             "w13": time.w13.total,
             "w2": time.w2.total,
@@ -108,11 +106,11 @@ def costs_of_layers(launch: Launched, model: LayerModel, cold: bool) -> list[Cos
         out.append(
             Cost(
                 us=us,
-                low_us=min(low_us, us),
-                high_us=max(high_us, us),
+                low_us=min(max(float(predicted.low_us[i]), least), us),
+                high_us=max(float(predicted.high_us[i]), us),
                 bound_us=least,
                 binding=PIPELINES[int(bound.binding[i])],
-                ceiling_us=min(ceiling_us, us),
+                ceiling_us=min(max(float(predicted.ceiling_us[i]), least), us),
                 tunable=True,
                 parts=tuple(pair for pair in shares if pair[1] > 0),
             )
