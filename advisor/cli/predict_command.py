@@ -251,7 +251,7 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
     if model is None:
         raise InputError("the weights know no layers", "op = layer", "weights fitted to measured layers", "leave --weights out")
     for batch in layer_batches(rows, model, load_gpu, gpu):
-        bound, predicted = layer_bound(batch.launch, batch.cold), model.predict(batch.launch)
+        bound, predicted = layer_bound(batch.launch, batch.cold), model.predict(batch.launch, batch.cold)
         raised = np.maximum(1.0, bound.us / predicted.us)
         columns = {
             "bound_us": bound.us,

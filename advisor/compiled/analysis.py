@@ -261,7 +261,9 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     rows, cluster = demand.per_program, compiled.num_ctas
     working, ctas, largest = _ctas(rows, demand.scale, cluster)
     kind, tensor, rest = _tensor(demand.main_tensor_type, demand.tensor_flop, gpu)
-    fma = demand.fma_flop + rest + _fp64_as_fp32(gpu, demand.fp64_flop)
+    threads = compiled.num_warps * cluster * gpu.warp_size
+    copies, tensors = demand.repeated(threads), demand.repeated(threads, least=2)  # scalars are left to the uniform datapath
+    fma = demand.fma_flop + tensors.fma + rest + _fp64_as_fp32(gpu, demand.fp64_flop + tensors.fp64)
     instruction_flop = 2 * 64 * 128 * 16 if facts.matrix_instruction in ("wgmma", "tcgen05") else 2 * 16 * 8 * 16
     requested = demand.requested_load_bytes
     stored = demand.requested_store_bytes + demand.atomic_bytes
@@ -284,13 +286,13 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     nearest = float(np.clip(dram / np.maximum(compulsory, 1), 0, 1)[0])
     chain = replace(chain, from_dram=nearest * chain.from_dram)
     scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
-    on_lanes = (demand.fma_flop + rest + demand.fp64_flop) / 1.5 + demand.xu_op + demand.alu_op
+    on_lanes = (demand.fma_flop + rest + demand.fp64_flop) / 1.5 + demand.xu_op + demand.alu_op + copies.instructions
     issue = on_lanes / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
     per_cta = {
         "tensor": tensor,
         "fma": fma,
-        "xu": demand.xu_op,
-        "alu": demand.alu_op,
+        "xu": demand.xu_op + tensors.xu,
+        "alu": demand.alu_op + tensors.alu,
         "issue": issue,
         "smem": demand.smem_bytes + extra.conversion_bytes + extra.spill_bytes,
     }

@@ -63,7 +63,9 @@ def as_json(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis |
         "grid": list(demand.grid),
         "demand": _totals(demand),
         "classes": [dataclasses.asdict(c) for c in demand.classes],
-        "loops": [{**dataclasses.asdict(loop), "reasons": list(loop.reasons)} for loop in demand.loops],
+        "loops": [
+            {**dataclasses.asdict(loop), "reasons": list(loop.reasons), "unrolled": facts.unrolled(loop.line, loop.depth)} for loop in demand.loops
+        ],
         "accesses": [
             {
                 **{name: getattr(access, name) for name in ACCESS_FIELDS},
@@ -145,7 +147,7 @@ def as_text(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis |
             f"{compiled.name}  {inspection.launch.source.path}  for {compiled.target.name}, Triton {compiled.triton_version}",
             f"  {constants} num_warps={compiled.resources.num_warps} num_stages={compiled.num_stages}".rstrip(),
             *_resources(inspection, facts, analysis),
-            *_amounts(inspection.demand),
+            *_amounts(inspection.demand, facts),
             *_accesses(inspection, facts),
             *(_times(analysis) if analysis is not None else ()),
             *_source_lines(inspection),
@@ -179,7 +181,7 @@ def _mix(mix: Mapping[str, int]) -> str:
     return ", ".join(f"{kind} {count}" for kind, count in sorted(mix.items(), key=lambda item: -item[1]))
 
 
-def _amounts(demand: KernelDemand) -> list[str]:
+def _amounts(demand: KernelDemand, facts: CodeFacts) -> list[str]:
     """What the launch asks for in all, in its loops, and in each class of programs."""
     many = "s" if demand.programs != 1 else ""
     out = ["", f"Demand of {demand.programs:,} program{many}{_how(demand)}, grid {'x'.join(map(str, demand.grid))}"]
@@ -194,7 +196,7 @@ def _amounts(demand: KernelDemand) -> list[str]:
     if demand.atomic_bytes:
         rows.append(("atomics", f"{quantity(demand.atomic_bytes)}B"))
     for loop in demand.loops:
-        why = f", unknown: {'; '.join(loop.reasons)}" if loop.reasons else ""
+        why = f", unknown: {'; '.join(loop.reasons)}" if loop.reasons else ", unrolled" * facts.unrolled(loop.line, loop.depth)
         rows.append((f"loop at line {loop.line}", f"{loop.mean_trips:.4g} trips{why}"))
     for kind in demand.classes:
         rows.append(

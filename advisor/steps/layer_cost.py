@@ -84,11 +84,11 @@ class Cost:
 
 
 def costs_of_layers(launch: Launched, model: LayerModel, cold: bool) -> list[Cost]:
-    """The cost of each layer; `cold`: the bound is that of layers of which nothing is in the L2 when they begin, as within a step."""
+    """The cost of each layer; `cold`: nothing of it is in the L2 when it begins, as within a step."""
     bound, predicted, time = (
         layer_bound(launch, np.full(len(launch.layers), cold)),
-        model.predict(launch),
-        layer_time(launch, model.constants),
+        model.predict(launch, cold),
+        layer_time(launch, model.constants, cold),
     )
     out = []
     for i in range(len(launch.layers)):

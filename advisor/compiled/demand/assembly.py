@@ -105,6 +105,11 @@ class CodeFacts:
     conversions_in_loop: tuple[tuple[int | None, str, float], ...]
     code: tuple[Instruction, ...] = field(repr=False, default=())
 
+    def unrolled(self, line: int | None, depth: int) -> bool:
+        """Whether the machine code has no loop for the one that begins on a line, so deep: fewer stand around what counts its trips."""
+        counting = (i for i in self.code if i.line == line)
+        return bool(self.code) and depth > max((sum(loop.start <= i.address <= loop.end for loop in self.loops) for i in counting), default=0)
+
 
 def read_facts(compiled: CompiledKernel) -> CodeFacts:
     """Everything the machine code and the TTGIR say."""

@@ -14,6 +14,7 @@ from advisor.compiled.ir.arithmetic import Divisor
 from advisor.compiled.ir.execution import Access, Execution, LoopCount
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.places import Family, families
+from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
 
 COLUMNS = ("tensor", "fma", "packed", "xu", "alu", "fp64", "smem", "load", "store", "atomic", "trips", "requested_load", "requested_store")
 
@@ -64,6 +65,7 @@ class Collected:
         accesses: By the `id` of the operation, for each set of programs; so are loops.
         lines: What each line asks for, by field of `LineDemand`.
         executions: Of each line, by the `id` of the block.
+        narrow: What operations ask of the pipelines of which each thread of a CTA may do one, by how many elements they have.
         scalar_divisors: Numbers that scalars are divided by.
     """
 
@@ -76,6 +78,7 @@ class Collected:
     loops: dict[int, list[LoopCount]] = field(default_factory=dict)
     lines: dict[Line, dict[str, float]] = field(default_factory=dict)
     executions: dict[Line, dict[int, float]] = field(default_factory=dict)
+    narrow: dict[int, Cost] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     approximations: set[str] = field(default_factory=set)
     scalar_divisors: set[int] = field(default_factory=set)
@@ -120,6 +123,9 @@ class Collected:
                     here.add((operation.location.file, operation.location.line))
                 once = Cost() if id(operation) in without else cost(operation, self.divisors)
                 flop = sum(once.tensor_flop.values())
+                lanes = max((kind.elements for kind in operation.types), default=1)
+                if lanes < MAX_THREADS_PER_CTA and not flop:
+                    self.narrow.setdefault(lanes, Cost()).add(once.times(often * self.scale))
                 for name, amount in (("tensor", flop), *((name, getattr(once, name)) for name in SCALAR_COSTS)):
                     if amount:
                         self.all.sets[-1][name] += times * amount

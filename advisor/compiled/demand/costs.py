@@ -208,6 +208,11 @@ class Cost:
     fp64: float = 0.0
     smem: float = 0.0
 
+    @property
+    def instructions(self) -> float:
+        """Of single threads, all but those of matrix units and of memory: of FLOP 1.5 each, for some are fused."""
+        return (self.fma + self.fp64) / 1.5 + self.xu + self.alu
+
     def add(self, other: Cost) -> None:
         """Add another cost."""
         for kind, flop in other.tensor_flop.items():

@@ -161,6 +161,7 @@ class KernelDemand:
         tensor_flop: By type, whole launch.
         packed_flop: Of `fma_flop`, that in types of 16 bits, of which one instruction can do two.
         padding: What of the FLOP belongs to rows and columns of tiles that hold nothing of the problem.
+        narrow: Of what is asked of the pipelines, that of operations on fewer elements than a CTA may have threads, by how many.
         likely_unused_bytes: Of sectors that DRAM carries because of what is touched in them, and that is not touched.
         unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
         unknown: What is not known -> what was assumed.
@@ -180,6 +181,7 @@ class KernelDemand:
     alu_op: float
     smem_bytes: float
     padding: Cost
+    narrow: Mapping[int, Cost]
     load_bytes: float  # issued by active lanes
     store_bytes: float
     atomic_bytes: float
@@ -227,6 +229,14 @@ class KernelDemand:
     def addressed_by(self) -> tuple[str, ...]:
         """Arguments whose contents would tell where accesses go of which that is not known."""
         return tuple(not_given(frozenset[str]().union(*(access.unlocated_for for access in self.accesses))))
+
+    def repeated(self, threads: int, least: int = 1) -> Cost:
+        """What of operations on at least so many elements those of `threads` do again that hold the same ones as others: every warp does at
+        least one instruction of each operation."""
+        again = Cost()
+        for lanes, once in self.narrow.items():
+            again.add(once.times(max(threads / lanes - 1, 0.0) if lanes >= least else 0.0))
+        return again
 
     @property
     def total_tensor_flop(self) -> float:

@@ -290,6 +290,7 @@ def _kernel_demand(
         alu_op=sums["alu"],
         smem_bytes=sums["smem"],
         padding=collected.all.padding,
+        narrow=collected.narrow,
         load_bytes=sums["load"],
         store_bytes=sums["store"],
         atomic_bytes=sums["atomic"],

@@ -31,7 +31,7 @@ class MachineWork:
         spilled_at_once: Bytes that all CTAs in flight have spilled.
         conversion_bytes: Of layout conversions in loops, through shared memory.
         sector_bytes: Of sectors that are fetched and not used, because neighbouring threads are far apart.
-        access_instructions: Warp instructions of global loads and stores; a scalar is loaded by every warp, for each needs it.
+        access_instructions: Warp instructions of global loads and stores, each of which every warp issues, whatever few elements it has.
         access_instructions_widest: The same with 16 bytes per thread.
     """
 
@@ -61,7 +61,7 @@ def machine_work(
     narrow = widest = 0.0
     for access in demand.accesses:
         if access.kind != "atomic":
-            all_warps = access.executions * compiled.num_warps if access.lanes == 1 and access.kind == "load" else 0.0
+            all_warps = access.executions * compiled.num_warps
             lanes = gpu.warp_size * WIDEST_ACCESS_BYTES
             widest += max(access.issued_bytes / lanes, all_warps)
             narrow += max(access.issued_bytes / (gpu.warp_size * width_of(access, facts)), all_warps)

@@ -77,7 +77,7 @@ def narrow_access(context: CompiledContext) -> Finding | None:
             worst, narrow = access, widest
     total = context.demand.load_bytes + context.demand.store_bytes
     if repeated and sum(access.issued_bytes for access in repeated) > 0.5 * total:
-        return _repeated(context, max(repeated, key=lambda access: access.issued_bytes), threads)
+        return _repeated(context, repeated, threads)
     if worst is None or not total or worst.issued_bytes < 0.05 * total:
         return None
     work = context.work
@@ -101,9 +101,16 @@ def narrow_access(context: CompiledContext) -> Finding | None:
     )
 
 
-def _repeated(context: CompiledContext, access: AccessDemand, threads: int) -> Finding:
-    """Of a block with fewer elements than the CTA has threads, in a loop: a larger block or fewer warps would leave no thread idle."""
-    size = element_bytes(access.element)
+def _repeated(context: CompiledContext, accesses: Sequence[AccessDemand], threads: int) -> Finding | None:
+    """Of blocks with fewer elements than the CTA has threads, in a loop: a larger block, with fewer trips, would leave no thread idle.
+    None where that would save nothing."""
+    access = max(accesses, key=lambda access: access.issued_bytes)
+    size, again = element_bytes(access.element), context.demand.repeated(threads, least=2)
+    moving = sum(each.executions * (1 - each.lanes / threads) for each in accesses) * context.compiled.num_warps
+    issue = again.instructions / context.compiled.target.warp_size + moving
+    saving = context.without(issue=issue, fma=again.fma, xu=again.xu, alu=again.alu, waits=1 - access.lanes / threads)
+    if saving is None and context.predicts_savings:
+        return None
     return make_finding(
         context,
         "warning",
@@ -114,6 +121,7 @@ def _repeated(context: CompiledContext, access: AccessDemand, threads: int) -> F
         f"{round(16 / size) * threads:,} elements with {context.compiled.num_warps} warps",
         line=access.line,
         file=access.file,
+        saving_us=saving,
     )
 
 

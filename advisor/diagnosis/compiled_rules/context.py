@@ -97,10 +97,17 @@ class CompiledContext:
         return saved if math.isfinite(saved) and saved >= LEAST_SAVING_US else None
 
     def without(
-        self, *, l2_bytes: float = 0.0, dram_bytes: float = 0.0, load_bytes: float = 0.0, changes_type: bool = False, **amounts: float
+        self,
+        *,
+        l2_bytes: float = 0.0,
+        dram_bytes: float = 0.0,
+        load_bytes: float = 0.0,
+        waits: float = 0.0,
+        changes_type: bool = False,
+        **amounts: float,
     ) -> float | None:
-        """The saving without some work: amounts of the launch by pipeline (smem, alu, xu, fma, issue), of loads, of the L2 and of DRAM;
-        `changes_type` as in `saving`."""
+        """The saving without some work: amounts of the launch by pipeline (smem, alu, xu, fma, issue), of loads, of the L2 and of DRAM, and
+        this share of what a CTA waits for; `changes_type` as in `saving`."""
 
         def less(demand: Demand) -> Demand:
             ctas = demand.ctas
@@ -111,6 +118,7 @@ class CompiledContext:
                 l2_bytes=np.maximum(demand.l2_bytes - l2_bytes, 0.0),
                 dram_bytes=np.maximum(demand.dram_bytes - dram_bytes, 0.0),
                 cta_load_bytes=np.maximum(demand.cta_load_bytes - load_bytes / ctas, 0.0),
+                phases=demand.phases and replace(demand.phases, serial_us=demand.phases.serial_us * (1 - waits)),
             )
 
         return self.saving(less, changes_type=changes_type)

@@ -167,8 +167,9 @@ class LayerModel:
             least = np.minimum(us, least)
         return dict(zip(FIELDS, rows, strict=True))
 
-    def predict(self, launch: Launched) -> Predicted:
-        """Latencies of layers with the configuration they are launched with.
+    def predict(self, launch: Launched, cold: NDArray[np.bool_] | bool = False) -> Predicted:
+        """Latencies of layers with the configuration they are launched with; where `cold`, what was learned of them, measured again and
+        again, and what physics add where the L2 held some of them.
 
         On a GPU never measured the forest speaks alone: with B300 left out it is 3.2 % off, with the network 4.5.
         """
@@ -185,6 +186,8 @@ class LayerModel:
             if (corrections := self.corrections.get((launch.gpu.name, own_kind(kind)))) is not None:
                 rows = alike == kind
                 us[rows], low[rows], high[rows] = corrections.corrected(matrix[rows], us[rows], low[rows], high[rows])
+        slower = layer_time(launch, self.constants, cold).total / time.total
+        us, low, high = us * slower, low * slower, high * slower
         best = np.full(us.shape, np.inf)
         for configuration in TYPICAL:
             columns = {name: np.full(us.shape, float(value)) for name, value in zip(FIELDS, configuration, strict=True)}

@@ -143,8 +143,9 @@ class LayerTime:
     fill: Array
 
 
-def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
-    """The times of layers, with constants as `start` gives them."""
+def layer_time(launch: Launched, logarithms: Array, cold: NDArray[np.bool_] | bool = False) -> LayerTime:
+    """The times of layers, with constants as `start` gives them; where `cold`, with nothing in the L2 of what the layer before, measured
+    again and again, left there."""
     c = dict(zip(NAMES, np.exp(logarithms), strict=True))
     mma, gpu, layers = launch.mma, launch.gpu, launch.layers
     of = {name: c[f"{name}/{mma}"] for name in BY_INSTRUCTION}
@@ -172,7 +173,7 @@ def layer_time(launch: Launched, logarithms: Array) -> LayerTime:
         kept, slope = c["held_whole"] * gpu.l2_bytes, c["slope_whole"]
     fill = (weights + rows) / kept
     with np.errstate(over="ignore"):  # of a set that is next to nothing all is kept
-        missed = 1 / (1 + np.maximum(fill, 1e-9) ** -slope)
+        missed = np.where(cold, 1.0, 1 / (1 + np.maximum(fill, 1e-9) ** -slope))
     stages = np.maximum(launch.configuration["num_stages"] - 1, 1)
     piece = block_k * weight
     sectors = np.where(piece <= 32, of["sectors_32"], np.where(piece <= 64, of["sectors_64"], 1.0))
