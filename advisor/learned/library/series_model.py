@@ -101,7 +101,9 @@ class SeriesModel:
         figures = self.held_out.get(left_out, {}).get(group)
         return figures is None or figures["mape"] < figures["baseline"]
 
-    def corrected(self, x: Array, identities: Sequence[Array], tasks: Mapping[str, NDArray[np.bool_]], gpu: GpuSpec) -> tuple[Array, ...]:
+    def corrected(
+        self, x: Array, identities: Sequence[Array], tasks: Mapping[str, NDArray[np.bool_]], gpu: GpuSpec, beside: Sequence[Array] = ()
+    ) -> tuple[Array, ...]:
         """The correction of launches (log) and both ends of its 80 % interval beside it (logs), [n] each. On a GPU never measured the trees
         speak alone: a network goes on beyond what it was shown.
 
@@ -110,12 +112,14 @@ class SeriesModel:
             identities: Of the GPU, or of those that answer for it: the mean counts.
             tasks: The rows that each name of errors stands for, [n]; of groups that have no errors of their own, the task's.
             gpu: The GPU.
+            beside: Identities of two GPUs: what is said of the first beyond the second is added.
         """
-        whole = [np.concatenate([x, np.broadcast_to(identity, (len(x), identity.size))], axis=1) for identity in identities]
+        whole = [np.concatenate([x, np.broadcast_to(identity, (len(x), identity.size))], axis=1) for identity in (*identities, *beside)]
+        weights = [1 / len(identities)] * len(identities) + [1.0, -1.0][: len(beside)]
         correction = self.correction
         if isinstance(correction, Mixed) and gpu.name not in self.measured:
             correction = correction.forest
-        centre, size = (np.add.reduce([part(item) / len(whole) for item in whole]) for part in (correction, self.spread))
+        centre, size = (np.add.reduce([w * part(item) for w, item in zip(weights, whole, strict=True)]) for part in (correction, self.spread))
         low, high = np.zeros((2, len(x)))
         for task, rows in ((task, rows) for task, rows in tasks.items() if rows.any()):
             unseen = of_left_out(task.partition(GROUP)[0])

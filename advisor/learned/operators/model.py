@@ -122,8 +122,11 @@ def identity(gpu: GpuSpec, of: GpuSpec | None = None) -> Array:
 
     Grace launches kernels half as fast as the hosts of the other boards: modules of DSA take 1.3 ms beside it, 0.65 on a B200.
     """
-    grace = gpu.name.startswith(("GB2", "GB3", "GH"))
-    return np.array([*chip(of or gpu, "bf16").identity.values(), grace], dtype=np.float32)
+    return np.array([*chip(of or gpu, "bf16").identity.values(), _has_grace(gpu)], dtype=np.float32)
+
+
+def _has_grace(gpu: GpuSpec) -> bool:
+    return gpu.name.startswith(("GB2", "GB3", "GH"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +175,8 @@ class OperatorModel(SeriesModel):
         return max(fits, key=nearness) if fits else None
 
     def predict(self, rows: Operators, which: NDArray[np.int64], gpu: GpuSpec) -> Predicted:
-        """Latencies of launches of one GPU by the places of their series, [n]; on a GPU that was never measured the trees answer as for
-        its relatives."""
+        """Latencies of launches of one GPU by the places of their series, [n]; a GPU that was never measured is to its relatives as a
+        measured one with its host is to those of its own relatives that have theirs, as a GB200 is to a B200."""
         stages = KINDS[self.kind].stages(rows, gpu)
         us, parts = reference(stages, self.constants[which])
         x = features(rows, stages, us, parts, [self.series[i] for i in which.tolist()], self.places)
@@ -186,11 +189,23 @@ class OperatorModel(SeriesModel):
             for task, mine in ((self.kind, known), (others, ~known))
             for operator in np.unique(operators).tolist()
         }
-        centre, down, up = self.corrected(x, [identity(gpu, load_gpu(name)) for name in self.relatives(gpu)], tasks, gpu)
+        alike = [load_gpu(name) for name in self.relatives(gpu)]
+        pair = self._pair(gpu)
+        identities = [identity(other if pair else gpu, other) for other in alike]
+        centre, down, up = self.corrected(x, identities, tasks, gpu, [identity(other) for other in pair])
         us = us * np.exp(centre)
         least, _ = bound(rows, gpu)
         us = np.maximum(us, least)
         return Predicted(us=us, low_us=np.clip(us * np.exp(down), least, us), high_us=us * np.exp(up), seen=gpu.name in self.measured)
+
+    def _pair(self, gpu: GpuSpec) -> Sequence[GpuSpec]:
+        """For a GPU beside a Grace that was never measured: a measured one beside a Grace, and its relative beside another host."""
+        if gpu.name in self.measured or not _has_grace(gpu):
+            return ()
+        graces = [name for name in sorted(self.measured) if _has_grace(load_gpu(name))]
+        rest = [name for name in self.measured if name not in graces]
+        pairs = [(load_gpu(name), load_gpu(other)) for name in graces for other in series_model.relatives(rest, load_gpu(name))]
+        return pairs[0] if pairs else ()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As named arrays, to be stored."""
