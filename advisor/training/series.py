@@ -13,7 +13,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import bushy_forest, calibration
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import Calibration
-from advisor.learned.library.series_model import relatives
+from advisor.learned.library.series_model import Answering, relatives, told
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array
 from advisor.system.errors import MissingDependencyError
@@ -150,7 +150,7 @@ class Split:
 
     name: str
     out: NDArray[np.bool_]
-    identities: Sequence[Array] = ()
+    identities: Answering = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,8 @@ def left_out(
         x, y = rows.described(rows.constants(~split.out))
         features = features if features.size else np.zeros(x.shape)
         correct = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
-        error[judged] = (as_relatives(x[judged], correct, split.identities) if split.identities else correct(x[judged])) - y[judged]
+        plainly = x[judged][:, : -split.identities[0][1].size] if split.identities else x[judged]
+        error[judged] = (told(plainly, correct, split.identities) if split.identities else correct(plainly)) - y[judged]
         base[judged] = crude(plain[fitted], target[fitted], 0)(plain[judged]) - target[judged]
         by[judged], features[judged] = number, x[judged]
         progress(f"{rows.task}, {split.name} left out: {mape(error[judged]):.1f} %, baseline {mape(base[judged]):.1f} %")
@@ -283,17 +284,6 @@ def held_by_relatives(scaled: Array, gpu: NDArray[np.str_]) -> NDArray[np.bool_]
     for mine, known in parts:
         out[mine] = np.abs(scaled[mine]) <= np.quantile(np.abs(scaled[known]), 0.8)
     return out
-
-
-def as_relatives(x: Array, correct: Callable[[Array], Array], identities: Sequence[Array]) -> Array:
-    """What trees say of rows with the identity of other GPUs, their last columns, in the mean, [n]."""
-    return np.mean(
-        [
-            correct(np.concatenate([x[:, : -identity.size], np.broadcast_to(identity, (len(x), identity.size))], axis=1))
-            for identity in identities
-        ],
-        axis=0,
-    )
 
 
 def mape(error: Array) -> float:

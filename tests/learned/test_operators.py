@@ -131,6 +131,32 @@ def test_a_gpu_never_measured_is_told_as_its_relatives():
     assert (told.low_us >= least).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "measured", "expected"),
+    [
+        ("GB200", ("B200", "GB200"), [(1, "GB200")]),
+        ("GB300", ("B200", "B300", "GB200", "H100"), [(1, "B300"), (1, "GB200"), (-1, "B200")]),
+        ("B300", ("B200", "GB200"), [(0.5, "B200"), (0.5, "GB200"), (0.5, "B200"), (-0.5, "GB200")]),
+        ("GB200", ("B200", "B300"), [(1, "B200")]),  # nothing is known of its host
+        ("MI300X", ("B200",), []),
+    ],
+)
+def test_relatives_answer_as_beside_the_host_of_the_gpu_asked_for(name, measured, expected):
+    answering = operator_model.answering_for(load_gpu(name), measured)
+    assert [share for share, _ in answering] == [share for share, _ in expected]
+    for (_, told), (_, other) in zip(answering, expected, strict=True):
+        np.testing.assert_array_equal(told, operator_model.identity(load_gpu(other)))
+
+
+def test_a_host_that_was_measured_beside_another_gpu_is_known():
+    """vLLM launches a short prompt's kernels one by one: 2.6 ms beside Grace where a B200's host takes 1.3."""
+    found = operator_model.load_shipped()["DSA prefill"]
+    rows = sparse(isl=[32, 256], kernel="FLASHINFER_MLA_SPARSE")
+    place = found.answering("dsa_context_module", "vllm", "0.24.0", "FLASHINFER_MLA_SPARSE", ("fp8_block", "bfloat16"), load_gpu("B300"))
+    us = {name: found.predict(rows, np.full(2, place), load_gpu(name)).us for name in ("B200", "GB200", "B300", "GB300")}
+    assert (us["GB200"] > 1.4 * us["B200"]).all() and us["GB300"] / us["B300"] == pytest.approx(us["GB200"] / us["B200"], rel=0.15)
+
+
 def test_models_are_stored_and_read_to_the_bit():
     found = operator_model.load_shipped()["hyper-connections"]
     again = operator_model.load(found.arrays())["hyper-connections"]

@@ -209,7 +209,7 @@ class LibraryLayers(SeriesModel):
         need = terms(layers, gpu)
         reference_us = reference(layers, need, self.constants[which])
         x = self.features(layers, need, reference_us, which)
-        identities = [identity(load_gpu(name)) for name in self.relatives(gpu)]
+        identities = series_model.equally([identity(load_gpu(name)) for name in self.relatives(gpu)])
         tasks = {of_group(TASK, form.name): layers.form == place for place, form in enumerate(FORMATS)}
         centre, down, up = self.corrected(x, identities, tasks, gpu)
         us = reference_us.us * np.exp(centre)

@@ -60,6 +60,22 @@ def relatives(measured: Iterable[str], gpu: GpuSpec) -> tuple[str, ...]:
     return same or tuple(name for name in alike if kernel_class(load_gpu(name)) == kernel_class(gpu) > 0)
 
 
+Answering = Sequence[tuple[float, Array]]
+"""Identities, [figures] each, of the GPUs that answer for one, and how much each counts: one in all."""
+
+
+def equally(identities: Sequence[Array]) -> Answering:
+    """Identities of which each counts as much."""
+    return [(1 / len(identities), item) for item in identities]
+
+
+def told(x: Array, of: Callable[[Array], Array], identities: Answering) -> Array:
+    """What `of` says of rows, [n, f] without the identity of their GPU, as of the GPUs that answer for it, [n]."""
+    return np.add.reduce(
+        [share * of(np.concatenate([x, np.broadcast_to(item, (len(x), item.size))], axis=1)) for share, item in identities]
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
     """Latencies in microseconds, [n] each, an interval that holds four of five, and whether the GPU was measured."""
@@ -101,21 +117,20 @@ class SeriesModel:
         figures = self.held_out.get(left_out, {}).get(group)
         return figures is None or figures["mape"] < figures["baseline"]
 
-    def corrected(self, x: Array, identities: Sequence[Array], tasks: Mapping[str, NDArray[np.bool_]], gpu: GpuSpec) -> tuple[Array, ...]:
+    def corrected(self, x: Array, identities: Answering, tasks: Mapping[str, NDArray[np.bool_]], gpu: GpuSpec) -> tuple[Array, ...]:
         """The correction of launches (log) and both ends of its 80 % interval beside it (logs), [n] each. On a GPU never measured the trees
         speak alone: a network goes on beyond what it was shown.
 
         Args:
             x: What is seen but for the GPU's identity, [n, f].
-            identities: Of the GPU, or of those that answer for it: the mean counts.
+            identities: Of the GPU, or of those that answer for it.
             tasks: The rows that each name of errors stands for, [n]; of groups that have no errors of their own, the task's.
             gpu: The GPU.
         """
-        whole = [np.concatenate([x, np.broadcast_to(identity, (len(x), identity.size))], axis=1) for identity in identities]
         correction = self.correction
         if isinstance(correction, Mixed) and gpu.name not in self.measured:
             correction = correction.forest
-        centre, size = (np.add.reduce([part(item) / len(whole) for item in whole]) for part in (correction, self.spread))
+        centre, size = (told(x, part, identities) for part in (correction, self.spread))
         low, high = np.zeros((2, len(x)))
         for task, rows in ((task, rows) for task, rows in tasks.items() if rows.any()):
             unseen = of_left_out(task.partition(GROUP)[0])

@@ -117,13 +117,28 @@ IDENTITY = 6
 """Figures of `identity`."""
 
 
-def identity(gpu: GpuSpec, of: GpuSpec | None = None) -> Array:
-    """Figures that tell measured GPUs apart, the last columns that the trees see; with `of` those of that GPU, but beside the own host.
+def identity(gpu: GpuSpec) -> Array:
+    """Figures that tell measured GPUs apart, the last columns that the trees see.
 
     Grace launches kernels half as fast as the hosts of the other boards: modules of DSA take 1.3 ms beside it, 0.65 on a B200.
     """
-    grace = gpu.name.startswith(("GB2", "GB3", "GH"))
-    return np.array([*chip(of or gpu, "bf16").identity.values(), grace], dtype=np.float32)
+    return np.array([*chip(gpu, "bf16").identity.values(), _has_grace(gpu)], dtype=np.float32)
+
+
+def _has_grace(gpu: GpuSpec) -> bool:
+    return gpu.name.startswith(("GB2", "GB3", "GH"))
+
+
+def answering_for(gpu: GpuSpec, measured: Iterable[str]) -> series_model.Answering:
+    """The identities that answer for a GPU: its relatives' in equal parts, and for those with another host, what a measured GPU with its
+    host says beyond its own relative with that other: a GB300 is to a B300 as a GB200 is to a B200."""
+    beside = {name: _has_grace(load_gpu(name)) for name in measured}
+    alike, out = series_model.relatives(beside, gpu), []
+    mine, others = ([name for name, grace in beside.items() if (grace == _has_grace(gpu)) == same] for same in (True, False))
+    pairs = [(name, other) for name in mine for other in series_model.relatives(others, load_gpu(name))]
+    for name in alike:
+        out += [(1, name), *zip((1, -1), pairs[0] if name in others and pairs else (), strict=False)]
+    return [(share / len(alike), identity(load_gpu(name))) for share, name in out]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +188,7 @@ class OperatorModel(SeriesModel):
 
     def predict(self, rows: Operators, which: NDArray[np.int64], gpu: GpuSpec) -> Predicted:
         """Latencies of launches of one GPU by the places of their series, [n]; on a GPU that was never measured the trees answer as for
-        its relatives."""
+        its relatives with its host."""
         stages = KINDS[self.kind].stages(rows, gpu)
         us, parts = reference(stages, self.constants[which])
         x = features(rows, stages, us, parts, [self.series[i] for i in which.tolist()], self.places)
@@ -186,7 +201,7 @@ class OperatorModel(SeriesModel):
             for task, mine in ((self.kind, known), (others, ~known))
             for operator in np.unique(operators).tolist()
         }
-        centre, down, up = self.corrected(x, [identity(gpu, load_gpu(name)) for name in self.relatives(gpu)], tasks, gpu)
+        centre, down, up = self.corrected(x, answering_for(gpu, self.measured), tasks, gpu)
         us = us * np.exp(centre)
         least, _ = bound(rows, gpu)
         us = np.maximum(us, least)

@@ -18,13 +18,13 @@ from advisor.learned.calibration import Calibration
 from advisor.learned.library import kernels
 from advisor.learned.library.chip import chip
 from advisor.learned.library.kernels import LibraryModel, Series
-from advisor.learned.library.series_model import numbers
+from advisor.learned.library.series_model import equally, numbers, told
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
 from advisor.training import quality
 from advisor.training.correction_network import fit_correction
-from advisor.training.series import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, as_relatives, far_from_neighbours, grow, merged
+from advisor.training.series import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, far_from_neighbours, grow, merged
 
 
 class FitSize(NamedTuple):
@@ -315,8 +315,8 @@ def _errors_of_gpus_left_out(
         correction = _corrected(kind, x, y, drawn[~mine][: 10 * MOST_UNSEEN_ROWS], OF_GPU)
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, correction).relatives(load_gpu(name))
         correct = kernels.of_unseen(kind, correction)
-        identities = [chip(load_gpu(relative), parts[0].problem.dtype).identity for relative in relatives]
-        error[out] = y[out] - as_relatives(x[out], correct, [np.array(list(identity.values()), dtype=x.dtype) for identity in identities])
+        figures = [chip(load_gpu(relative), parts[0].problem.dtype).identity.values() for relative in relatives]
+        error[out] = y[out] - told(x[out, : -len(figures[0])], correct, equally([np.array([*item], dtype=x.dtype) for item in figures]))
     return error
 
 

@@ -15,7 +15,7 @@ from advisor.learned.layers.moe_layer import nemotron
 from advisor.learned.library.chip import chip
 from advisor.learned.library.moe_kernels import LABELS, TASK, LayerSeries, LibraryLayers, features, identity
 from advisor.learned.library.moe_layers import CONSTANTS, FORMATS, family, rate_of, reference
-from advisor.learned.library.series_model import relatives
+from advisor.learned.library.series_model import equally, relatives
 from advisor.pipelines import Array
 from advisor.training import series
 from advisor.training.moe_library import reading
@@ -119,7 +119,7 @@ def _splits(rows: Measured, what: str, gpus: Sequence[str] | None) -> Iterator[S
     for name in names if gpus is None else [item for item in names if item in gpus]:
         others = relatives([item for item in names if item != name], load_gpu(name))
         if others:
-            yield Split(name=name, out=rows.gpu == name, identities=[identity(load_gpu(other)) for other in others])
+            yield Split(name=name, out=rows.gpu == name, identities=equally([identity(load_gpu(other)) for other in others]))
 
 
 def learnable(rows: Measured) -> Learnable:

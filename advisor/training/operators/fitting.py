@@ -12,9 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import list_gpus, load_gpu
-from advisor.learned.library.series_model import relatives
 from advisor.learned.operators.launches import together
-from advisor.learned.operators.model import OperatorModel, Series, bound, features, identity, labels_of, numbers_of_words, reference, start
+from advisor.learned.operators.model import (
+    OperatorModel,
+    Series,
+    answering_for,
+    bound,
+    features,
+    identity,
+    labels_of,
+    numbers_of_words,
+    reference,
+    start,
+)
 from advisor.learned.operators.work import KINDS
 from advisor.pipelines import Array
 from advisor.training import series
@@ -237,10 +247,9 @@ def splits(table: Table, what: str, gpus: Sequence[str] | None) -> Iterator[Spli
     """What is left out in turn."""
     if what == "gpus":
         names = np.unique(table.gpu).tolist()
-        kin = {name: relatives([item for item in names if item != name], load_gpu(name)) for name in names}
-        names = [name for name in names if kin[name]]
-        for name in names if gpus is None else [item for item in names if item in gpus]:
-            yield Split(name=name, out=table.gpu == name, identities=[identity(load_gpu(name), load_gpu(item)) for item in kin[name]])
+        told_by = {name: answering_for(load_gpu(name), [item for item in names if item != name]) for name in names}
+        for name in (item for item in names if told_by[item] and (gpus is None or item in gpus)):
+            yield Split(name=name, out=table.gpu == name, identities=told_by[name])
         return
     of = table.model if what == "models" else table.pair
     groups = np.random.default_rng(1).permutation(np.unique(of))

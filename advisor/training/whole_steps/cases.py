@@ -16,6 +16,7 @@ from typing import Any
 
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.base import Predictor
+from advisor.learned.library.series_model import number
 from advisor.result.step import StepTime
 from advisor.rows.silicon import GPUS
 from advisor.steps.collectives import Constants
@@ -33,6 +34,10 @@ PREFILLS_BETWEEN = {"vllm": 1.0, "sglang": 0.5}
 """Of the prefills of a user's companions, those between its own tokens. vLLM computes a chunk of the prompts that come in with every step
 of the others, and its users drift apart: all of them. SGLang computes all prompts that wait before it goes on, and users who came together
 stay together: those after its own."""
+SAVED_BESIDE = {"vllm": 0.8, "sglang": 0.0}
+"""Of a decode step, what it saves beside a prompt: vLLM computes both at once and reads the weights for both."""
+HOST_US, AHEAD = 45.0, 14_00
+"""What vLLM's host took for each user between two steps, and the version, 0.14, from which it works a step ahead of the GPU."""
 POINT = ("system", "backend", "model_path", "precision", "tp_size", "moe_ep_size", "batch_size", "isl", "osl")
 """Columns that make a served point; rows that differ in others are repetitions."""
 INFERENCE, TRAINING, COMPILED, PARALLEL = "fp32 inference", "fp32 training", "torch.compile", "four GPUs"
@@ -158,7 +163,7 @@ def _parallel(text: str) -> tuple[str, int]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """A served benchmark at a concurrency: its time to the first and per output token, microseconds, beside its decode step and prefill,
-    priced."""
+    priced, and what the host adds to a step for each user."""
 
     gpu: str
     model: str
@@ -167,6 +172,7 @@ class Point:
     tokens: int
     measured_us: float
     first_us: float
+    host_us: float
     decode: Priced
     prefill: Priced
 
@@ -180,7 +186,8 @@ class Point:
         """Time per output token: a decode step, and the prefills of others that stand between two of them."""
         decode, prefill = self.decode.time(fitted), self.prefill.time(fitted)
         share = PREFILLS_BETWEEN[self.decode.engine] * (self.users - 1) / self.tokens
-        us, high = decode.us + share * prefill.us, decode.high_us + share * prefill.high_us
+        more = self.users * self.host_us - share * SAVED_BESIDE[self.decode.engine] * min(decode.us, prefill.us)
+        us, high = decode.us + share * prefill.us + more, decode.high_us + share * prefill.high_us + more
         half = math.hypot(math.log(high / us), fitted.served.get(self.model, fitted.served[""]))
         return StepTime(us=us, low_us=us * math.exp(-half), high_us=us * math.exp(half))
 
@@ -188,12 +195,13 @@ class Point:
 def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: Callable[[str], None] = lambda text: None) -> list[Point]:
     """Served benchmarks of vLLM and SGLang, not split further (`agg`, one attention replica), whose model and types are
     known; repetitions are one, with their median."""
-    measured: dict[tuple[str, ...], list[tuple[float, float]]] = defaultdict(list)
+    measured: dict[tuple[str, ...], list[tuple[float, ...]]] = defaultdict(list)
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             whole = row["mode"] == "agg" and float(row["attention_dp_size"] or 1) <= 1 and float(row["tp_size"]) <= 8
             if whole and row["backend"] in ("vllm", "sglang"):
-                times = 1e3 * float(row["silicon_tpot_ms"]), 1e3 * float(row["silicon_ttft_ms"] or 0)
+                host_us = HOST_US if row["backend"] == "vllm" and 0 < number(row["backend_version"]) < AHEAD else 0.0
+                times = 1e3 * float(row["silicon_tpot_ms"]), 1e3 * float(row["silicon_ttft_ms"] or 0), host_us
                 measured[tuple(row[name] for name in POINT)].append(times)
     points = []
     for (system, engine, name, precision, ranks, experts, batch, prompt, output), us in measured.items():
@@ -221,7 +229,7 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
             continue
         progress(f"{SERVED}: {name} on {gpu.name}")
         run = f"{gpu.name} tp {split.tensor} {model.name} {engine} {batch.removesuffix('.0')} x {prompt}+{output}"
-        token, first = map(median, zip(*us, strict=True))
+        token, first, host = map(median, zip(*us, strict=True))
         points.append(
             Point(
                 gpu=gpu.name,
@@ -231,6 +239,7 @@ def read_points(path: Path, predictor: Predictor, fitted: Constants, progress: C
                 tokens=int(output),
                 measured_us=token,
                 first_us=first,
+                host_us=host,
                 decode=decode,
                 prefill=prefill,
             )
