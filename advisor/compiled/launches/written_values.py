@@ -142,14 +142,17 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
     """`NAME=VALUE` options, each also as a comma-separated list.
 
     Raises:
-        UsageError: One has no `=`.
+        UsageError: One has no `=`, or several values that are no tuple: somebody means several sizes.
     """
     values: dict[str, Any] = {}
     for item in (part for entry in items for part in _NEXT_ASSIGNMENT.split(entry)):
         name, separator, value = item.partition("=")
         if not separator or not name.strip().isidentifier():
             raise UsageError(f"{option} takes NAME=VALUE", item)
-        values[name.strip()] = literal(value)
+        values[name.strip()] = made = literal(value)
+        if isinstance(made, tuple) and value.lstrip()[0] not in "([":
+            remedy = f"give one size a command ({name}={made[0]}); a tuple is written in parentheses: '{name}=({value})'"
+            raise UsageError(f"{option} takes one value of a name", item, "NAME=VALUE", remedy)
     return values
 
 
