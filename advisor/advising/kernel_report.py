@@ -29,7 +29,7 @@ from advisor.compiled.launch_report import (
 )
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.compiled.launches.records import heaviest, record_target
-from advisor.diagnosis import WORTH_CHANGING, actions
+from advisor.diagnosis import LEAST_GAIN_US, WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
 from advisor.gpus.hardware import GpuSpec, offline
 from advisor.learned.caveats import exact_products, held_by_power
@@ -364,7 +364,8 @@ def _with_ceiling(
         ceiling = Latency(us=now, origin="predicted", source=source)
     speedup = now / best.predicted.us if now is not None else 1.0
     recommendation = None
-    if report.configuration is None or (best.id != report.id and (now is None or speedup >= worth)):
+    gains = now is None or (speedup >= worth and now - best.predicted.us >= LEAST_GAIN_US)
+    if report.configuration is None or (best.id != report.id and gains):
         recommendation = Recommendation(
             configuration=best.configuration,
             latency=best.predicted,

@@ -115,6 +115,10 @@ def test_where_nothing_is_recommended_the_headline_says_what_is_left_to_win() ->
     assert " but no single change is sure to." in verdict((bare,), ()).sentence
     near = replace(bare, ceiling=replace(bare.ceiling, us=0.99 * bare.predicted.us))
     assert verdict((near,), ()).sentence.endswith("Tuning cannot win more than 2 %.")
+    small = replace(
+        bare, **{name: replace(getattr(bare, name), us=us) for name, us in (("predicted", 3.0), ("ceiling", 2.91), ("bound", 1.0))}
+    )
+    assert verdict((small,), ()).sentence.endswith("Tuning cannot win more than 3 %."), "0.09 us are below what a benchmark sees"
 
 
 @pytest.mark.parametrize(("source", "words"), [(ANALYTICAL, "the analytical model alone"), (f"learned, {EXTRAPOLATED}", "extrapolated")])
