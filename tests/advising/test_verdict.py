@@ -60,7 +60,7 @@ def test_a_headline_has_two_short_sentences_with_the_share_of_peak_first() -> No
     assert found.sentence.startswith(f"Compute-bound at {share_text(found.share_of_peak)} of the tensor cores' peak. ")
     slow = verdict((replace(launch, predicted=replace(launch.predicted, us=4 * launch.predicted.us), recommendation=None),), ())
     assert slow.share_of_peak is not None and slow.share_of_peak < UTILISED
-    assert slow.sentence.startswith(f"No unit is above {share_text(slow.share_of_peak)} of its peak (highest: the tensor cores). ")
+    assert slow.sentence.startswith(f"No unit is above {share_text(slow.share_of_peak)} of its peak (highest: tensor cores). ")
     for sentence in (*found.sentence.split(". "), *slow.sentence.split(". ")):
         assert len(sentence.split()) <= 14
 
