@@ -43,6 +43,7 @@ from advisor.result.schema import (
     Result,
     SearchReport,
     SearchTrial,
+    Verdict,
 )
 from advisor.rows.launches import is_launch_record, read_launches
 from advisor.system.errors import InputError, shorten
@@ -120,7 +121,8 @@ def advise_compiled(
     if len(set(often.values())) > 1:
         most = max(often, key=lambda name: often[name])
         unknowns.append(phrase("note.counted_once", launch=most, count=f"{often[most]:,}"))
-    unknowns += warm_cache([report for report in launches if report.id not in unsized])
+    warm = (phrase("note.warm"),) if cache == "warm" and not unsized else ()
+    unknowns += warm_cache([report for report in launches if report.id not in unsized]) or warm
     unknowns += exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
     guessed = {report.id: gathered.guessed[report.id] for report in launches if gathered.guessed[report.id]}
@@ -136,7 +138,7 @@ def advise_compiled(
         gpu=gpu.name,
         gpu_figures=gpu_figures(gpu),
         model=None,
-        verdict=verdict(launches, tuple(unknowns), unsized, guessed, one_trip=gathered.one_trip),
+        verdict=_with_unable(verdict(launches, tuple(unknowns), unsized, guessed, one_trip=gathered.one_trip), searches),
         actions=(*before, *actions(judged), *after)[:MOST],
         launches=launches,
         table_findings=(),
@@ -342,6 +344,17 @@ def _search(main: LaunchReport, space: str, gathered: KernelReports) -> SearchRe
         trials=tuple(trials),
         failures=failures,
     )
+
+
+def _with_unable(judged: Verdict, searches: Sequence[SearchReport]) -> Verdict:
+    """The verdict, with a note on listed configurations that do not compile or cannot launch: autotuning leaves them out."""
+    notes = list(judged.notes)
+    for search in searches:
+        unable = [trial for trial in search.trials if trial.state in ("failed: cannot launch", "failed: does not compile")]
+        if unable and search.sampler == phrase("search.sampler", which=phrase("search.listed")):
+            which = unable[0].configuration.label()
+            notes.append(phrase("note.unable", count=len(unable), whole=len(search.trials), which=which))
+    return replace(judged, notes=tuple(notes))
 
 
 def _why_not(reason: str) -> str:

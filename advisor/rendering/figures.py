@@ -334,6 +334,8 @@ def peak_text(launch: LaunchReport) -> str:
 
 def beyond_bound(launch: LaunchReport) -> str:
     """What the launch's own work takes at the peak where that is more than the bound, in words; else the bound with what is assumed."""
+    if stuck(launch):
+        return ""
     if launch.assumed_us:
         return phrase("bound.with_assumed", us=microseconds(launch.bound.us + launch.assumed_us))
     times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0}
