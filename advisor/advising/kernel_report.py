@@ -31,7 +31,7 @@ from advisor.compiled.launch_report import (
 )
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.compiled.launches.records import heaviest, record_target
-from advisor.diagnosis import WORTH_CHANGING, actions
+from advisor.diagnosis import LEAST_GAIN_US, WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
 from advisor.gpus.hardware import GpuSpec, offline
 from advisor.learned.caveats import exact_products, held_by_power
@@ -45,6 +45,7 @@ from advisor.result.schema import (
     Result,
     SearchReport,
     SearchTrial,
+    Verdict,
 )
 from advisor.rows.launches import is_launch_record, read_launches
 from advisor.system.errors import InputError, shorten
@@ -126,7 +127,8 @@ def advise_compiled(
     if len(set(often.values())) > 1:
         most = max(often, key=lambda name: often[name])
         unknowns.append(phrase("note.counted_once", launch=most, count=f"{often[most]:,}"))
-    unknowns += warm_cache([report for report in launches if report.id not in unsized])
+    warm = (phrase("note.warm"),) if cache == "warm" and not unsized else ()
+    unknowns += warm_cache([report for report in launches if report.id not in unsized]) or warm
     unknowns += exact_products([report.problem for report in launches], gpu) + held_by_power(launches, gpu)
     shown = {report.kernel for report in launches}
     guessed = {report.id: gathered.guessed[report.id] for report in launches if gathered.guessed[report.id]}
@@ -142,7 +144,7 @@ def advise_compiled(
         gpu=gpu.name,
         gpu_figures=gpu_figures(gpu),
         model=None,
-        verdict=verdict(launches, tuple(unknowns), unsized, guessed, one_trip=gathered.one_trip),
+        verdict=_with_unable(verdict(launches, tuple(unknowns), unsized, guessed, one_trip=gathered.one_trip), searches),
         actions=(*before, *actions(judged), *after)[:MOST],
         launches=launches,
         table_findings=(),
@@ -385,6 +387,17 @@ def _search(main: LaunchReport, space: str, gathered: KernelReports) -> SearchRe
     )
 
 
+def _with_unable(judged: Verdict, searches: Sequence[SearchReport]) -> Verdict:
+    """The verdict, with a note on listed configurations that do not compile or cannot launch: autotuning leaves them out."""
+    notes = list(judged.notes)
+    for search in searches:
+        unable = [trial for trial in search.trials if trial.state in ("failed: cannot launch", "failed: does not compile")]
+        if unable and search.sampler == phrase("search.sampler", which=phrase("search.listed")):
+            which = unable[0].configuration.label()
+            notes.append(phrase("note.unable", count=len(unable), whole=len(search.trials), which=which))
+    return replace(judged, notes=tuple(notes))
+
+
 def _why_not(reason: str) -> str:
     """Why nothing is predicted of a configuration, in a few words."""
     return "other work" if reason == OTHER_WORK else "no end in time" if NO_END in reason else "does not compile"
@@ -405,7 +418,8 @@ def _with_ceiling(
         ceiling = Latency(us=now, origin="predicted", source=source)
     speedup = now / best.predicted.us if now is not None else 1.0
     recommendation = None
-    if report.configuration is None or (best.id != report.id and (now is None or speedup >= worth)):
+    gains = now is None or (speedup >= worth and now - best.predicted.us >= LEAST_GAIN_US)
+    if report.configuration is None or (best.id != report.id and gains):
         recommendation = Recommendation(
             configuration=best.configuration,
             latency=best.predicted,

@@ -15,6 +15,7 @@ from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
 from advisor.advising.verdict import layers_gain
 from advisor.diagnosis.rule import microseconds
+from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, predict_each
 from advisor.learned.layers import layer_model
 from advisor.learned.layers.layer_model import LayerModel
@@ -181,7 +182,7 @@ def layer_reports(
     by_tokens = layer_launches(target) if model is not None and target.gpu.vendor == "nvidia" else {}
     of = {report.id: report for report in reports}
     by_tokens = {m: token for m, token in by_tokens.items() if all(of[launch.id].configuration is not None for launch in token)}
-    kind = _kind(next(iter(by_tokens.values()))[0].problem) if by_tokens else None
+    kind = _kind(next(iter(by_tokens.values()))[0].problem, target.gpu) if by_tokens else None
     if model is None or kind is None:
         return ()
     first = [of[token[0].id] for token in by_tokens.values()]
@@ -236,7 +237,7 @@ def libraries_alone(target: Target) -> tuple[str, ...]:
     no library was measured either."""
     by_tokens = layer_launches(target) if target.gpu.vendor != "nvidia" else {}
     problems = [launches[0].problem for launches in by_tokens.values()]
-    kind = _kind(problems[0]) if problems else None
+    kind = _kind(problems[0], target.gpu) if problems else None
     if kind is None:
         return ()
     layers, loads = _layers(problems, kind, target, 0.0)
@@ -259,7 +260,7 @@ def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, ga
     Only layers measured on the same GPU know that. False where the launches are no whole layer, or nothing of the kind was learned.
     """
     model = _layer_model(cast(Hashable, predictor))
-    now, kind = launches[0].configuration, _kind(launches[0].problem)
+    now, kind = launches[0].configuration, _kind(launches[0].problem, target.gpu)
     whole = [launch.problem.op for launch in launches] == list(GEMM_OF_LAYER)
     if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions or AS_MEASURED[kind] != kind:
         return False
@@ -337,8 +338,9 @@ def _of_products(cost: Cost, products: Sequence[Latency | None]) -> Cost:
     return replace(cost, us=least, low_us=max(low, cost.bound_us), high_us=max(high, least), ceiling_us=least, parts=(*alone, *rest))
 
 
-def _kind(problem: Problem) -> int | None:
-    return kind_of(problem.dtype, problem.weight_dtype, problem.block_shape)
+def _kind(problem: Problem, gpu: GpuSpec) -> int | None:
+    """How operands are stored; None where none of the kind was learned, or the GPU lacks the matrix units of all that were."""
+    return kind_of(problem.dtype, problem.weight_dtype, problem.block_shape) if gpu.supports("bf16") else None
 
 
 def _version(model: LayerModel, target: Target) -> float:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from advisor.diagnosis import LEAST_GAIN_US
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, padded, share_text
 from advisor.result.schema import (
@@ -185,7 +186,7 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
     of_layers = 1 - then / now if now > 0 else 0.0
     if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None:
         saving_us, title = change
-        if saving_us > max(saved, (GAIN - 1) * whole):
+        if saving_us > max(saved, (GAIN - 1) * whole, LEAST_GAIN_US):
             return phrase("win.code", what=title, share=share_text(saving_us / whole))
     if gains and whole > 0 and max(saved / whole, of_layers) >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
@@ -209,7 +210,9 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
     if percent >= 100.5:
         return phrase("win.faster")
     left = 1 - percent / 100
-    return phrase("win.unsure", share=share_text(left)) if left >= 0.02 else phrase("win.nothing", share="2 %")
+    if left >= 0.02 and left * whole >= LEAST_GAIN_US:
+        return phrase("win.unsure", share=share_text(left))
+    return phrase("win.nothing", share=share_text(max(left, 0.02)))
 
 
 def _gains(reports: Sequence[LaunchReport]) -> tuple[list[tuple[LaunchReport, float, Recommendation]], float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.diagnosis.actions import WORTH_CHANGING, actions
+from advisor.diagnosis.actions import LEAST_GAIN_US, WORTH_CHANGING, actions
 from advisor.diagnosis.context import LaunchContext, context
 from advisor.diagnosis.diagnose import UNDIAGNOSED, Diagnosis, diagnose, gap_parts, table_findings
 from advisor.diagnosis.neighbours import Change
@@ -11,6 +11,7 @@ from advisor.diagnosis.rule import Rule
 from advisor.diagnosis.rules import RULES
 
 __all__ = [
+    "LEAST_GAIN_US",
     "RULES",
     "UNDIAGNOSED",
     "WORTH_CHANGING",

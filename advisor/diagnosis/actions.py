@@ -14,6 +14,8 @@ from advisor.system.phrases import phrase
 
 WORTH_CHANGING = 1.02
 """A speedup below this is no reason to change anything: the noise floor of a good measurement (report-spec: 2 %)."""
+LEAST_GAIN_US = 0.1
+"""Nor is a gain below this of a kernel's own: launches of one small kernel back to back scatter by as much (1.1 to 1.3 us, `bound.py`)."""
 
 MOST = 3
 _SHOWN = 6
@@ -159,7 +161,7 @@ def _faulty(launch: LaunchReport) -> bool:
 def _best(cures: list[_Cure], launches: Sequence[LaunchReport]) -> list[_Cure]:
     """The one that saves most, of those that save anything worth a change of what all `launches` take."""
     now = sum(latency.us for launch in launches if (latency := launch.measured or launch.predicted) is not None)
-    least = now * (1 - 1 / WORTH_CHANGING)
+    least = max(now * (1 - 1 / WORTH_CHANGING), LEAST_GAIN_US)
     saving = [cure for cure in cures if cure.us > 0 and cure.us >= least and cure.finding.severity != "error"]
     return [max(saving, key=lambda cure: cure.us)] if saving else []
 

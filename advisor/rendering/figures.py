@@ -263,10 +263,6 @@ def to_win(launch: LaunchReport) -> float:
     return current(launch).us - (launch.ceiling or launch.bound).us
 
 
-NAMES = {"dram": "DRAM", "l2": "L2", "smem": "shared memory", "fma": "FMA", "alu": "ALU", "xu": "XU"}
-"""Pipelines as people write them; the others as they are."""
-
-
 def saved_share(action: Action, result: Result) -> str:
     """`12 %` of the launches' time that an action saves; `17 % of the MoE layers` where its saving is of whole layers, with the number of
     token counts that are summed where there are several; empty: no time."""
@@ -294,8 +290,8 @@ UTILISED = 0.6
 """Share of a pipeline's peak from which on it is named as what limits: Nsight Compute's rule of thumb for its Speed of Light section
 (utilisation below 60 % of peak "typically indicates latency issues", Kernel Profiling Guide)."""
 UNITS = {
-    "tensor": "the tensor cores",
-    "fma": "the vector units",
+    "tensor": "tensor cores",
+    "fma": "vector units",
     "xu": "special functions",
     "alu": "integer units",
     "issue": "instruction issue",
@@ -303,6 +299,7 @@ UNITS = {
     "l2": "L2",
     "dram": "DRAM",
 }
+"""Pipelines as people write them; the others as they are."""
 
 
 def limited_by(unit: str | None, shown: str, share: float) -> str:
@@ -321,8 +318,9 @@ def limited_by(unit: str | None, shown: str, share: float) -> str:
 
 
 def unit_peak(pipeline: str | None) -> str:
-    """`DRAM's peak`."""
-    return f"{clean(NAMES.get(pipeline or '', pipeline))}'s peak"
+    """`DRAM's peak`, `tensor cores' peak`."""
+    name = clean(UNITS.get(pipeline or "", pipeline))
+    return f"{name}' peak" if name.endswith("s") else f"{name}'s peak"
 
 
 def peak_text(launch: LaunchReport) -> str:
@@ -336,6 +334,8 @@ def peak_text(launch: LaunchReport) -> str:
 
 def beyond_bound(launch: LaunchReport) -> str:
     """What the launch's own work takes at the peak where that is more than the bound, in words; else the bound with what is assumed."""
+    if stuck(launch):
+        return ""
     if launch.assumed_us:
         return phrase("bound.with_assumed", us=microseconds(launch.bound.us + launch.assumed_us))
     times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0}

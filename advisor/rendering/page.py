@@ -84,6 +84,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "result": result,
         "symbols": Markup(svg.SYMBOLS),
         "launches": launches,
+        "ranked": launches[0] if len(launches) == 1 and not result.actions and launches[0].launch.recommendation else None,
         "by_id": {view.launch.id: view for view in launches},
         "records": {launch.id: launch.recommendation.record for launch in result.launches if launch.recommendation is not None},
         "worst": worst[:DETAILED],

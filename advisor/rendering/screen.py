@@ -72,7 +72,7 @@ def _of_the_table(result: Result) -> list[Text]:
 def finding_line(item: Finding, indent: int, place: str = "") -> Text:
     """What was found, what curing it saves, where it is (a place, or the line of source), and the rule."""
     line = Text(" " * indent)
-    line.append("x " if item.severity == "error" else "! ", style=_STYLES[item.severity])
+    line.append({"error": "x ", "info": "· "}.get(item.severity, "! "), style=_STYLES[item.severity])
     saves = f"saves {figures.microseconds(item.saving_us)} µs ({item.saving_origin})" if item.saving_us is not None else ""
     place = figures.clean(place) or (figures.source_text(item) if item.source_line is not None else "")
     line.append("   ".join(filter(None, (figures.clean(item.title), saves, place, f"[{figures.clean(item.rule)}]"))))

@@ -109,7 +109,7 @@ def _source_view(view: LaunchView, texts: list[SourceText], others: int, rules: 
         view=view,
         anchor=anchors.make("source", view.launch.kernel),
         columns=columns,
-        totals=totals,
+        totals=tuple((name, us) for name, us in totals if us >= LEAST_SHOWN_US),
         pieces=tuple(pieces),
         others=others,
         hottest=_hottest(pieces, lines, names),

@@ -8,7 +8,7 @@ from itertools import cycle, groupby
 from markupsafe import Markup
 
 from advisor.rendering.charts import Chart, Dash, Series
-from advisor.rendering.figures import aligned, fitting
+from advisor.rendering.figures import aligned, fitting, percent, share_of
 from advisor.rendering.page import _drawing, filled
 from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepOperator, StepResult
@@ -41,17 +41,14 @@ def verdict(result: StepResult) -> str:
         known = sum(row.total_us for row in result.operators)
         measured, predicted = milliseconds(result.measured_us or 0.0), milliseconds(step.us)
         return phrase("step.measured", load=result.load, us=measured, known=milliseconds(known), predicted=predicted)
-    least = result.bound_us
-    return phrase(
-        "step.time",
-        load=result.load,
-        us=milliseconds(step.us),
-        low=milliseconds(step.low_us),
-        high=milliseconds(step.high_us),
-        tokens=f"{result.tokens_per_s:,.0f}",
-        bound=milliseconds(least),
-        share=f"{100 * least / step.us:.0f} %" if step.us > 0 else "-",
-    )
+    share = percent(share_of(result.bound_us, step.us))
+    return phrase("step.time", load=result.load, us=milliseconds(step.us), bound=milliseconds(result.bound_us), share=share)
+
+
+def rate_line(result: StepResult) -> str:
+    """Tokens per second and the step's interval; empty of a trace."""
+    low, high = milliseconds(result.step.low_us), milliseconds(result.step.high_us)
+    return "" if is_trace(result) else phrase("step.rate", tokens=f"{result.tokens_per_s:,.0f}", low=low, high=high)
 
 
 def memory_line(result: StepResult) -> str:
@@ -162,6 +159,7 @@ def step_text(result: StepResult, width: int | None = None) -> str:
     subject = (result.model, result.gpu, result.split, engine, result.dtype)
     printed = ["  ".join(filter(None, subject)), verdict(result)]
     if not is_trace(result):
+        printed.append(rate_line(result))
         printed.insert(len(printed) if result.memory.fits else 0, memory_line(result))
     printed += [f"> {line}" for line in result.advice] + [f"! {line}" for line in result.caveats] + [""]
     if result.measured:
@@ -202,7 +200,7 @@ def step_page(results: Sequence[StepResult], version: str) -> str:
         title=results[0].model,
         command=results[0].command,
         version=version,
-        steps=[(result, verdict(result), memory_line(result), kinds(result)) for result in results],
+        steps=[(result, verdict(result), rate_line(result), memory_line(result), kinds(result)) for result in results],
         table=table,
         words=WORDS,
         is_trace=is_trace,

@@ -62,6 +62,14 @@ def test_a_library_is_named_where_no_triton_layer_was_measured(tmp_path) -> None
         assert not known or (f"No Triton layer was measured on {gpu}" in notes[0] and "for 4096 tokens" in notes[0])
 
 
+@pytest.mark.parametrize("gpu", ["V100", "T4"])
+def test_layers_need_the_matrix_units_of_those_that_were_measured(gpu) -> None:
+    """Before Ampere none takes bf16: the products are predicted, and no layer around them."""
+    result = advisor.advise("fused_moe", gpu=gpu, model="Qwen3-30B-A3B", tokens=(64,), dtype="fp16")
+    assert result.verdict.current_us > 0
+    assert not result.layers
+
+
 def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
     layer = result.layers[1]
     slower = replace(layer, recommended=Latency(us=layer.predicted.us * 1.01, origin="predicted", source="model"))

@@ -60,7 +60,7 @@ def test_a_headline_has_two_short_sentences_with_the_share_of_peak_first() -> No
     assert found.sentence.startswith(f"Compute-bound at {share_text(found.share_of_peak)} of the tensor cores' peak. ")
     slow = verdict((replace(launch, predicted=replace(launch.predicted, us=4 * launch.predicted.us), recommendation=None),), ())
     assert slow.share_of_peak is not None and slow.share_of_peak < UTILISED
-    assert slow.sentence.startswith(f"No unit is above {share_text(slow.share_of_peak)} of its peak (highest: the tensor cores). ")
+    assert slow.sentence.startswith(f"No unit is above {share_text(slow.share_of_peak)} of its peak (highest: tensor cores). ")
     for sentence in (*found.sentence.split(". "), *slow.sentence.split(". ")):
         assert len(sentence.split()) <= 14
 
@@ -115,6 +115,10 @@ def test_where_nothing_is_recommended_the_headline_says_what_is_left_to_win() ->
     assert " but no single change is sure to." in verdict((bare,), ()).sentence
     near = replace(bare, ceiling=replace(bare.ceiling, us=0.99 * bare.predicted.us))
     assert verdict((near,), ()).sentence.endswith("Tuning cannot win more than 2 %.")
+    small = replace(
+        bare, **{name: replace(getattr(bare, name), us=us) for name, us in (("predicted", 3.0), ("ceiling", 2.91), ("bound", 1.0))}
+    )
+    assert verdict((small,), ()).sentence.endswith("Tuning cannot win more than 3 %."), "0.09 us are below what a benchmark sees"
 
 
 @pytest.mark.parametrize(("source", "words"), [(ANALYTICAL, "the analytical model alone"), (f"learned, {EXTRAPOLATED}", "extrapolated")])

@@ -99,6 +99,7 @@ def test_every_command_has_help(capsys):
         (["advise", str(ROOT / "Makefile")], "nothing the advisor reads"),
         (["advise", ""], "no target is named"),
         (["compare", "--arg", "M", "HEAD~1", "HEAD"], "--arg takes NAME=VALUE; got M"),
+        (["compare", "--arg", "M=8192,4096", "HEAD~1", "HEAD"], "give one size a command (M=8192)"),
         (["compare", "--arg", "HEAD~1", "HEAD"], "--arg takes NAME=VALUE; got HEAD~1"),
         (["compare", str(EXAMPLE), str(EXAMPLE), "--launches", str(EXAMPLE)], "--launches is for kernels that changed"),
         (["advise", "gemm::gemm_persistent_kernel", "--gpu", "MI300X"], "sm_90 or later"),

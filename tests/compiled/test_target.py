@@ -20,6 +20,7 @@ def test_assignments_are_lists_too() -> None:
     assert numbers(["M=1,N=2", "eps = 1e-5"], "--arg") == {"M": 1, "N": 2, "eps": 1e-5}
     assert assignments(["A=(1, 2),B=tl.float32,C=relu"], "--constexpr").keys() == {"A", "B", "C"}
     assert assignments(["A=(1, 2),B=1"], "--constexpr")["A"] == (1, 2)
+    assert assignments(["ACTIVATION="], "--constexpr") == {"ACTIVATION": ""}
     with pytest.raises(UsageError, match="NAME=VALUE"):
         assignments(["M=1", "N"], "--arg")
 

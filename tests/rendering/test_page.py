@@ -476,7 +476,7 @@ def test_without_a_configuration_there_is_no_share_of_the_ceiling() -> None:
     assert found.percent_of_ceiling == 0.0 and found.current_us > 0
     unset = replace(result, launches=(launch,), verdict=found, actions=())
     document = Document(page.to_html(unset))
-    assert "the configuration is not set" in document.words() and "of the tunable ceiling" not in document.words()
+    assert "the configuration is not set" in document.words() and "tunable ceiling takes" not in document.words()
     assert "tuning can win" not in to_text(unset)
     assert "| unknown |" in markdown.to_markdown(unset)
 

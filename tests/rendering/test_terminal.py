@@ -76,8 +76,8 @@ def read_by_line(saving_us: float) -> Result:
 
 def test_the_share_of_the_peak_stands_beside_the_distance_to_the_bound() -> None:
     result = read_by_line(50.0)
-    assert "   71 % of ALU's peak   " in to_text(result)
-    assert "2.50x the bound, 71 % of ALU&#39;s peak" in page.to_html(result)
+    assert "   71 % of integer units' peak   " in to_text(result)
+    assert "2.50x the bound, 71 % of integer units&#39; peak" in page.to_html(result)
     (launch,) = result.launches
     assert figures.peak_text(replace(launch, share_of_peak=1.2)) == ""  # a fault, which is said as such
 

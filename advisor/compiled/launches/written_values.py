@@ -118,8 +118,8 @@ def literal(text: str) -> Any:
         count = int(drawn.group(3) or (rows if once else MOST_ITEMS))
         if 0 < rows <= (MOST_ITEMS if once else 2**31) and count <= (rows if once else MOST_ITEMS):
             return random_indices(rows, count, once=once)
-    if lowered in ("true", "false", "none"):
-        return {"true": True, "false": False, "none": None}[lowered]
+    if lowered in ("true", "false", "none", ""):
+        return {"true": True, "false": False, "none": None, "": ""}[lowered]
     try:
         return Evaluator({}, frozenset({"tl", "triton"})).evaluate_text(text)
     except (NotLiteralError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -142,14 +142,17 @@ def assignments(items: Sequence[str], option: str) -> dict[str, Any]:
     """`NAME=VALUE` options, each also as a comma-separated list.
 
     Raises:
-        UsageError: One has no `=`.
+        UsageError: One has no `=`, or several values that are no tuple: somebody means several sizes.
     """
     values: dict[str, Any] = {}
     for item in (part for entry in items for part in _NEXT_ASSIGNMENT.split(entry)):
         name, separator, value = item.partition("=")
         if not separator or not name.strip().isidentifier():
             raise UsageError(f"{option} takes NAME=VALUE", item)
-        values[name.strip()] = literal(value)
+        values[name.strip()] = made = literal(value)
+        if isinstance(made, tuple) and not value.lstrip().startswith(("(", "[")):
+            remedy = f"give one size a command ({name}={made[0]}); a tuple is written in parentheses: '{name}=({value})'"
+            raise UsageError(f"{option} takes one value of a name", item, "NAME=VALUE", remedy)
     return values
 
 

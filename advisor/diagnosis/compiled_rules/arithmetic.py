@@ -265,7 +265,7 @@ def mask_never_binds(context: CompiledContext) -> Finding | None:
     return make_finding(
         context,
         "info",
-        f"Masks on {names} never bind for these sizes",
+        f"Masks on {names} never bind for these sizes and blocks",
         evidence=f"{len(idle)} masked load{'s' if len(idle) > 1 else ''} in a loop, all lanes active "
         + (f"in all {context.demand.programs:,} programs" if context.demand.programs != 1 else "in the one program"),
         remedy="add a constexpr such as EVEN_K (with @triton.heuristics) and load without a mask where it holds",
