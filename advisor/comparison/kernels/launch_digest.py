@@ -216,8 +216,8 @@ def _host_code(
         waiting += [(caller, item, _given(around, item, wanted, renamed.get(around.name, {}))) for caller, item in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
-        names = renamed.get(around.name, {})
-        trees = without_local_names([_with_names(node, names) for node in (*nodes, *left, *statements)], _local_names(around))
+        called = renamed.get(around.name, {})
+        trees = without_local_names([_with_names(node, called) for node in (*nodes, *left, *statements)], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
 
