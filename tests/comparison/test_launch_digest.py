@@ -376,7 +376,8 @@ def test_what_a_tensor_holds_and_methods_of_classes_are_no_launch(repository, pr
     text = KERNEL.replace("num_warps=warps", "num_warps=warps if x is not None else 1")
     text = text.replace("x, n, block,", "x, n, Base.block,") if "Base" in new else text
     before = text.replace(old, new) if "Base" in new else text
-    after = before.replace("return x\n", "return x + 1\n") if "Base" in new else text.replace(old, new)
+    changed = before.replace("return x\n", "return x + 1\n").replace("class Base:\n", 'class Base:\n    """Documented."""\n\n')
+    after = changed if "Base" in new else text.replace(old, new)
     assert before != after and not compared(repository, predictor, {"ops/scale.py": after}, {**BASE, "ops/scale.py": before}).subjects
 
 
