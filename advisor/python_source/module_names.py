@@ -414,7 +414,7 @@ def triton_bound_again(names: ModuleNames) -> str | None:
     What stands in triton's place where it cannot be imported, in another branch or a handler, is not meant.
     """
     roots = {alias for alias, items in names.imports.items() if any(item.is_triton for item in items)}
-    bound = [*_set_in(names, roots)]
+    bound = [(node, text) for node, text in _set_in(names, roots) if not _without_triton(names, node, roots)]
     for name in roots:
         binders = names.binders(names.tree).get(name, [])
         imports = [node for node in binders if any(imported.is_triton for imported in _import_of(names, node, name))]
@@ -423,6 +423,7 @@ def triton_bound_again(names: ModuleNames) -> str | None:
             (node, name)
             for node in binders
             if node not in (*imports, *handed) and not _is_module(names, node) and _follows(names, node, imports)
+            if not _without_triton(names, node, roots)
         ]
         bound += [(node, name) for node in names.declaring.get(name, ()) if not _imports_triton(node, name)]
     lines = sorted((getattr(node, "lineno", 0), text) for node, text in bound)
@@ -460,6 +461,24 @@ def _set_in(names: ModuleNames, roots: set[str]) -> Iterator[tuple[ast.AST, str]
             test = f"not hasattr({ast.unparse(node.value)}, {node.attr!r})" if isinstance(node, ast.Attribute) else ""
             if all(ast.unparse(outer.test) != test for outer in names.above(node) if isinstance(outer, ast.If)):
                 yield node, ast.unparse(written)[:60]
+
+
+def _without_triton(names: ModuleNames, node: ast.AST, roots: set[str]) -> bool:
+    """Whether a node runs only where triton is not imported: beside that import, or under `if not HAVE_TRITON`, which is True with it."""
+    binders = names.binders(names.tree)
+    imports = [item for name in roots for item in binders.get(name, []) if any(part.is_triton for part in _import_of(names, item, name))]
+
+    def is_beside(other: ast.AST) -> bool:
+        return any(names.apart(item, other) for item in imports)
+
+    for test, wanted in names.conditions(node):
+        negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+        flag = test.operand if isinstance(test, ast.UnaryOp) else test
+        if isinstance(flag, ast.Name) and wanted is negated and flag.id not in names.declaring and flag.id in binders:
+            given = [(binder, dict(plainly_given(names.parent(binder))).get(flag.id)) for binder in binders[flag.id]]
+            if all(isinstance(value, ast.Constant) and value.value is (not is_beside(binder)) for binder, value in given):
+                return True
+    return is_beside(node)
 
 
 def _import_of(names: ModuleNames, node: ast.AST, name: str) -> list[Import]:

@@ -91,6 +91,14 @@ def test_another_name_of_a_launchers_argument_is_no_change_of_its_launch():
     ]
 
 
+def test_a_conditional_expression_is_the_condition_that_it_stands_for():
+    text = "def run(x, n, fast):\n    size = n // 2\n    if fast:\n        block = 64\n    else:\n        block = size\n"
+    text += "    m = size + block\n    fill[(triton.cdiv(m, block),)](x, x.stride(0), n, BLOCK=block)\n"
+    head = text.replace("    if fast:\n        block = 64\n    else:\n        block = size\n", "    block = 64 if fast else size\n")
+    assert words(KERNEL + text, KERNEL + head) == []
+    assert words(KERNEL + text, KERNEL + head.replace("64 if fast", "32 if fast")) != []
+
+
 def test_what_is_passed_unnamed_is_not_called_gone():
     kernel = KERNEL.replace("stride, n", "stride: tl.constexpr, n")
     text = "def run(x, n, block):\n    fill[(n,)](x, x.stride(0), n, BLOCK=block)\n"

@@ -7,9 +7,10 @@ import re
 import pytest
 
 from advisor.comparison.kernels import kernel_digest
-from advisor.comparison.kernels.beside import torch_calls
+from advisor.comparison.kernels.beside import in_its_place, torch_calls
 from advisor.comparison.kernels.kernel_version import own_launches, versions
 from advisor.comparison.kernels.launch_digest import changed_by_hand, changed_launches, launch_digest
+from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
 
 from .repository import compared_files
@@ -54,6 +55,19 @@ def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
     assert torch_calls(old, new) == ["Beside the launch, run now calls torch.zeros."]
+
+
+def test_a_kernel_of_the_other_arm_is_not_launched_in_its_place():
+    """Of `if cache is None`, and with a decorator of torch's, which launches nothing."""
+    other = "@triton.jit\ndef OTHER(x_ptr):\n    tl.store(x_ptr, 1)\n\n\ndef run(x, cache=None):"
+    text = KERNEL.replace("def run(x):", other).replace("    scale[", "    if cache is None:\n        scale[")
+    text = text.replace("    return torch", "    else:\n        OTHER[(n,)](x)\n    return torch")
+    head = text.replace("OTHER(x_ptr)", "first(x_ptr)").replace("OTHER[", "fresh[").replace("def run", "@torch.no_grad()\ndef run")
+    head = head.replace("def first", "def fresh(x_ptr):\n    tl.store(x_ptr, 2)\n\n\n@triton.jit\ndef first")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (text, head))
+    assert in_its_place(old, new, load_gpu("H100"), {}, {}) == "" and torch_calls(old, new) == []
+    plain = versions(parse_source(text.replace("    if cache is None:\n    ", "").replace("    else:\n    ", ""), "k.py"), {})["scale"]
+    assert in_its_place(plain, new, load_gpu("H100"), {}, {})
 
 
 def compared(repository, predictor, changed, base=BASE, **options):
@@ -376,7 +390,8 @@ def test_what_a_tensor_holds_and_methods_of_classes_are_no_launch(repository, pr
     text = KERNEL.replace("num_warps=warps", "num_warps=warps if x is not None else 1")
     text = text.replace("x, n, block,", "x, n, Base.block,") if "Base" in new else text
     before = text.replace(old, new) if "Base" in new else text
-    after = before.replace("return x\n", "return x + 1\n") if "Base" in new else text.replace(old, new)
+    changed = before.replace("return x\n", "return x + 1\n").replace("class Base:\n", 'class Base:\n    """Documented."""\n\n')
+    after = changed if "Base" in new else text.replace(old, new)
     assert before != after and not compared(repository, predictor, {"ops/scale.py": after}, {**BASE, "ops/scale.py": before}).subjects
 
 

@@ -104,6 +104,25 @@ def test_a_kernel_that_stands_beside_nothing_else_is_found(text: str) -> None:
     assert "f" in plain.plain_functions
 
 
+@pytest.mark.parametrize(
+    ("between", "is_told"),
+    [
+        ("MOCKED", True),
+        ("if not HAVE:\nMOCKED", True),
+        ("if HAVE:\n    pass\nelse:\nMOCKED", True),
+        ("if HAVE:\nMOCKED", False),
+        ("HAVE = False\nif not HAVE:\nMOCKED", False),
+        ("HAVE = bool(0)\nif not HAVE:\nMOCKED", False),
+        ("def lost():\n    global HAVE\n    HAVE = False\n\nlost()\nif not HAVE:\nMOCKED", False),
+    ],
+)
+def test_what_stands_for_triton_where_it_is_not_there_is_not_meant(between: str, is_told: bool) -> None:
+    imported = "try:\n    import triton\n    import triton.language as tl\n    HAVE = True\nexcept ImportError:\n    HAVE = False\n"
+    mocked = between.replace("MOCKED", "    triton = Mock()\n    triton.jit = same\n    tl = Mock()\n")
+    kernel = "\n@triton.jit\ndef k(x):\n    tl.store(x, 1)\n"
+    assert ("k" not in parse_source(imported + mocked + kernel, "k.py").undecided) is is_told
+
+
 def test_two_kernels_beside_a_placeholder_are_undecided() -> None:
     text = f"if torch.cuda.is_available():\n{DEF.format(1)}elif torch.xpu.is_available():\n{DEF.format(2)}else:\n    f = None\n"
     assert "f is defined in 3 branches" in parse_source(HEAD + text, "k.py").undecided["f"]

@@ -33,6 +33,11 @@ _OF_HOST = (
     "torch.iinfo",
     "torch.is_",
     "torch.device",
+    "torch.no_grad",
+    "torch.enable_grad",
+    "torch.inference_mode",
+    "torch.autograd",
+    "torch.library",
     "torch.Size",
     "torch.compiler",
     "torch._",
@@ -49,7 +54,12 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
         known: What is said of sizes. Typical ones decide nothing here.
         former: What kernels were called before, by what they are called now.
     """
-    before = {name: {kernel for kernel, _ in others} for _, same_file, name, _, others in _functions(old) if same_file}
+    before: dict[str, set[str]] = {}
+    arms: dict[str, set[tuple[str, bool]]] = {}
+    for graph, same_file, function, site, others in _functions(old):
+        if same_file:
+            before.setdefault(function, set()).update(kernel for kernel, _ in others)
+            arms.setdefault(function, set()).update((written(test), wanted) for test, wanted in graph.conditions(site[1]))
     for graph, same_file, function, site, others in _functions(new) if before else ():
         for kernel, call in others:
             if not same_file or function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
@@ -59,6 +69,8 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
             source = new.source.on(*gpu.triton_target[:2])
             around = LaunchSite(source, source.kernel(new.function.name), site[0], site[1], gpu.num_sms, None)
             tests = graph.conditions(call)
+            if any((written(test), not wanted) in arms[function] for test, wanted in tests):
+                continue  # where the old version was not launched either
             answers = [_answer(around, test, wanted, known) for test, wanted in tests]
             if tests and {False} not in answers:
                 names = sorted(names_in(*(test for test, _ in tests)) & set(around.own))

@@ -113,7 +113,7 @@ def _attributes_of(node: ast.ClassDef) -> ast.ClassDef:
     """A class without its methods: what it gives is its attributes."""
     body = [
         inner_statement
-        for inner_statement in node.body
+        for inner_statement in _without_texts(node.body)
         if not isinstance(inner_statement, ast.FunctionDef | ast.AsyncFunctionDef) or inner_statement.decorator_list
     ]
     return ast.ClassDef(name=node.name, bases=node.bases, keywords=node.keywords, body=body, decorator_list=node.decorator_list)
@@ -150,8 +150,12 @@ def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:
 
 def undocumented(node: ast.FunctionDef) -> ast.FunctionDef:
     """The function without its docstring, and without other strings that stand by themselves."""
-    body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
+    body = _without_texts(node.body)
     return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)
+
+
+def _without_texts(body: Iterable[ast.stmt]) -> list[ast.stmt]:
+    return [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
 
 
 def own_tree(node: ast.FunctionDef) -> str:

@@ -216,8 +216,8 @@ def _host_code(
         waiting += [(caller, item, _given(around, item, wanted, renamed.get(around.name, {}))) for caller, item in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
-        names = renamed.get(around.name, {})
-        trees = without_local_names([_with_names(node, names) for node in (*nodes, *left, *statements)], _local_names(around))
+        called = renamed.get(around.name, {})
+        trees = without_local_names([_with_names(node, called) for node in (*nodes, *left, *statements)], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
 
@@ -256,7 +256,7 @@ def _feeding(graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequen
     way to the call, and in a loop those after it."""
     way, inside = _Way.to(graph, call, around), list(ast.walk(around)) if around is not None else []
     kept = way.aside | {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
-    bound = [(node, *part) for node in inside[1:] for part in _parts(node, kept)]
+    bound = [(node, *part) for node in sorted(inside[1:], key=_position) for part in _parts(node, kept)]
     feeding: set[int] = set()
     waiting = [(name, way.end) for node in nodes for name in _values(node)]
     seen = set(waiting)
@@ -288,6 +288,11 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
     part = within = node
     if isinstance(node, ast.Assign) and (pairs := _pairs(node)):
         yield from (item for pair in pairs for item in _parts(pair, kept))
+        return
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp):  # what `if` and `else` would give
+        arms = [ast.copy_location(ast.Assign(targets=node.targets, value=arm), node) for arm in (node.value.body, node.value.orelse)]
+        yield node.value.test, {name for target in node.targets for inner in ast.walk(target) for name in _stored(inner)}
+        yield from (item for arm in arms for item in _parts(arm, kept))
         return
     if isinstance(node, ast.If | ast.While):
         part = node.test

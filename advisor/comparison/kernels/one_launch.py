@@ -86,8 +86,8 @@ def typical_size(name: str, kernel: str, others: Collection[str]) -> int | None:
         kernel: The kernel's name.
         others: Its other parameters: N and K of one kernel, and M, are those of a product, but beside V those of attention.
     """
-    if VOCABULARY.search(kernel) and ROW.fullmatch(name):
-        return OF_VOCABULARY
+    if VOCABULARY.search(kernel) and ROW.fullmatch(name) and not any("vocab" in other.lower() for other in others):
+        return OF_VOCABULARY  # else the vocabulary has a name of its own
     if name.upper() in ("M", "N", "K") and "V" not in others and {"N", "K"} <= {other.upper() for other in others}:
         return 4_096
     if name in OF_ROWS and others and not any(_size_of_name(other) for other in others if other not in OF_ROWS):
