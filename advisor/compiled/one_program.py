@@ -39,14 +39,12 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
     middle = np.array([demand.programs // 2], dtype=np.int64)
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), middle)
     loads = [access for access in one.accesses if access.kind == "load"]
-    read = sum(likely_footprints(loads, inputs, 1).values())
     exchanged = [
         load
         for place, load in enumerate(one.accesses)
         if load.kind == "load" and load.in_loop and load.name in demand.stored_first
         if any(item.kind == "store" and (item.name, item.loop) == (load.name, load.loop) for item in one.accesses[:place])
     ]  # within one trip, during which little else passes the L2
-    again = max(one.requested_load_bytes - read - sum(load.requested_bytes for load in exchanged), 0.0) * demand.programs
     per_sm = math.ceil(in_flight / gpu.num_sms) / cluster
     room = max(gpu.smem_bytes_per_sm - per_sm * cluster * resources.shared_memory_bytes, 1.0)
     # What all programs share (weights) a cache holds once. An L2 in two partitions holds what is read in both, what is stored in one.
@@ -59,15 +57,24 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
         for name, item in one.likely_footprint_bytes.items()
         for read_once in (loaded.get(name, 0.0),)
     )
-    near = again * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
+    asked = {load.name: 0.0 for load in loads}
+    for load in loads:
+        asked[load.name] += load.requested_bytes if load not in exchanged else 0.0
+    again = {name: max(amount - loaded.get(name, 0.0), 0.0) * demand.programs for name, amount in asked.items()}
+    near = sum(again.values()) * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
     lost = (1 - kept) * float(residency.second_pass_fraction(np.array([held]), gpu)[0])
     wave = at_once / max(demand.programs, 1)
     shared = {name: min(max(whole.get(name, item) / max(item * demand.programs, 1.0), wave), 1.0) for name, item in loaded.items()}
-    losses = dict.fromkeys(loaded, lost) | dict.fromkeys((load.name for load in exchanged), 0.0)
+    # What others at work read meanwhile (weights) is used again sooner.
+    sharers = {
+        name: min(max(item * demand.programs / max(whole.get(name, item), 1.0), 1.0), max(at_once, 1.0)) for name, item in loaded.items()
+    }
+    losses = {name: lost / float(count) for name, count in sharers.items()} | dict.fromkeys((load.name for load in exchanged), 0.0)
     loads = _as_compiled(loads, loops_around_loads(inspection.compiled.ptx, set(own_files(inspection.compiled))))
     chain = _chain(loads, inputs, {**shared, **{name: losses.get(name, lost) for name in demand.stored_first}}, losses)
     stored_lost = sum(count * losses.get(name, lost) for name, count in demand.stored_first.items())
-    return replace(chain, reductions=one.reductions), again * lost + stored_lost, near
+    repeated = sum(amount * losses.get(name, lost) for name, amount in again.items())
+    return replace(chain, reductions=one.reductions), repeated + stored_lost, near
 
 
 def _as_compiled(loads: Sequence[AccessDemand], loops: Mapping[int, int]) -> list[AccessDemand]:

@@ -109,18 +109,18 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     programs = np.unique(np.linspace(0, demand.programs - 1, LOOKED_AT).astype(np.int64))
     waiting = {name: _hanging_on(name, unlocated) for name in reversed(strides)}
     while waiting:
-        behind: set[str] = set()  # accesses that hang on a stride further in, which is told first
+        behind: set[tuple[object, ...]] = set()  # accesses that hang on a stride further in, which is told first
         told: dict[str, list[AccessDemand]] = {}
         for name, hanging in waiting.items():
-            texts = {item.operation.text for item in hanging}
-            if not texts & behind:
+            places = {_place(item) for item in hanging}
+            if not places & behind:
                 told[name] = [item for item in hanging if not not_given(item.unlocated_for)] or hanging
-            behind |= texts
+            behind |= places
         counted = [item for item in count(likely, programs).accesses if item.reach_bytes]
         rows: dict[str, int] = {}
         for name, hanging in told.items():
-            among = {item.operation.text for item in hanging}
-            row = int(max(_rows_of_tensors(item for item in counted if item.operation.text in among), default=1))
+            among = {_place(item) for item in hanging}
+            row = int(max(_rows_of_tensors(item for item in counted if _place(item) in among), default=1))
             rows[name] = row if row < ALIGNED else -(-row // ALIGNED) * ALIGNED
             del waiting[name]
         likely = replace(likely, scalars={**likely.scalars, **rows})
@@ -162,13 +162,13 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
     alone = likely.scalars.keys() == contiguous.scalars.keys() and likely.contents.keys() == inputs.contents.keys()
     rows = counted if alone else count(contiguous, None) if strides else demand
     texts = dict(demand.unknown)
-    likely_places, certain_places = ({access.operation.text: access.reach_bytes for access in item.accesses} for item in (counted, rows))
+    likely_places, certain_places = ({_place(access): access.reach_bytes for access in item.accesses} for item in (counted, rows))
     for access in demand.accesses:
-        what, text = untold_place(access.argument, access.operation), access.operation.text
-        if what in texts and access.reach_bytes is None and likely_places.get(text) is not None:
+        what, place = untold_place(access.argument, access.operation), _place(access)
+        if what in texts and access.reach_bytes is None and likely_places.get(place) is not None:
             certain = f"{demand.unknown[what].partition(': the bound')[0]}: assumed"
             former = f"{demand.unknown[what].partition(PREDICTED)[0]}{PREDICTED} assumes"
-            texts[what] = f"{former if certain_places.get(text) is None else certain} {_assumed(access, inputs, likely)}"
+            texts[what] = f"{former if certain_places.get(place) is None else certain} {_assumed(access, inputs, likely)}"
     return replace(
         demand,
         footprint_bytes=rows.footprint_bytes,
@@ -191,6 +191,11 @@ def _assumed(access: AccessDemand, inputs: Inputs, likely: Inputs) -> str:
     indices = [reason for reason in access.unlocated_for if not reason.startswith(ARGUMENT)]
     parts += [f"different rows for each index (from {in_words(indices)})"] * bool(indices)
     return " and ".join(parts)
+
+
+def _place(access: AccessDemand) -> tuple[object, ...]:
+    """Which access it is: two lines can have one text, for values of two scopes are called alike."""
+    return access.file, access.line, access.operation.text
 
 
 def _hanging_on(name: str, accesses: Iterable[AccessDemand]) -> list[AccessDemand]:
