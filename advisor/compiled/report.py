@@ -64,7 +64,8 @@ def as_json(inspection: Inspection, facts: CodeFacts, analysis: KernelAnalysis |
         "demand": _totals(demand),
         "classes": [dataclasses.asdict(c) for c in demand.classes],
         "loops": [
-            {**dataclasses.asdict(loop), "reasons": list(loop.reasons), "unrolled": facts.unrolled(loop.line, loop.depth)} for loop in demand.loops
+            {**dataclasses.asdict(loop), "reasons": list(loop.reasons), "unrolled": facts.unrolled(loop.line, loop.depth)}
+            for loop in demand.loops
         ],
         "accesses": [
             {

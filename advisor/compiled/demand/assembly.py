@@ -108,7 +108,9 @@ class CodeFacts:
     def unrolled(self, line: int | None, depth: int) -> bool:
         """Whether the machine code has no loop for the one that begins on a line, so deep: fewer stand around what counts its trips."""
         counting = (i for i in self.code if i.line == line)
-        return bool(self.code) and depth > max((sum(loop.start <= i.address <= loop.end for loop in self.loops) for i in counting), default=0)
+        return bool(self.code) and depth > max(
+            (sum(loop.start <= i.address <= loop.end for loop in self.loops) for i in counting), default=0
+        )
 
 
 def read_facts(compiled: CompiledKernel) -> CodeFacts:
