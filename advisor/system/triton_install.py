@@ -53,7 +53,7 @@ def too_old() -> str | None:
 
 
 def package_version(name: str, places: Iterable[str]) -> str | None:
-    """Version of an installed package, by the first of some folders that has it: as `importlib.metadata` has it, whose import takes 25 ms."""
+    """Version of an installed package, by the first of some folders that has it: without `importlib.metadata`, which takes 25 ms."""
     named = re.compile(re.escape(name).replace("\\-", "[-_.]") + r"-[^-]+\.(dist|egg)-info", re.IGNORECASE)
     for place in filter(os.path.isdir, places):
         for folder in filter(named.fullmatch, sorted(os.listdir(place))):  # noqa: PTH208
