@@ -91,8 +91,8 @@ def _here() -> dict[str, Any]:
     installed = [item for item in sys.path if os.path.isabs(item) and Path(item) not in apart]  # noqa: PTH117
     places = [*installed, *(item for item in folders if os.path.isabs(item))]  # noqa: PTH117
     facts: dict[str, Any] = {}
-    if found := next(filter(None, (package_version(name, places) for name in DISTRIBUTIONS)), None):
-        facts["version"] = found
+    if installed_version := next(filter(None, (package_version(name, places) for name in DISTRIBUTIONS)), None):
+        facts["version"] = installed_version
     spec = machinery.PathFinder.find_spec("triton", places)
     if spec is None:  # an editable installation has a finder of its own
         with contextlib.suppress(ValueError):  # a module without a place stands in for it
