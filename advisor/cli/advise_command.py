@@ -47,7 +47,6 @@ from advisor.cli.advise_reports import (
     warn_of_target,
     write,
 )
-from advisor.cli.model_command import as_json, write_steps
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.phrases import phrase
 from advisor.system.progress import progress_bar
@@ -169,6 +168,7 @@ def _of_measurements(arguments: argparse.Namespace) -> list[str] | None:
 def _traced(arguments: argparse.Namespace) -> str:
     """Write and print what a trace measured, beside what is predicted; its JSON document."""
     from advisor.advising.options import refuse_unfit
+    from advisor.cli.model_command import as_json, write_steps
     from advisor.gpus.hardware import load_gpu, match_device_name
     from advisor.learned import load_predictor
     from advisor.rendering.step_text import step_text

@@ -11,9 +11,9 @@ from __future__ import annotations
 import difflib
 import platform
 import re
+import sys
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache, lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -389,16 +389,7 @@ def _from_dict(data: dict[str, Any], origin: str, *, users: bool) -> GpuSpec:
     return GpuSpec(**values)
 
 
-def _version(package: str) -> str | None:
-    """Version of an installed package, without importing it."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def offline(gpu: GpuSpec) -> Fingerprint:
     """Nothing was run: the GPU is a description."""
-    return Fingerprint(
-        mode="offline", gpu=gpu.name, torch=_version("torch"), triton=triton_install.version(), python=platform.python_version()
-    )
+    torch = triton_install.package_version("torch", sys.path)
+    return Fingerprint(mode="offline", gpu=gpu.name, torch=torch, triton=triton_install.version(), python=platform.python_version())

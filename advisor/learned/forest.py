@@ -22,6 +22,8 @@ MAX_THRESHOLDS = 255
 
 _ROWS_PER_BLOCK = 512
 _TREES_PER_BLOCK = 180
+_COMPARED = 32
+"""Thresholds with which values are compared one by one, which takes less than a search does."""
 
 # Index of the lowest bit that is 0: the first leaf not ruled out. Of an odd number it is one more than of its half.
 _FIRST_FREE = np.zeros(1, dtype=np.uint16)
@@ -58,7 +60,10 @@ class Forest:
         codes = np.empty((len(self.edges), rows), dtype=np.uint8)
         columns = features.T.astype(np.float32, order="C")
         for i, edges in enumerate(self.edges):
-            codes[i] = edges.searchsorted(columns[i])
+            if edges.size > _COMPARED:
+                codes[i] = edges.searchsorted(columns[i])
+            else:
+                np.add.reduce(~(columns[i] <= edges[:, None]), axis=0, dtype=np.uint8, out=codes[i])
         out = np.full(rows, self.base)
         width = self.leaf.shape[1]
         for begin in range(0, rows, _ROWS_PER_BLOCK):

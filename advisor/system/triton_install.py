@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
-from importlib import machinery, metadata, util
+from importlib import machinery, util
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,18 @@ def too_old() -> str | None:
     return _installed(interpreter()).get("too_old")
 
 
+def package_version(name: str, places: Iterable[str]) -> str | None:
+    """Version of an installed package, by the first of some folders that has it: without `importlib.metadata`, which takes 25 ms."""
+    named = re.compile(re.escape(name).replace("\\-", "[-_.]") + r"-[^-]+\.(dist|egg)-info", re.IGNORECASE)
+    for place in filter(os.path.isdir, places):
+        for folder in filter(named.fullmatch, sorted(os.listdir(place))):  # noqa: PTH208
+            for file in ("METADATA", "PKG-INFO"):
+                with contextlib.suppress(OSError):
+                    lines = (Path(place) / folder / file).read_text(encoding="utf-8", errors="replace").splitlines()
+                    return next((line.removeprefix("Version:").strip() for line in lines if line.startswith("Version:")), None)
+    return None
+
+
 @lru_cache(maxsize=4)
 def _installed(python: str) -> dict[str, str]:
     if python == sys.executable:
@@ -77,9 +91,8 @@ def _here() -> dict[str, Any]:
     installed = [item for item in sys.path if os.path.isabs(item) and Path(item) not in apart]  # noqa: PTH117
     places = [*installed, *(item for item in folders if os.path.isabs(item))]  # noqa: PTH117
     facts: dict[str, Any] = {}
-    for name in DISTRIBUTIONS:
-        for distribution in metadata.distributions(name=name, path=places):
-            facts.setdefault("version", distribution.version)
+    if installed_version := next(filter(None, (package_version(name, places) for name in DISTRIBUTIONS)), None):
+        facts["version"] = installed_version
     spec = machinery.PathFinder.find_spec("triton", places)
     if spec is None:  # an editable installation has a finder of its own
         with contextlib.suppress(ValueError):  # a module without a place stands in for it

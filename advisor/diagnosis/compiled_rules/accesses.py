@@ -106,7 +106,7 @@ def _repeated(context: CompiledContext, accesses: Sequence[AccessDemand], thread
     None where that would save nothing."""
     access = max(accesses, key=lambda access: access.issued_bytes)
     size, again = element_bytes(access.element), context.demand.repeated(threads, least=2)
-    moving = sum(each.executions * (1 - each.lanes / threads) for each in accesses) * context.compiled.num_warps
+    moving = sum(item.executions * (1 - item.lanes / threads) for item in accesses) * context.compiled.num_warps
     issue = again.instructions / context.compiled.target.warp_size + moving
     saving = context.without(issue=issue, fma=again.fma, xu=again.xu, alu=again.alu, waits=1 - access.lanes / threads)
     if saving is None and context.predicts_savings:
