@@ -36,7 +36,7 @@ of the others, and its users drift apart: all of them. SGLang computes all promp
 stay together: those after its own."""
 SAVED_BESIDE = {"vllm": 0.8, "sglang": 0.0}
 """Of a decode step, what it saves beside a prompt: vLLM computes both at once and reads the weights for both."""
-HOST_US, AHEAD = 45.0, 14_00
+HOST_US, AHEAD = 30.0, 14_00
 """What vLLM's host took for each user between two steps, and the version, 0.14, from which it works a step ahead of the GPU."""
 POINT = ("system", "backend", "model_path", "precision", "tp_size", "moe_ep_size", "batch_size", "isl", "osl")
 """Columns that make a served point; rows that differ in others are repetitions."""
