@@ -13,7 +13,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import bushy_forest, calibration
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import Calibration
-from advisor.learned.library.series_model import Answering, relatives, told
+from advisor.learned.library.series_model import relatives, weighed
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array
 from advisor.system.errors import MissingDependencyError
@@ -45,11 +45,8 @@ LEAST_ERROR = 0.004
 EDGE = 0.1
 """Errors (log) of constants' fits from which they count in proportion, not squared."""
 
-LEAST_JUDGED, LEAST_FITTED = 20, 200
-"""Rows of what is left out from which it is judged, and of what is left from which it is fitted."""
-
-LEAST_NEIGHBOURS = 3
-"""Neighbours of four that a row needs to be judged by them."""
+LEAST_JUDGED, LEAST_FITTED, LEAST_NEIGHBOURS = 20, 200, 3
+"""Rows of what is left out from which it is judged, and of what is left from which it is fitted; neighbours of four that judge a row."""
 
 
 def merged(keys: Array, us: Array) -> tuple[NDArray[np.intp], Array]:
@@ -150,7 +147,7 @@ class Split:
 
     name: str
     out: NDArray[np.bool_]
-    identities: Answering = ()
+    identities: Sequence[tuple[float, Array]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +216,7 @@ def left_out(
         features = features if features.size else np.zeros(x.shape)
         correct = (replace(how, steps=0) if split.identities else how)(x[fitted], y[fitted], rows.labels)
         plainly = x[judged][:, : -split.identities[0][1].size] if split.identities else x[judged]
-        error[judged] = (told(plainly, correct, split.identities) if split.identities else correct(plainly)) - y[judged]
+        error[judged] = (weighed(plainly, correct, split.identities) if split.identities else correct(plainly)) - y[judged]
         base[judged] = crude(plain[fitted], target[fitted], 0)(plain[judged]) - target[judged]
         by[judged], features[judged] = number, x[judged]
         progress(f"{rows.task}, {split.name} left out: {mape(error[judged]):.1f} %, baseline {mape(base[judged]):.1f} %")

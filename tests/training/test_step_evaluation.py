@@ -124,7 +124,7 @@ def test_users_of_vllm_wait_for_all_prefills_of_the_others_and_those_of_sglang_f
         decode, prefill = found.decode.time(fitted).us, found.prefill.time(fitted).us
         between = share * 15 / 100
         assert found.time(fitted).us == pytest.approx(decode + between * (prefill - saved * min(decode, prefill)))
-        assert point(engine, "a", host_us=45.0).time(fitted).us == pytest.approx(found.time(fitted).us + 16 * 45)
+        assert point(engine, "a", host_us=30.0).time(fitted).us == pytest.approx(found.time(fitted).us + 16 * 30)
 
 
 def test_more_than_the_bounds_allow_is_of_prompts_computed_before():

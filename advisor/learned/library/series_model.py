@@ -60,16 +60,12 @@ def relatives(measured: Iterable[str], gpu: GpuSpec) -> tuple[str, ...]:
     return same or tuple(name for name in alike if kernel_class(load_gpu(name)) == kernel_class(gpu) > 0)
 
 
-Answering = Sequence[tuple[float, Array]]
-"""Identities, [figures] each, of the GPUs that answer for one, and how much each counts: one in all."""
-
-
-def equally(identities: Sequence[Array]) -> Answering:
-    """Identities of which each counts as much."""
+def equally(identities: Sequence[Array]) -> Sequence[tuple[float, Array]]:
+    """Identities, [figures] each, with how much each counts: alike, and one in all."""
     return [(1 / len(identities), item) for item in identities]
 
 
-def told(x: Array, of: Callable[[Array], Array], identities: Answering) -> Array:
+def weighed(x: Array, of: Callable[[Array], Array], identities: Sequence[tuple[float, Array]]) -> Array:
     """What `of` says of rows, [n, f] without the identity of their GPU, as of the GPUs that answer for it, [n]."""
     return np.add.reduce(
         [share * of(np.concatenate([x, np.broadcast_to(item, (len(x), item.size))], axis=1)) for share, item in identities]
@@ -117,20 +113,22 @@ class SeriesModel:
         figures = self.held_out.get(left_out, {}).get(group)
         return figures is None or figures["mape"] < figures["baseline"]
 
-    def corrected(self, x: Array, identities: Answering, tasks: Mapping[str, NDArray[np.bool_]], gpu: GpuSpec) -> tuple[Array, ...]:
+    def corrected(
+        self, x: Array, identities: Sequence[tuple[float, Array]], tasks: Mapping[str, NDArray[np.bool_]], gpu: GpuSpec
+    ) -> tuple[Array, ...]:
         """The correction of launches (log) and both ends of its 80 % interval beside it (logs), [n] each. On a GPU never measured the trees
         speak alone: a network goes on beyond what it was shown.
 
         Args:
             x: What is seen but for the GPU's identity, [n, f].
-            identities: Of the GPU, or of those that answer for it.
+            identities: Of the GPU, or of those that answer for it, and how much each counts.
             tasks: The rows that each name of errors stands for, [n]; of groups that have no errors of their own, the task's.
             gpu: The GPU.
         """
         correction = self.correction
         if isinstance(correction, Mixed) and gpu.name not in self.measured:
             correction = correction.forest
-        centre, size = (told(x, part, identities) for part in (correction, self.spread))
+        centre, size = (weighed(x, part, identities) for part in (correction, self.spread))
         low, high = np.zeros((2, len(x)))
         for task, rows in ((task, rows) for task, rows in tasks.items() if rows.any()):
             unseen = of_left_out(task.partition(GROUP)[0])

@@ -6,7 +6,7 @@ The weights are a file of their own, `ceilings/operators.npz` (`advisor train --
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,9 +28,6 @@ from advisor.pipelines.bound import LEAST_LAUNCH_US
 FILE = "operators.npz"
 POWER = 4.0
 """Sharpness of the maximum of what a stage needs."""
-
-FLOOR, BESIDE = 3.0, 3.0
-"""Microseconds where the fit of launches' floor, and of what a host takes beside them, starts."""
 
 
 class Series(NamedTuple):
@@ -69,8 +66,8 @@ def reference(stages: Stages, logarithms: Array) -> tuple[Array, Array]:
 
 
 def start(stages: int) -> Array:
-    """Logarithms of the constants where their fit starts."""
-    return np.log(np.array([FLOOR, BESIDE, *([1.3, 1.1, 1.2, 0.5] * stages)]))
+    """Logarithms of the constants where their fit starts: microseconds of launches' floor and of the host, multiples of the terms."""
+    return np.log(np.array([3.0, 3.0, *([1.3, 1.1, 1.2, 0.5] * stages)]))
 
 
 def features(rows: Operators, stages: Stages, us: Array, parts: Array, series: Sequence[Series], places: Mapping[str, int]) -> Array:
@@ -109,12 +106,8 @@ def numbers_of_words(series: Iterable[Series]) -> dict[str, int]:
 
 
 def labels_of(kind: str) -> int:
-    """How many features of a kind, the last, are no quantities: words, stack, version, and the GPU's identity."""
-    return len(WORDS) + len(further_words(kind)) + 2 + IDENTITY
-
-
-IDENTITY = 6
-"""Figures of `identity`."""
+    """How many features of a kind, the last, are no quantities: words, stack, version, and the six of the GPU's identity."""
+    return len(WORDS) + len(further_words(kind)) + 2 + 6
 
 
 def identity(gpu: GpuSpec) -> Array:
@@ -129,15 +122,13 @@ def _has_grace(gpu: GpuSpec) -> bool:
     return gpu.name.startswith(("GB2", "GB3", "GH"))
 
 
-def answering_for(gpu: GpuSpec, measured: Iterable[str]) -> series_model.Answering:
+def answering_for(gpu: GpuSpec, measured: Collection[str]) -> Sequence[tuple[float, Array]]:
     """The identities that answer for a GPU: its relatives' in equal parts, and for those with another host, what a measured GPU with its
     host says beyond its own relative with that other: a GB300 is to a B300 as a GB200 is to a B200."""
-    beside = {name: _has_grace(load_gpu(name)) for name in measured}
-    alike, out = series_model.relatives(beside, gpu), []
-    mine, others = ([name for name, grace in beside.items() if (grace == _has_grace(gpu)) == same] for same in (True, False))
-    pairs = [(name, other) for name in mine for other in series_model.relatives(others, load_gpu(name))]
-    for name in alike:
-        out += [(1, name), *zip((1, -1), pairs[0] if name in others and pairs else (), strict=False)]
+    beside, alike = {name: _has_grace(load_gpu(name)) == _has_grace(gpu) for name in measured}, series_model.relatives(measured, gpu)
+    others = [name for name, same in beside.items() if not same]
+    pairs = [(name, item) for name, same in beside.items() if same for item in series_model.relatives(others, load_gpu(name))]
+    out = [item for name in alike for item in zip((1, 1, -1), (name, *(pairs[0] if name in others and pairs else ())), strict=False)]
     return [(share / len(alike), identity(load_gpu(name))) for share, name in out]
 
 

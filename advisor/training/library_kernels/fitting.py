@@ -18,7 +18,7 @@ from advisor.learned.calibration import Calibration
 from advisor.learned.library import kernels
 from advisor.learned.library.chip import chip
 from advisor.learned.library.kernels import LibraryModel, Series
-from advisor.learned.library.series_model import equally, numbers, told
+from advisor.learned.library.series_model import equally, numbers, weighed
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
@@ -316,7 +316,7 @@ def _errors_of_gpus_left_out(
         relatives = _model_of([part.series for part in parts if part.series.gpu != name], kind, correction).relatives(load_gpu(name))
         correct = kernels.of_unseen(kind, correction)
         figures = [chip(load_gpu(relative), parts[0].problem.dtype).identity.values() for relative in relatives]
-        error[out] = y[out] - told(x[out, : -len(figures[0])], correct, equally([np.array([*item], dtype=x.dtype) for item in figures]))
+        error[out] = y[out] - weighed(x[out, : -len(figures[0])], correct, equally([np.array([*item], dtype=x.dtype) for item in figures]))
     return error
 
 

@@ -37,20 +37,14 @@ TREES_OF_KIND = TREES | {"num_leaves": 96, "learning_rate": 0.12, "min_data_in_l
 QUICK = TREES_OF_KIND | {"learning_rate": 0.15}
 WHOLE = Fit(rounds=160, options=TREES_OF_KIND, steps=3000, most=45_000, rate=3e-3, batch=512)
 CRUDE = replace(WHOLE, rounds=70, options=QUICK, steps=0)
-MOST_JUDGED = 5_000
-"""Rows judged of what is left out."""
+LEAST_OF_KIND, MOST_JUDGED = 300, 5_000
+"""Rows of a kind from which it is fitted; rows judged of what is left out."""
 
 FOLDS, PAIR_FOLDS = 4, 5
 """Parts of the models, each left out in turn, and parts of the pairs, of which one is left out."""
 
-LEAST_OF_KIND = 300
-"""Rows of a kind from which it is fitted."""
-
-LEAST_ROWS, MOST_OF_SERIES = 40, 240
-"""Rows of a series from which its constants are its own; rows that they are fitted to at most."""
-
-FIRMNESS = 0.1
-"""How firmly a constant is held where it starts."""
+LEAST_ROWS, MOST_OF_SERIES, FIRMNESS = 40, 240, 0.1
+"""Rows of a series from which its constants are its own; rows that they are fitted to at most; how firmly one is held where it starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,13 +30,11 @@ PEERS = ("pipeweave", "neusight", "habitat", "linear", "roofline")
 DECODE, PREFILL = "serving decode", "serving prefill"
 TOTAL = "serving total"
 SERVED_POINT, CACHED = "served point", "served point, prompts in the cache"
-PREFILLS_BETWEEN = {"vllm": 1.0, "sglang": 0.5}
-"""Of the prefills of a user's companions, those between its own tokens. vLLM computes a chunk of the prompts that come in with every step
-of the others, and its users drift apart: all of them. SGLang computes all prompts that wait before it goes on, and users who came together
-stay together: those after its own."""
-SAVED_BESIDE = {"vllm": 0.8, "sglang": 0.0}
-"""Of a decode step, what it saves beside a prompt: vLLM computes both at once and reads the weights for both."""
-HOST_US, AHEAD = 45.0, 14_00
+PREFILLS_BETWEEN = {"vllm": (1.0, 0.8), "sglang": (0.5, 0.0)}
+"""Of the prefills of a user's companions, those between its own tokens, and what of a decode step each saves. vLLM computes a chunk of the
+prompts that come in with every step of the others, reads the weights once for both, and its users drift apart: all of them. SGLang computes
+all prompts that wait before it goes on, and users who came together stay together: those after its own."""
+HOST_US, AHEAD = 30.0, 14_00
 """What vLLM's host took for each user between two steps, and the version, 0.14, from which it works a step ahead of the GPU."""
 POINT = ("system", "backend", "model_path", "precision", "tp_size", "moe_ep_size", "batch_size", "isl", "osl")
 """Columns that make a served point; rows that differ in others are repetitions."""
@@ -185,8 +183,9 @@ class Point:
     def time(self, fitted: Constants) -> StepTime:
         """Time per output token: a decode step, and the prefills of others that stand between two of them."""
         decode, prefill = self.decode.time(fitted), self.prefill.time(fitted)
-        share = PREFILLS_BETWEEN[self.decode.engine] * (self.users - 1) / self.tokens
-        more = self.users * self.host_us - share * SAVED_BESIDE[self.decode.engine] * min(decode.us, prefill.us)
+        between, saved = PREFILLS_BETWEEN[self.decode.engine]
+        share = between * (self.users - 1) / self.tokens
+        more = self.users * self.host_us - share * saved * min(decode.us, prefill.us)
         us, high = decode.us + share * prefill.us + more, decode.high_us + share * prefill.high_us + more
         half = math.hypot(math.log(high / us), fitted.served.get(self.model, fitted.served[""]))
         return StepTime(us=us, low_us=us * math.exp(-half), high_us=us * math.exp(half))
