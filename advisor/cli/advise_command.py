@@ -33,7 +33,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.cli import build_parser, options
+from advisor.cli import options
 from advisor.cli.advise_reports import (
     OVERVIEW,
     exported,
@@ -202,15 +202,11 @@ def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tu
     """Resolve the target for one GPU, advise, write and print; the JSON document, where that is asked for, and the result."""
     from advisor.advising.targets.resolve import is_code
 
-    values = options.values_of(arguments, gpu=gpu) | _model_answered(arguments)
+    values = options.values_of(arguments, gpu=gpu)
     if arguments.export:
         return _exporting(arguments, values, output)
     result = _reported(arguments.target, values, shlex.join(["advisor", *sys.argv[1:]]))
     code = is_code(arguments.target)
-    while code and (answered := _answered(result)):
-        words = shlex.split(answered)[1:]
-        arguments = build_parser("advise").parse_args(words)
-        result = _reported(arguments.target, options.values_of(arguments, gpu=gpu), answered)
     if code:
         for warning in result.warnings:
             options.warn(warning)
@@ -266,23 +262,6 @@ def _exporting(arguments: argparse.Namespace, values: Mapping[str, Any], output:
     return document, result
 
 
-def _answered(result: Result) -> str | None:
-    """The command that a report on one program asks for, completed by someone at the terminal; None where nothing is asked or answered."""
-    snippet = next((action.snippet for action in result.actions if action.rule is None and action.snippet), None)
-    if result.verdict.current_us or snippet is None or "\n" in snippet or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return None
-    print(f"{result.verdict.sentence} {result.actions[0].title}", file=sys.stderr)
-    question = snippet
-    for option, end in re.findall(r"(--\S+ \S*)…(\S*)", snippet):  # --grid …, --content 'table=random(…)'
-        print(f"{option}{end} ", end="", file=sys.stderr, flush=True)
-        if not (line := sys.stdin.readline()):
-            return None
-        answer = line.strip().replace("'", "") if end else shlex.quote(line.strip())
-        # What is passed over is left out, and guessed as before.
-        snippet = snippet.replace(f" {option}…{end}", f" {option}{answer}{end}" if line.strip() else "", 1)
-    return snippet if snippet != re.sub(r" --\S+ \S*…\S*", "", question) else None
-
-
 def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> list[str]:
     """Report on the cache of `@advisor.autotune`, for each GPU, and on several in a table; the JSON documents, where asked for."""
     from advisor.advising.options import refuse_unfit
@@ -325,33 +304,3 @@ def _tuned(arguments: argparse.Namespace, file: Path, kernel: str | None) -> lis
         reports.append((result, output))
     show_gpus(reports, arguments)
     return documents
-
-
-def _model_answered(arguments: argparse.Namespace) -> dict[str, int]:
-    """The sizes of the model that someone at the terminal chooses for a table that fits several; {} where nobody needs to, or can."""
-    from advisor.tables.models import candidates
-    from advisor.tables.names import is_table_name, parse_table_name
-
-    settled = arguments.model or (arguments.hidden_size and arguments.top_k)
-    if settled or not (sys.stdin.isatty() and sys.stderr.isatty()) or not is_table_name(arguments.target):
-        return {}
-    name = parse_table_name(arguments.target)
-    models = candidates(name.E or 0, name.N) if name.kind == "fused_moe" else ()
-    if len({(one.H, one.top_k) for one in models}) < 2:
-        return {}
-    one = models[_ask(arguments.target, [model.label for model in models])]
-    return {"hidden_size": one.H, "top_k": one.top_k}
-
-
-def _ask(text: str, labels: list[str]) -> int:
-    """Which of several models a table is for."""
-    print(f"{text} fits several models:", file=sys.stderr)
-    for number, label in enumerate(labels, start=1):
-        print(f"  {number}  {label}", file=sys.stderr)
-    while True:
-        print(f"which one? [1-{len(labels)}] ", end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline()
-        if not answer:
-            raise KeyboardInterrupt
-        if answer.strip().isdecimal() and 1 <= int(answer) <= len(labels):
-            return int(answer) - 1

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.cli import main
-from advisor.cli.advise_command import _answered
 from tests import loaded
-from tests.rendering import factory
 
 pytestmark = pytest.mark.usefixtures("not_disassembled")
 ROOT = Path(__file__).resolve().parents[2]
@@ -298,42 +293,6 @@ def test_no_latency_is_printed_for_one_program_but_the_command_that_is_lacking(t
     assert " µs ±" not in shown and "x the bound" not in shown and "Cannot predict a time yet" in shown
     command = shlex.join(["advisor", *arguments]) + " --arg n=… --grid …"
     assert [line.strip() for line in shown.splitlines()].count(command) == 1
-
-
-@pytest.mark.parametrize(("answers", "asked"), [("4096\ncdiv(n, BLOCK)\n", 2), ("4096\n\n", 3), ("", 1), ("\n\n", 2)])
-def test_someone_at_the_terminal_is_asked_how_large_the_launch_is(tmp_path, capsys, monkeypatch, answers, asked):
-    arguments = ["advise", str(ROOT / "tests/data/scale_kernel.py"), "--gpu", "H200", "--output", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["advisor", *arguments])
-    monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert main(arguments) == 0
-    told = capsys.readouterr()
-    assert re.search(r"Specify the launch size: .*--arg n=… --grid …\n", told.err)
-    assert len(re.findall(r"--element (?!…)|--arg n= |--grid (?!…)", told.err)) == asked
-    assert ("the time is of the best one" in told.out) == answers.endswith(")\n")
-
-
-@pytest.mark.parametrize(
-    ("answers", "command"),
-    [
-        ("4096\n128256\n", "advisor advise k.py --arg n=4096 --content 'labels=random(128256)' --try-for 0"),
-        ("\n12'8\n", "advisor advise k.py --content 'labels=random(128)' --try-for 0"),
-        ("4096\n\n", "advisor advise k.py --arg n=4096 --try-for 0"),
-        ("\n\n", None),
-        ("4096\n", None),
-    ],
-)
-def test_someone_at_the_terminal_is_asked_what_tensors_hold(monkeypatch, answers, command):
-    result = factory.result((64,), ("w13",))
-    snippet = "advisor advise k.py --arg n=… --content 'labels=random(…)' --try-for 0"
-    unknown = replace(
-        result, verdict=replace(result.verdict, current_us=0.0), actions=(replace(result.actions[0], rule=None, snippet=snippet),)
-    )
-    monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert _answered(unknown) == command
 
 
 def test_a_file_stands_for_all_its_kernels(tmp_path, capsys, monkeypatch):
