@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import sys
@@ -58,16 +59,17 @@ def parse(text: str | bytes, mode: str = "exec") -> ast.AST:
     raise _too_deep()
 
 
-def function_lines(text: str) -> list[tuple[int, int]]:
-    """First and last line of each function of a file, decorators included.
+@functools.lru_cache(16)
+def function_lines(text: str) -> tuple[tuple[int, int], ...]:
+    """First and last line of each function of a file, decorators included. A report asks for the same file again with each launch.
 
     Raises:
         SyntaxError, ValueError: As `parse`.
     """
     functions = [node for node in ast.walk(parse(text)) if isinstance(node, ast.FunctionDef)]
-    return [
+    return tuple(
         (min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]), node.end_lineno or node.lineno) for node in functions
-    ]
+    )
 
 
 def names_read(text: str) -> list[str]:

@@ -82,6 +82,8 @@ def unit_strides(function: JitFunction, unknown: Sequence[str], given: Mapping[s
     Not every kernel takes the last: one that a program's number is multiplied with (the stride of heads), or that stands beside a range
     without a stride, is another.
     """
+    if not unknown:
+        return ()
     possible = possible_unit_strides(function.node)
     groups: dict[str, list[str]] = {}
     for parameter in function.parameters:

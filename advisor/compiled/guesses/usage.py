@@ -422,8 +422,10 @@ def row_sizes(function: JitFunction) -> dict[str, set[str]]:
 
 
 def row_sizes_through(source: SourceFile, function: JitFunction) -> dict[str, set[str]]:
-    """`row_sizes` of a kernel, also of what it hands to helpers of its file."""
-    rows = row_sizes(function)
+    """`row_sizes` of a kernel, also of what it hands to helpers of its file; kept with the file, and not to be changed."""
+    if (key := ("rows", function.node)) in source.kept:
+        return source.kept[key]
+    rows = source.kept[key] = row_sizes(function)
     for call in (node for node in ast.walk(function.node) if isinstance(node, ast.Call)):
         if (helper := source.functions.get(last_name(call))) is not None and helper is not function:
             given, _ = call_arguments(helper.node, call)
