@@ -110,15 +110,15 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     waiting = {name: _hanging_on(name, unlocated) for name in reversed(strides)}
     while waiting:
         behind: set[str] = set()  # accesses that hang on a stride further in, which is told first
-        told: dict[str, list[AccessDemand]] = {}
+        innermost: dict[str, list[AccessDemand]] = {}
         for name, hanging in waiting.items():
             texts = {item.operation.text for item in hanging}
             if not texts & behind:
-                told[name] = [item for item in hanging if not not_given(item.unlocated_for)] or hanging
+                innermost[name] = [item for item in hanging if not not_given(item.unlocated_for)] or hanging
             behind |= texts
         counted = [item for item in count(likely, programs).accesses if item.reach_bytes]
         rows: dict[str, int] = {}
-        for name, hanging in told.items():
+        for name, hanging in innermost.items():
             among = {item.operation.text for item in hanging}
             row = int(max(_rows_of_tensors(item for item in counted if item.operation.text in among), default=1))
             rows[name] = row if row < ALIGNED else -(-row // ALIGNED) * ALIGNED
