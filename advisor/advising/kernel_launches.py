@@ -66,20 +66,13 @@ class KernelReports:
         return 1 if space is None else sum(target.space == space for target in self.targets.values())
 
     def warned(self) -> tuple[str, ...]:
-        """What was not read of the target, what does not compile and why, with how many configurations of a kernel that is, and how
-        many of a list cannot launch."""
+        """What was not read of the target, and what does not compile and why, with how many configurations of a kernel that is."""
         alike: dict[tuple[str, str], list[KernelTarget]] = defaultdict(list)
         for name, reason in self.failed.items():
             if (target := self.targets[name]).source != TRIED:
                 alike[target.space or name, in_lines_of_file(reason, target.launch.source)].append(target)
         called = {key: items[0].id if len(items) == 1 else f"{len(items)} configurations of {key[0]}" for key, items in alike.items()}
-        stuck: dict[str, list[str]] = defaultdict(list)
-        for name, report in self.reports.items():
-            target, why = self.targets[name], next((finding.title for finding in report.findings if finding.rule == "cannot-launch"), "")
-            if why and target.space and target.source != TRIED and report.configuration is not None and self.count(report) > 1:
-                stuck[target.space].append(f"{report.configuration.label()}: {why}")
-        skipped = (phrase("note.cannot_launch", space=space, count=len(items), first=items[0]) for space, items in stuck.items())
-        return (*self.warnings, *(f"{name}: {reason}" for (_, reason), name in called.items()), *skipped)
+        return (*self.warnings, *(f"{name}: {reason}" for (_, reason), name in called.items()))
 
     def take(self, target: KernelTarget, analysis: KernelAnalysis | Unreadable, gpu: GpuSpec) -> None:
         """Keep one target's outcome."""

@@ -27,7 +27,6 @@ from advisor.compiled.launch_report import (
     analyse_targets,
     targets_from,
     targets_recorded,
-    until_sized,
 )
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.compiled.launches.records import heaviest, record_target
@@ -96,7 +95,6 @@ def advise_compiled(
         if measured is not None:
             targets, lacking = timed(targets, measured)
             gathered.warnings += lacking
-    first, rest = until_sized(targets)
     counted = Counted()
     seconds = read_settings().try_s if try_s is None else try_s
     with Pool() as workers:
@@ -107,10 +105,8 @@ def advise_compiled(
             ):
                 gathered.take(target, analysis, gpu)
 
-        _look_through(first, gathered, look, seconds or None)
-        failed = {gathered.targets[name].space for name in gathered.failed}
-        look([item for item in rest if item.space in failed][:MOST_TRIED])
-        gathered.say_left(rest)
+        _look_through(targets, gathered, look, seconds or None)
+        gathered.say_left([item for item in targets if item.space not in gathered.unsearched])
         if seconds != 0:
             _try(gathered, gpu, cache, workers, counted, seconds, progress, regrid)
     if not gathered.reports:
@@ -158,26 +154,36 @@ def advise_compiled(
 def _look_through(
     targets: Sequence[KernelTarget], gathered: KernelReports, look: Callable[[Sequence[KernelTarget]], None], seconds: float | None
 ) -> None:
-    """Look at launches; of a list of more than `MOST_TRIED` configurations at some spread evenly over it, the first among them, and then at
-    those that are most like the best of these, until there are so many, or the `seconds` that a user gives are over."""
+    """Look at launches. Of configurations that cannot be compared, for no grid is known of any, at one that compiles: that which runs
+    untuned, if there is one. Of a list of more than `MOST_TRIED` at some spread evenly over it, the first among them, and then at those
+    that are most like the best of these, until there are so many, or the `seconds` that a user gives are over."""
     until = time.monotonic() + (seconds or 0)
     spaces: dict[str, list[KernelTarget]] = defaultdict(list)
     for target in targets:
-        spaces[target.space or ""].append(target)
-    long = {name: group for name, group in spaces.items() if name and len(group) > MOST_TRIED}
-    spread = {group[number * len(group) // SPREAD].id for group in long.values() for number in range(SPREAD)}
-    batch = [target for target in targets if target.space not in long or target.chosen or target.id in spread]
+        spaces[target.space or target.id].append(target)
+    sized = {name for name, group in spaces.items() if any(target.launch.grid is not None for target in group)}
+    batch: list[KernelTarget] = []
+    for name, group in spaces.items():
+        chosen = [target for target in group if target.chosen]
+        if name not in sized:
+            batch.append((chosen or group)[-1 if chosen else 0])
+        elif len(group) <= MOST_TRIED:
+            batch += group
+        else:
+            spread = {group[number * len(group) // SPREAD].id for number in range(SPREAD)}
+            batch += [target for target in group if target.chosen or target.id in spread]
     while batch:
         look(batch)
         batch = []
-        for name, group in long.items():
+        for name, group in spaces.items():
             left = [target for target in group if target.id not in gathered.targets]
-            if time.monotonic() < until if seconds else len(group) - len(left) < MOST_TRIED:
-                able = [target for target in group if target.id in gathered.reports]
+            able = [target for target in group if target.id in gathered.reports]
+            looked = len(group) - len(left)
+            if left and (not able if name not in sized else time.monotonic() < until if seconds else looked < MOST_TRIED):
                 best = min(able, key=lambda target: _predicted_us(gathered.reports[target.id]), default=group[0])
                 batch += sorted(left, key=lambda target: _apart(*(_tunables(item.launch.given) for item in (best, target))))[:TOGETHER]
-            elif left:
-                gathered.unsearched[name] = unsearched_text(len(group) - len(left), len(left))
+            elif left and name in sized:
+                gathered.unsearched[name] = unsearched_text(looked, len(left))
 
 
 def _try(

@@ -60,9 +60,9 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     specified = {*launch.given.constexprs, *launch.given.scalars, *guess.settled}
     usage = usage_of(launch.source, launch.source.kernel(launch.kernel))
     deciding = [name for name in constants if type(guess.constexprs.get(name)) is int or (usage[name].stored and name in guess.invented)]
-    asked = {name: guess.constexprs.get(name) for name in deciding if name not in specified}
-    asked |= dict.fromkeys([name for name in values if name not in launch.given.multiples] + list(launch.asks))
-    kept = without_followers(asked, constants, lambda others: [_with_values(launch, others)])
+    lacking = {name: guess.constexprs.get(name) for name in deciding if name not in specified}
+    lacking |= dict.fromkeys([name for name in values if name not in launch.given.multiples] + list(launch.asks))
+    kept = without_followers(lacking, constants, lambda others: [_with_values(launch, others)])
     missing += [f"--constexpr {name}=…" for name in kept if name in deciding]
     if launch.grid is None:
         missing = [*launch.asks.values(), *missing, *([] if launch.asks else ["--grid …"])]

@@ -104,18 +104,6 @@ def _of_file(text: str, launch_options: LaunchOptions, gpu: GpuSpec | None) -> l
 Judge = Callable[[Inspection, GpuSpec, str], KernelAnalysis]
 
 
-def until_sized(targets: Sequence[KernelTarget]) -> tuple[list[KernelTarget], list[KernelTarget]]:
-    """The targets to look at first, and those to leave until sizes are given: of configurations that cannot be compared, for no grid is
-    known of any, all but the one that runs untuned, or else the first."""
-    sized = {target.space for target in targets if target.launch.grid is not None}
-    first: dict[str, KernelTarget] = {}
-    for target in targets:
-        if target.space is not None and target.space not in sized and (target.chosen or target.space not in first):
-            first[target.space] = target
-    kept = [item for item in targets if item.space is None or item.space in sized or first[item.space] is item]
-    return kept, [item for item in targets if item not in kept]
-
-
 def _recorded(kernel: RecordedKernel) -> str:
     if kernel.time_us is not None or kernel.at_most_us is None:
         return "recorded"

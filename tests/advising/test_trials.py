@@ -192,7 +192,7 @@ def test_a_search_that_was_cut_off_wins_at_least_what_it_found(tmp_path: Path, m
 
 def test_of_a_long_list_some_of_the_whole_and_those_like_the_best_are_looked_at() -> None:
     source = parse_source(SCALE, "k.py")
-    launches = [one_launch(source, "scale", LaunchOptions(constexprs={"BLOCK": 16 + 16 * number})) for number in range(100)]
+    launches = [one_launch(source, "scale", LaunchOptions(constexprs={"BLOCK": 16 + 16 * number}, grid="64")) for number in range(100)]
     targets = [KernelTarget(id=f"scale-{number}", launch=launch, space="scale") for number, launch in enumerate(launches)]
     gathered = KernelReports()
 

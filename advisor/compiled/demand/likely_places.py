@@ -110,15 +110,15 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     waiting = {name: _hanging_on(name, unlocated) for name in reversed(strides)}
     while waiting:
         behind: set[tuple[object, ...]] = set()  # accesses that hang on a stride further in, which is told first
-        told: dict[str, list[AccessDemand]] = {}
+        innermost: dict[str, list[AccessDemand]] = {}
         for name, hanging in waiting.items():
             places = {_place(item) for item in hanging}
             if not places & behind:
-                told[name] = [item for item in hanging if not not_given(item.unlocated_for)] or hanging
+                innermost[name] = [item for item in hanging if not not_given(item.unlocated_for)] or hanging
             behind |= places
         counted = [item for item in count(likely, programs).accesses if item.reach_bytes]
         rows: dict[str, int] = {}
-        for name, hanging in told.items():
+        for name, hanging in innermost.items():
             among = {_place(item) for item in hanging}
             row = int(max(_rows_of_tensors(item for item in counted if _place(item) in among), default=1))
             rows[name] = row if row < ALIGNED else -(-row // ALIGNED) * ALIGNED

@@ -130,16 +130,16 @@ UNKNOWN_SIZE = 1_024
 
 
 def without_followers(
-    asked: Mapping[str, Any], constants: Collection[str], made: Callable[[Mapping[str, Any]], Iterable[KernelLaunch]]
+    lacking: Mapping[str, Any], constants: Collection[str], made: Callable[[Mapping[str, Any]], Iterable[KernelLaunch]]
 ) -> dict[str, Any]:
     """Values to ask for, without the constants that launches work out once the others are known.
 
     Args:
-        asked: By name, with what stands for each; None: a number.
+        lacking: By name, with what stands for each; None: a number.
         constants: Those among them that a launch may work out.
         made: The launches with such values, as far as they pass these constants.
     """
-    to_give = dict(asked)
+    to_give = dict(lacking)
     for name in sorted(to_give.keys() & set(constants)):
         others = {other: UNKNOWN_SIZE if value is None else value for other, value in to_give.items() if other != name}
         with contextlib.suppress(AdvisorError):
