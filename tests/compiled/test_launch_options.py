@@ -134,12 +134,11 @@ def test_an_argument_around_the_launches_of_several_kernels_is_given_to_each_tha
         options_by_kernel(source, ("a", "b"), LaunchOptions(arguments={"Q": 8}))
 
 
-def test_configurations_that_do_not_compile_for_one_reason_or_cannot_launch_are_told_in_one_line(tmp_path) -> None:
+def test_configurations_that_do_not_compile_for_one_reason_are_told_in_one_line(tmp_path) -> None:
     pytest.importorskip("triton")
     path = tmp_path / "k.py"
-    lists = '[triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((48, 4), (96, 4), (1024, 4), (4096, 64))]'  # two are no powers of 2
+    lists = '[triton.Config({"BLOCK": b}) for b in (48, 96, 1024)]'  # no powers of 2
     path.write_text(tuned(lists).text)
     result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", launch_options=LaunchOptions(grid="64"))
-    (uncompiled,) = result.warnings
-    assert uncompiled.startswith("2 configurations of k: k does not compile") and "line 6: " in uncompiled
-    assert any(note.startswith("1 of 4 listed configurations cannot run here: ") for note in result.verdict.unknowns)
+    (warning,) = result.warnings
+    assert warning.startswith("2 configurations of k: k does not compile") and "line 6: " in warning
