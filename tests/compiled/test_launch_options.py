@@ -142,3 +142,4 @@ def test_configurations_that_do_not_compile_for_one_reason_are_told_in_one_line(
     result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", launch_options=LaunchOptions(grid="64"))
     (warning,) = result.warnings
     assert warning.startswith("2 configurations of k: k does not compile") and "line 6: " in warning
+    assert "2 of 3 listed configurations cannot run here, such as BLOCK=48 num_warps=4 num_stages=3." in result.verdict.notes
