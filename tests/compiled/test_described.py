@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from advisor.advising.choice import NEAR_BEST
 from advisor.cli import main
 from advisor.compiled.launches.described import Described, described_launch, launch_from_description
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
@@ -210,7 +211,7 @@ def test_advise_finds_a_ceiling_in_the_files_space(tmp_path: Path, capsys: pytes
     (launch,), (search,) = result["launches"], result["searches"]
     assert launch["problem"]["sizes"] == {"B": 512, "H": 1024} and launch["ceiling"]["us"] <= launch["predicted"]["us"]
     times = [trial["predicted_us"] for trial in search["trials"] if trial["predicted_us"] is not None]
-    assert min(times) == pytest.approx(launch["ceiling"]["us"]) and search["launch"] == launch["id"]
+    assert min(times) <= launch["ceiling"]["us"] <= NEAR_BEST * min(times) and search["launch"] == launch["id"]
     for latency in (launch["predicted"], launch["ceiling"]):
         assert launch["bound"]["us"] <= latency["low_us"] < latency["us"] < latency["high_us"] and latency["coverage"] == 0.8
     assert launch["gap"] and all(part["note"] for part in launch["gap"])
