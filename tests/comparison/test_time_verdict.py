@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from advisor.comparison.kernels.time_verdict import TIME_VERDICTS
 from advisor.comparison.settings import read_settings
@@ -235,6 +237,7 @@ FLAGS = {
 }
 GRIDS = {"literal": "(4096,)", "typical": "(n_rows,)", "unknown": "(jobs,)"}
 TYPES = {"none": None, "literal": "tl.float32", "unknown": "kinds[x.ndim]"}
+CHANGES = ("terms", "warps")
 
 
 def drawn(count, flag, grid, kind, terms=1, warps=4):
@@ -270,26 +273,23 @@ GUESSED |= {"flag": dict.fromkeys(FLAGS.keys() - {"none", "literal", "called"}, 
 """What is asked for, by what is drawn."""
 
 
-@pytest.mark.parametrize(
-    ("count", "flag", "grid", "kind", "change"),
-    [
-        ("literal", "gradient", "literal", "none", "terms"),
-        ("literal", "optional", "typical", "none", "terms"),
-        ("literal", "heuristic", "literal", "literal", "warps"),
-        ("literal", "off", "literal", "none", "terms"),
-        ("typical", "called", "typical", "literal", "terms"),
-        ("literal", "above", "literal", "none", "terms"),
-        ("unknown", "literal", "typical", "literal", "warps"),
-        ("constant", "none", "literal", "none", "terms"),
-        ("literal", "none", "unknown", "none", "terms"),
-        ("typical", "called", "literal", "unknown", "warps"),
-        ("literal", "literal", "typical", "none", "warps"),
-        ("unknown", "unknown", "unknown", "unknown", "terms"),
-        ("typical", "default", "typical", "none", "terms"),
-    ],
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    count=st.sampled_from(sorted(COUNTS)),
+    flag=st.sampled_from(sorted(FLAGS)),
+    grid=st.sampled_from(sorted(GRIDS)),
+    kind=st.sampled_from(sorted(TYPES)),
+    change=st.sampled_from(CHANGES),
 )
-def test_no_verdict_of_time_has_a_guess_behind_it(repository, count, flag, grid, kind, change):
-    """Whatever decides has to be said by the launch, its callers or typical sizes: each that may be unknown is so alone once."""
+@example(count="literal", flag="gradient", grid="literal", kind="none", change="terms")
+@example(count="literal", flag="optional", grid="typical", kind="none", change="terms")
+@example(count="literal", flag="heuristic", grid="literal", kind="literal", change="warps")
+@example(count="literal", flag="off", grid="literal", kind="none", change="terms")
+@example(count="typical", flag="called", grid="typical", kind="literal", change="terms")
+@example(count="literal", flag="above", grid="literal", kind="none", change="terms")
+def test_no_verdict_of_time_has_a_guess_behind_it(tmp_path_factory, count, flag, grid, kind, change):
+    """Of drawn kernels and drawn changes: whatever decides has to be said by the launch, its callers or typical sizes."""
+    repository = Repository(tmp_path_factory.mktemp("drawn"))
     known = (count, flag, grid, kind)
     sides = [drawn(*known, **each) for each in ({"terms": 1}, {"terms": 24} if change == "terms" else {"warps": 8})]
     subject = compared_files(repository, AnalyticalPredictor(), {"k.py": sides[0]}, {"k.py": sides[1]}, compiling=True).subjects[0]
@@ -446,7 +446,7 @@ def run(x, y, n):
 
 @pytest.mark.parametrize(
     ("less", "reason"),
-    [("TRIPS=2,", "products of"), ("TRIPS=56,", ""), ("TRIPS=64, ROWS=2,", "distinct bytes are read"), ("TRIPS=64, ROWS=10,", "")],
+    [("TRIPS=2,", "products of"), ("TRIPS=40,", ""), ("TRIPS=64, ROWS=2,", "distinct bytes are read"), ("TRIPS=64, ROWS=10,", "")],
 )
 def test_two_launches_that_do_not_do_the_same_work_are_not_compared(repository, less, reason):
     """Both store as much: a loop that turns less often, over products or over rows."""

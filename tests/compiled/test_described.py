@@ -211,7 +211,8 @@ def test_advise_finds_a_ceiling_in_the_files_space(tmp_path: Path, capsys: pytes
     (launch,), (search,) = result["launches"], result["searches"]
     assert launch["problem"]["sizes"] == {"B": 512, "H": 1024} and launch["ceiling"]["us"] <= launch["predicted"]["us"]
     times = [trial["predicted_us"] for trial in search["trials"] if trial["predicted_us"] is not None]
-    assert min(times) <= launch["ceiling"]["us"] <= NEAR_BEST * min(times) and search["launch"] == launch["id"]
+    near = [time for time in times if time <= NEAR_BEST * min(times)]  # of equals the one most like what runs is the ceiling
+    assert any(launch["ceiling"]["us"] == pytest.approx(time) for time in near) and search["launch"] == launch["id"]
     for latency in (launch["predicted"], launch["ceiling"]):
         assert launch["bound"]["us"] <= latency["low_us"] < latency["us"] < latency["high_us"] and latency["coverage"] == 0.8
     assert launch["gap"] and all(part["note"] for part in launch["gap"])
