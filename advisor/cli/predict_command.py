@@ -97,6 +97,7 @@ class _Predicted:
         stuck: A sentence for each launch that cannot be made.
         gpus: Of the rows, but for products of libraries.
         unmeasured: GPUs of layers on which no layer was measured.
+        stand_ins: Operators of kernels that were never measured.
     """
 
     columns: dict[str, NDArray[np.float64]]
@@ -107,6 +108,7 @@ class _Predicted:
     stuck: list[str] = field(default_factory=list)
     gpus: list[GpuSpec] = field(default_factory=list)
     unmeasured: list[str] = field(default_factory=list)
+    stand_ins: int = 0
 
     def fill(self, rows: NDArray[np.int64], columns: dict[str, Array], binding: NDArray[Any], unseen: str | None = None) -> None:
         """The columns of some rows, and the pipelines that bind their bounds; what cannot launch has no latency, and gets an empty cell.
@@ -299,7 +301,8 @@ def _predict_operators(rows: Rows, out: _Predicted, gpu: str | None) -> None:
     if not has_operators(rows):
         return
     for batch in operator_batches(rows, operator_model.load_shipped(), load_gpu, gpu):
-        predicted = batch.model.predict(batch.operators, batch.which, batch.gpu)
+        predicted = batch.predict()
+        out.stand_ins += int(batch.unmeasured.sum())
         least, binding = operator_model.bound(batch.operators, batch.gpu)
         columns = {
             "bound_us": least,
@@ -325,6 +328,11 @@ def _tell(predicted: _Predicted, measured: Array | None) -> None:
     if predicted.unmeasured:
         names = ", ".join(dict.fromkeys(predicted.unmeasured))
         options.note(f"no layer or operator of this kind was measured on {names}: their intervals are those of GPUs left out, and wider")
+    if predicted.stand_ins:
+        options.note(
+            f"{several(predicted.stand_ins, 'launch')} of kernels without a measurement that counts: the nearest kernel answers, and the "
+            "intervals reach over all that were measured"
+        )
     if predicted.extrapolated:
         options.note(
             f"launches outside of what was learned: {predicted.extrapolated}; their latencies are extrapolated, their intervals a guess"

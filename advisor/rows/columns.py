@@ -139,7 +139,7 @@ def translated(raw: Mapping[str, Cells], count: int) -> dict[str, Cells]:
         out["N"] = [str(int(float(b)) + int(float(a))) for a, b in zip(raw["isl"], past, strict=True)]
         out["causal"] = ["1"] * count
     if "latency" in raw and "latency_us" not in raw and MARKS & raw.keys():
-        out["latency_us"] = [f"{float(cell) * 1e3!r}" if cell.strip() else "" for cell in raw["latency"]]
+        out["latency_us"] = [f"{float(cell) * 1e3!r}" if cell.strip() and float(cell) else "" for cell in raw["latency"]]
     blocked = [cell.strip() == BLOCKED for cell in have.get("dtype", ())]
     if any(blocked):
         given = raw.get("block_shape", [""] * count)

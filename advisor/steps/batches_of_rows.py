@@ -15,7 +15,7 @@ from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launch
 from advisor.learned.library import moe_layers
 from advisor.learned.library.moe_kernels import LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, SPELLED, MoeLayers
-from advisor.learned.library.series_model import number
+from advisor.learned.library.series_model import Predicted, number
 from advisor.learned.operators.launches import Operators
 from advisor.learned.operators.model import OperatorModel
 from advisor.learned.operators.sparse import MODULES
@@ -189,13 +189,24 @@ PLAIN = {"gemm_type": "bfloat16", "kv_cache_dtype": "bfloat16", "bmm_dtype": "bf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorBatch:
-    """Operators of one kind on one GPU by their numbers in the file, and the place of the series that answers for each, [n]."""
+    """Operators of one kind on one GPU by their numbers in the file, and the place of the series that answers for each, [n]; `unmeasured`:
+    where it is of another kernel than the one named."""
 
     rows: NDArray[np.int64]
     gpu: GpuSpec
     model: OperatorModel
     operators: Operators
     which: NDArray[np.int64]
+    unmeasured: NDArray[np.bool_]
+
+    def predict(self) -> Predicted:
+        """What the model says of them."""
+        out = self.model.predict(self.operators, self.which, self.gpu)
+        if self.unmeasured.any():
+            some = np.flatnonzero(self.unmeasured)
+            wider = self.model.predict_unmeasured(self.operators.take(some), self.which[some], self.gpu)
+            out.low_us[some], out.high_us[some] = wider.low_us, wider.high_us
+        return out
 
 
 def has_operators(rows: Rows) -> bool:
@@ -256,15 +267,17 @@ def _operator_batch(rows: Rows, chosen: NDArray[np.int64], kind: str, model: Ope
     keys = list(zip(rows.op[chosen].tolist(), stacks, versions, kernels, words_of, strict=True))
     places = {key: model.answering(*key, gpu) for key in dict.fromkeys(keys)}
     for i, key in enumerate(keys):
-        if kind == "linear attention" and not key[3]:
-            known_kernels = sorted({item.kernel for item in model.series if item.operator == key[0]})
-            raise InputError(f"{rows.path}: row {chosen[i] + 1}: kernel_source", "", f"one of {', '.join(known_kernels)}", "fill the cell")
+        known_kernels = sorted({item.kernel for item in model.series if item.operator == key[0]})
+        if kind == "linear attention" and not any(key[3] and key[3] in kernel for kernel in known_kernels):
+            limit = f"one of {', '.join(known_kernels)}"
+            raise InputError(f"{rows.path}: row {chosen[i] + 1}: kernel_source", key[3], limit, "fill the cell")
         if places[key] is None:
             raise InputError(f"{rows.path}: row {chosen[i] + 1}: op_name", key[0], "an operator measured on such GPUs", "leave the row out")
     which = np.array([places[key] for key in keys], dtype=np.int64)
     about = numbers | words | {"op_name": rows.op[chosen].tolist(), "kernel_source": [model.series[i].kernel for i in which.tolist()]}
     operators = columns_of(kind, {name: np.asarray(values) for name, values in about.items()}, chosen.size)
-    return OperatorBatch(rows=chosen, gpu=gpu, model=model, operators=operators, which=which)
+    unmeasured = np.array([bool(key[3]) and key[3] not in model.series[i].kernel for key, i in zip(keys, which.tolist(), strict=True)])
+    return OperatorBatch(rows=chosen, gpu=gpu, model=model, operators=operators, which=which, unmeasured=unmeasured)
 
 
 def _numbers(rows: Rows, chosen: NDArray[np.int64], name: str) -> NDArray[np.float64]:

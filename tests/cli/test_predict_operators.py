@@ -49,6 +49,21 @@ def test_modules_of_sparse_attention_are_predicted_with_intervals(tmp_path: Path
     assert 100 < decode < 500 < prefill and blocks > 100
 
 
+def test_a_kernel_without_measurements_has_the_interval_of_all_its_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """TRT-LLM's MSA prefill was compiled while it was timed: no row of it was learned."""
+    head, *_, blocks = MODULES.splitlines()
+    (known,) = checked(predicted(f"{head}\n{blocks}\n", tmp_path))
+    assert "without a measurement" not in capsys.readouterr().err
+    unknown, sglang = predicted(
+        f"{head}\n{blocks.replace('module,,', 'module,msa_fmha_sm100,')}\n"
+        f"{blocks.replace('VLLM,0.24.0', 'SGLang,0.5.16').replace('module,,', 'module,sglang_minimax_prefill_triton_sparse,')}\n",
+        tmp_path,
+    )
+    low, us, high = (float(unknown[name]) for name in ("predicted_low_us", "predicted_us", "predicted_high_us"))
+    assert us == pytest.approx(known) and low < us and high >= float(sglang["predicted_high_us"]) > 2 * us
+    assert "1 launch of kernels without a measurement" in capsys.readouterr().err
+
+
 def test_products_of_mla_and_encoders_and_hyper_connections_are_read_by_their_columns(tmp_path: Path) -> None:
     head = "gpu,framework,version,op_name,kernel_source,"
     one, other = "h100_sxm,SGLang,0.5.14,mla_gen_pre,,fp8,500,16", "h100_sxm,VLLM,,mla_gen_post,,bfloat16,500,128"
@@ -64,6 +79,7 @@ def test_products_of_mla_and_encoders_and_hyper_connections_are_read_by_their_co
     ("text", "said"),
     [
         (RULES.replace("causal_conv1d_fn", ""), "kernel_source"),
+        (RULES.replace("causal_conv1d_fn", "another_step"), "another_step"),
         (RULES.replace("NVIDIA H200", "NVIDIA A40"), "of the kinds measured"),
         (RULES.replace(",3000,", ",long,"), "seq_len"),
         (MODULES.replace("GlmMoeDsaForCausalLM", "Mine"), "architecture"),

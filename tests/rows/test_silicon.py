@@ -69,13 +69,14 @@ def test_rows_with_the_publishers_columns_are_read_as_ours() -> None:
         "gpu,framework,version,kernel_source,gemm_dtype,m,n,k,latency\n"
         "h100_sxm,VLLM,0.24.0,CutlassFP8ScaledMMLinearKernel,fp8,7,96,130,0.005\n"
         "h100_sxm,SGLang,0.5.14,sglang_deepgemm_gemm_nt_f8f8bf16,fp8_block,7,96,130,0.006\n"
+        "h100_sxm,VLLM,0.24.0,CutlassFP8ScaledMMLinearKernel,fp8,7,96,130,0.0\n"
     )
     rows = parse_rows(text, "rows.csv")
     assert rows.header == tuple(text.splitlines()[0].split(","))  # what is written back is what was read
-    assert rows.columns["K"].tolist() == [130, 130]
-    assert rows.text["block_shape"] == ["", "128 128"]
-    assert list(rows.text["stack"]) == ["vllm", "sglang"]
-    assert rows.columns["latency_us"].tolist() == pytest.approx([5, 6])
+    assert rows.columns["K"].tolist() == [130, 130, 130]
+    assert rows.text["block_shape"] == ["", "128 128", ""]
+    assert list(rows.text["stack"]) == ["vllm", "sglang", "vllm"]
+    assert rows.columns["latency_us"].tolist() == pytest.approx([5, 6, np.nan], nan_ok=True)  # 0 ms: not measured
     assert set(rows.dtype) == {"fp8"}
 
 

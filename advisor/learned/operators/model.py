@@ -7,7 +7,7 @@ The weights are a file of their own, `ceilings/operators.npz` (`advisor train --
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -176,6 +176,21 @@ class OperatorModel(SeriesModel):
             )
 
         return max(fits, key=nearness) if fits else None
+
+    def predict_unmeasured(self, rows: Operators, which: NDArray[np.int64], gpu: GpuSpec) -> Predicted:
+        """As `predict`, of launches of a kernel that was never measured: the interval reaches over all that were, of their operator and
+        formats."""
+        out = self.predict(rows, which, gpu)
+        for place in self.measured[self.relatives(gpu)[0]]:
+            other = self.series[place]
+            alike = np.array([(self.series[i].operator, self.series[i].words) == (other.operator, other.words) for i in which.tolist()])
+            if alike.any():
+                some = rows.take(alike)
+                some = replace(some, labels={**some.labels, "kernel_source": np.full(len(some), other.kernel)})
+                beside = self.predict(some, np.full(len(some), place), gpu)
+                out.low_us[alike] = np.minimum(out.low_us[alike], beside.low_us)
+                out.high_us[alike] = np.maximum(out.high_us[alike], beside.high_us)
+        return out
 
     def predict(self, rows: Operators, which: NDArray[np.int64], gpu: GpuSpec) -> Predicted:
         """Latencies of launches of one GPU by the places of their series, [n]; on a GPU that was never measured the trees answer as for
