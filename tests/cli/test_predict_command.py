@@ -35,6 +35,15 @@ def test_rows_of_libraries_are_predicted_with_intervals(tmp_path: Path, capsys: 
     assert "outside of what was learned: 1;" in capsys.readouterr().err  # the L40 was never measured
 
 
+def test_warps_that_are_no_power_of_two_cannot_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sweeps record such launches as failures; other rows of the file are predicted."""
+    head = "gpu,M,N,K,dtype,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages"
+    fails, runs = predicted(f"{head}\nA100,512,512,512,fp16,64,64,32,3,3\nA100,512,512,512,fp16,64,64,32,4,0\n", tmp_path)
+    assert (fails["predicted_us"], fails["num_warps"], runs["num_stages"]) == ("", "3", "0")
+    assert float(runs["config_bound_us"]) < float(runs["predicted_us"]) and float(fails["bound_us"]) > 0
+    assert "row 1 cannot launch on A100: num_warps=3" in capsys.readouterr().err
+
+
 def test_the_publishers_columns_pass_through(tmp_path: Path) -> None:
     rows = predicted(THEIRS, tmp_path)
     assert list(rows[0])[:8] == THEIRS.splitlines()[0].split(",")

@@ -51,10 +51,10 @@ def test_attention_without_an_operator_is_decode_of_one_query() -> None:
 
 def test_configurations() -> None:
     line = "H20,w13,1,8,2,1024,512"
-    rows = parse_rows(f"{HEAD},{CONFIG}\n{line},16,32,64,1,4,3\n{line},,,,,,\n{line},16,32,64,,,\n", "rows.csv")
-    assert rows.has_configuration.tolist() == [True, False, True]
-    assert rows.columns["num_warps"].tolist() == [4, 0, 4]
-    assert rows.columns["num_stages"].tolist() == [3, 0, 3]
+    rows = parse_rows(f"{HEAD},{CONFIG}\n{line},16,32,64,1,4,3\n{line},,,,,,\n{line},16,32,64,,,\n{line},16,32,64,1,8,0\n", "rows.csv")
+    assert rows.has_configuration.tolist() == [True, False, True, True]
+    assert rows.columns["num_warps"].tolist() == [4, 0, 4, 8]
+    assert rows.columns["num_stages"].tolist() == [3, 0, 3, 1]  # no stages pipeline as much as one
     shapes = parse_rows(f"{HEAD},{CONFIG}\n{line},x,y,z,,,\n", "rows.csv", problems_only=True)
     assert not shapes.has_configuration.any() and shapes.text["BLOCK_SIZE_M"] == ("x",)
 
@@ -91,7 +91,7 @@ def test_a_bad_size_names_file_row_column_value(value: str) -> None:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("BLOCK_SIZE_M", "24"), ("BLOCK_SIZE_N", "0"), ("BLOCK_SIZE_K", ""), ("num_warps", "3"), ("num_stages", "99")],
+    [("BLOCK_SIZE_M", "24"), ("BLOCK_SIZE_N", "0"), ("BLOCK_SIZE_K", ""), ("num_warps", "0"), ("num_stages", "99")],
 )
 def test_a_bad_configuration(column: str, value: str) -> None:
     names = CONFIG.split(",")
