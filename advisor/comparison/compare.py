@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from advisor.comparison.assembling import DEFAULT_GPUS, Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
 from advisor.comparison.gate import DEFAULT
+from advisor.comparison.kernels.attempts import SPENT, Compiling
 from advisor.comparison.kernels.importers import launched_elsewhere
-from advisor.comparison.kernels.resources import SPENT, Compiling
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
 from advisor.comparison.trees.links import changes_behind_links
 from advisor.comparison.trees.trees import FileChange, Tree, changes, holds

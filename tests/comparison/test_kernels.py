@@ -12,10 +12,9 @@ from advisor.advising import advise_target
 from advisor.advising.targets import Request
 from advisor.advising.targets.kernel_targets import closed_form_kernel
 from advisor.comparison.kernels import resources
-from advisor.comparison.kernels.attempts import Attempt
+from advisor.comparison.kernels.attempts import Attempt, Compiling
 from advisor.comparison.kernels.kernel_source import parse
 from advisor.comparison.kernels.kernels import kernel_subjects
-from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.settings import KernelSettings, Settings
 from advisor.gpus.hardware import load_gpu
 

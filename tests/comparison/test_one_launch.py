@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from advisor.comparison.kernels import resources, time_verdict
-from advisor.comparison.kernels.attempts import alike_configurations
+from advisor.comparison.kernels.attempts import Compiling, alike_configurations
 from advisor.comparison.kernels.kernel_version import KernelVersion, versions
 from advisor.comparison.kernels.one_launch import both_launches, closest, typical_size
-from advisor.comparison.kernels.resources import Compiling
 from advisor.comparison.kernels.time_verdict import MOST_PROGRAMS
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, read_settings

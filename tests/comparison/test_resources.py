@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from advisor.comparison import Options, assemble, compare_files
-from advisor.comparison.kernels import attempts, resources
-from advisor.comparison.kernels.attempts import described_arguments
+from advisor.comparison.kernels import attempts, lists, resources
+from advisor.comparison.kernels.attempts import Compiling, described_arguments
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.settings import Settings
 from advisor.compiled.compiler.kernel import Resources as Held
@@ -45,7 +45,7 @@ def compile_of_warps(monkeypatch):
         return resources.Attempt(), resources.Attempt(resources=Resources(origin="compiled", resident_ctas_per_sm=int(warps != 32), **held))
 
     monkeypatch.setattr(resources, "_compile", compiled)
-    monkeypatch.setattr(resources, "compiled_pair", alone)
+    monkeypatch.setattr(lists, "compiled_pair", alone)
 
 
 def run(warps: int) -> resources.Run:
@@ -73,7 +73,7 @@ def test_every_gpu_gets_its_own_configuration(compile_of_warps, predictor, warps
     best = {name: run(count) for name, count in warps.items()}
     version = KernelVersion(source=None, function=None, entry={}, configurations=(), named=())
     gpus = [load_gpu(name) for name in warps]
-    found = resources.judged("k", version, version, best, gpus, resources.Compiling(), "bf16")
+    found = resources.judged("k", version, version, best, gpus, Compiling(), "bf16")
     assert {row.gpu: row.head.registers_per_thread for row in found.rows} == rows and not found.notes and not found.failures
     assert all(f"num_warps={rows[row.gpu]}" in row.label for row in found.rows)
     subject = Subject(kind="kernel", title="k", path="k.py", change="modified", resources=found.rows)
@@ -246,7 +246,7 @@ def tuned(*warps):
     ],
 )
 def test_configurations_that_took_the_place_of_others_are_compiled(compile_of_warps, old, new, label, registers):
-    (row,) = resources.judged("k", tuned(*old), tuned(*new), {}, [load_gpu("H100")], resources.Compiling(), "bf16").rows
+    (row,) = resources.judged("k", tuned(*old), tuned(*new), {}, [load_gpu("H100")], Compiling(), "bf16").rows
     assert row.label == label and (row.base.registers_per_thread, row.head.registers_per_thread) == registers
 
 
@@ -262,7 +262,7 @@ def test_configurations_that_took_the_place_of_others_are_compiled(compile_of_wa
     ],
 )
 def test_configurations_new_to_a_list_are_compiled_too(compile_of_warps, new, said):
-    notes = resources.judged("k", tuned(4), tuned(*new), {}, [load_gpu("H100")], resources.Compiling(), "bf16").notes
+    notes = resources.judged("k", tuned(4), tuned(*new), {}, [load_gpu("H100")], Compiling(), "bf16").notes
     assert [note.startswith(said or "?") for note in notes] == [True] * bool(said)
 
 
@@ -277,7 +277,7 @@ def test_what_autotuning_passes_over_does_not_gate(monkeypatch, warps, passed_ov
         return *(resources.Attempt(resources=each) for each in held), []
 
     monkeypatch.setattr(resources, "_compile", compiled)
-    given = tuned(4, 8), tuned(*warps), {}, [load_gpu("H100")], resources.Compiling(), "bf16"
+    given = tuned(4, 8), tuned(*warps), {}, [load_gpu("H100")], Compiling(), "bf16"
     found = resources.judged("k", *given)
     said = "Autotuning passes over BLOCK_SIZE=512 num_warps=16 num_stages=3 on H100: as compiled, no CTA fits an SM."
     assert (said in found.notes, not found.rows) == (passed_over, passed_over)

@@ -462,19 +462,22 @@ def test_two_launches_that_do_not_do_the_same_work_are_not_compared(repository, 
         assert row.verdict in ("predicted-improved", "within-doubt") and row.change is not None and row.change < 0
 
 
+SEVEN = "[" + ", ".join(f"triton.Config({{'BLOCK': {64 << power}}})" for power in range(7)) + "]"
 BLOCKS = "[triton.Config({'BLOCK': 512}), triton.Config({'BLOCK': 1024})]"
 
 
 @pytest.mark.parametrize(
     ("both", "configs", "verdict"),
     [
-        (BLOCKS, "[triton.Config({'BLOCK': 512})]", "cannot-tell"),
+        (BLOCKS, "[triton.Config({'BLOCK': 512})]", "within-doubt"),
+        (BLOCKS, SEVEN, "cannot-tell"),
         (BLOCKS, "listed()", "cannot-tell"),
         ("listed()", "listed(512)", None),
     ],
 )
 def test_another_list_is_no_prediction_of_no_change(repository, both, configs, verdict):
-    """The same code at one configuration of both says nothing of which one is chosen; a list that cannot be read says less."""
+    """The same code at one configuration of both says nothing of which one is chosen, and the best of short lists is a prediction; a list
+    that is long, or cannot be read, says less."""
     imports = HEAD.removesuffix("@triton.jit\n") + "from somewhere import listed\n\n\n"
     base, head = (imports + TUNED.replace("CONFIGS", each) for each in (both, configs))
     found = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": head}, compiling=True)
@@ -482,6 +485,20 @@ def test_another_list_is_no_prediction_of_no_change(repository, both, configs, v
     assert [row.verdict for row in subject.static] == ([verdict] if verdict else [])
     assert all(row.verdict != "cannot-tell" or row.change is None for row in subject.static) and not subject.hint
     assert verdict or (not subject.resources and "What lists its configurations changed, and cannot be read." in subject.notes)
+
+
+def test_of_short_lists_the_best_of_either_is_compared(repository):
+    """Not the one that both have: the base has a faster one beside it, which the head gave up."""
+    small = "triton.Config({'BLOCK': 32}, num_warps=1)"
+    text = HEAD.removesuffix("@triton.jit\n") + TUNED.replace("    scale[", "    n = 1 << 27\n    scale[")
+    base, head = (text.replace("CONFIGS", each) for each in (f"[{small}, triton.Config({{'BLOCK': 2048}})]", f"[{small}]"))
+    found = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": head}, compiling=True)
+    (subject,) = found.subjects
+    (row,) = subject.static
+    assert row.verdict == "predicted-regressed" and row.change > 0.5
+    assert (row.base.configuration.parameters["BLOCK"], row.head.configuration.parameters["BLOCK"]) == (2048, 32)
+    assert "BLOCK=2048 num_warps=4 num_stages=3 in the base, BLOCK=32 num_warps=1" in " ".join(subject.notes)
+    assert subject.resources[0].label.startswith("BLOCK=32")  # what both list says what became of the code
 
 
 def test_a_renamed_kernel_is_not_launched_in_anothers_place(repository):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,9 +34,51 @@ from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
 from advisor.system.phrases import phrase
+from advisor.system.settings import read_settings
 
 MOST_SHOWN = 4
 """Guesses that a reason names."""
+LARGEST_COMPILATIONS = 40
+"""Per comparison: each takes a second or two."""
+SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
+LONGEST_S = 60.0
+"""Of one compilation: most end within two, and one that is cut off on one machine and not on another gives two comments of one change."""
+
+
+def limits_s() -> tuple[float, float]:
+    """Seconds that one compilation may take, and all of a comparison together, of which there is no limit but what `--compile-limit` says:
+    what is compiled is limited by number, so that two runs give one comment."""
+    settings = read_settings()
+    return settings.compile_limits_s if settings.compile_limit else (LONGEST_S, math.inf)
+
+
+@dataclass(kw_only=True)
+class Compiling:
+    """Whether to compile, how many compilations are left, and until when (`time.monotonic`). A context manager: within it all kernels share
+    the processes that compile."""
+
+    wanted: bool = True
+    left: int = LARGEST_COMPILATIONS
+    until: float = field(default_factory=lambda: time.monotonic() + limits_s()[1])
+    shared: Pool | None = field(default=None, repr=False)
+
+    def __enter__(self) -> Compiling:
+        self.shared = Pool(2, limits_s()[0], self.until - time.monotonic())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.shared is not None:
+            self.shared.close()
+
+    def spent(self, needed: int) -> str:
+        """What of the budget is used up, in words; "": there is enough left."""
+        if self.left < needed:
+            return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up"
+        return self.late()
+
+    def late(self) -> str:
+        """That the time of a comparison is used up, in words; "": it is not."""
+        return SPENT if time.monotonic() > self.until else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

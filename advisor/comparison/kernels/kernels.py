@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.comparison.kernels import resources
-from advisor.comparison.kernels.attempts import same_body
+from advisor.comparison.kernels.attempts import Compiling, same_body
 from advisor.comparison.kernels.beside import in_its_place, launches_besides, torch_calls
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, renamed
 from advisor.comparison.kernels.kernel_rows import kernel_row
@@ -67,7 +67,7 @@ def kernel_subjects(
     settings: Settings,
     gpus: Sequence[GpuSpec],
     predictor: Predictor,
-    compiling: resources.Compiling,
+    compiling: Compiling,
     recorded: Recorded | None = None,
     origins: Mapping[str, tuple[str, SourceFile]] | None = None,
     left: Collection[str] = (),
@@ -196,7 +196,7 @@ def _subject(
     settings: KernelSettings,
     gpus: Sequence[GpuSpec],
     predictor: Predictor,
-    compiling: resources.Compiling,
+    compiling: Compiling,
     recorded: Recorded,
     same: bool,
     former: Mapping[str, str],
@@ -267,7 +267,7 @@ def _subject(
     notes += judged.notes
     if judged.predicted and len(problems) > 1:
         notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
-    at_one = [_at_one_launch(row, old, new, listing) for row in judged.predicted]
+    at_one = [_at_one_launch(row, old, new, listing, judged.best_of_lists) for row in judged.predicted]
     by_lists = bool(at_one) and all(row.verdict != other.verdict for row, other in zip(at_one, judged.predicted, strict=True))
     rows += at_one
     described = old is not None or shown.entry or settings != KernelSettings()
@@ -322,15 +322,19 @@ def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
     return sides[0] != sides[1]
 
 
-def _at_one_launch(row: StaticRow, old: KernelVersion | None, new: KernelVersion | None, listed_anew: bool) -> StaticRow:
+def _at_one_launch(
+    row: StaticRow, old: KernelVersion | None, new: KernelVersion | None, listed_anew: bool, best_of_lists: bool
+) -> StaticRow:
     """A prediction, without a verdict where a side's configurations cannot be read, or neither's and what lists them changed; and without
-    one that nothing changes, or little, where the two do not choose among the same."""
+    one that nothing changes, or little, where the two do not choose among the same, and the best of either is not known."""
     if old is None or new is None:
         return row
     if (old.unread != new.unread or listed_anew) and row.verdict in TIME_VERDICTS:
         whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
         return without_time(row, "cannot-tell", f"because {whose} cannot be read")
-    if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named):
+    if row.verdict == "predicted-unchanged" and best_of_lists:
+        return replace(row, verdict="within-doubt", reason="which configuration of a list is the best is a prediction")
+    if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named) and not best_of_lists:
         return without_time(row, "cannot-tell", "because the two sides do not choose among the same configurations")
     return row
 

@@ -6,9 +6,7 @@ What nothing says of the launch (types of arguments, flags) is guessed once, for
 
 from __future__ import annotations
 
-import math
 import re
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -17,6 +15,7 @@ from typing import Any
 from advisor.comparison.kernels.attempts import (
     MOST_SHOWN,
     Attempt,
+    Compiling,
     Run,
     alike_configurations,
     compiled_pair,
@@ -26,6 +25,7 @@ from advisor.comparison.kernels.attempts import (
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import changed_launches
+from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
 from advisor.comparison.kernels.one_launch import POINTERS, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
@@ -47,15 +47,7 @@ from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError, agree
 from advisor.system.phrases import phrase
-from advisor.system.settings import read_settings
 
-LARGEST_COMPILATIONS = 40
-"""Per comparison: each takes a second or two."""
-SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
-LONGEST_S = 60.0
-"""Of one compilation: most end within two, and one that is cut off on one machine and not on another gives two comments of one change."""
-MOST_ADDED = 3
-"""Configurations new to a list that are compiled beside those that both versions are compared with."""
 GUESSES_MATTER = frozenset({"failed", "unsure"})
 """Kinds of `CompileError` that other arguments may mend."""
 TOO_FLAT = "and K >= 16"
@@ -76,42 +68,7 @@ class Judged:
     failures: tuple[Failure, ...] = ()
     predicted: tuple[StaticRow, ...] = ()
     sizes: Mapping[str, Any] = field(default_factory=dict)  # typical ones that it was judged at, and values that decide and were guessed
-
-
-def limits_s() -> tuple[float, float]:
-    """Seconds that one compilation may take, and all of a comparison together, of which there is no limit but what `--compile-limit` says:
-    what is compiled is limited by number, so that two runs give one comment."""
-    settings = read_settings()
-    return settings.compile_limits_s if settings.compile_limit else (LONGEST_S, math.inf)
-
-
-@dataclass(kw_only=True)
-class Compiling:
-    """Whether to compile, how many compilations are left, and until when (`time.monotonic`). A context manager: within it all kernels share
-    the processes that compile."""
-
-    wanted: bool = True
-    left: int = LARGEST_COMPILATIONS
-    until: float = field(default_factory=lambda: time.monotonic() + limits_s()[1])
-    shared: Pool | None = field(default=None, repr=False)
-
-    def __enter__(self) -> Compiling:
-        self.shared = Pool(2, limits_s()[0], self.until - time.monotonic())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.shared is not None:
-            self.shared.close()
-
-    def spent(self, needed: int) -> str:
-        """What of the budget is used up, in words; "": there is enough left."""
-        if self.left < needed:
-            return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up"
-        return self.late()
-
-    def late(self) -> str:
-        """That the time of a comparison is used up, in words; "": it is not."""
-        return SPENT if time.monotonic() > self.until else ""
+    best_of_lists: bool = False  # whether times are of the best configuration of each version's list
 
 
 def judged(
@@ -161,6 +118,7 @@ def judged(
             wanted.append((run, group))
     rows: list[ResourceRow] = []
     predicted: list[StaticRow] = []
+    by_lists = False
     sizes: dict[str, Any] = {}
     lines: dict[str, int | None] = {}
     refusals: dict[str, list[str]] = {}  # the GPUs for which a head is certainly refused, by why: most errors are every target's
@@ -168,8 +126,9 @@ def judged(
         futures = [
             threads.submit(_compile, old, new, run, group[0], settings or KernelSettings(), workers, compiling) for run, group in wanted
         ]
-        for (run, group), future in zip(wanted, futures, strict=True):
-            base, head, remarks = future.result()
+        compiled = [future.result() for future in futures]  # all, before more of the budget is used
+        for (run, group), (base, head, remarks) in zip(wanted, compiled, strict=True):
+            compiled_by, timed, best_run = (group[0], settings or KernelSettings(), workers), (base, head), None
             devices = ", ".join(gpu.name for gpu in group)
             unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
             reason = unseen or _reason(base, head)
@@ -186,18 +145,25 @@ def judged(
                 why = str(head.refused).replace(f" for {Target.of(group[0]).name}", "", 1)
                 refusals.setdefault(why, []).extend(gpu.name for gpu in group)
                 lines[why] = refused_line(new, head.refused)
-            label, differing = _label(run, base, head)
+            if predicting and not remarks and (best_run := best_of_lists(old, new, run, *compiled_by, threads, compiling)) is not None:
+                timed, by_lists = compiled_pair(old, new, best_run, *compiled_by, {}), True
+                labels = [item.label() for item in (best_run.former, best_run.configuration) if item is not None]
+                notes.append(phrase("answer.best_of_lists", base=labels[0], head=labels[1], gpus=devices))
             fits = head.resources is None or head.resources.resident_ctas_per_sm != 0
-            if run.former is not None and new is not None and len(new.configurations) > 1 and not fits:
-                notes.append(_passed_over(run.configuration.label() if run.configuration is not None else label, head, group))
-                continue
+            if run.former is not None and run.configuration is not None and new is not None and len(new.configurations) > 1 and not fits:
+                notes.append(passed_over(run.configuration.label(), head, group))
+                if best_run is None:
+                    continue
+            if run.former is not None and best_run is not None:
+                run, (base, head) = best_run, timed
+            label, differing = _label(run, base, head)
             notes += [note for note in remarks if note != unseen]
             empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
             verdicts = [
-                time_verdict(name, base, head, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
+                time_verdict(name, *timed, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
             ]
             predicted += [item.row for item in filter(None, verdicts)]
@@ -221,67 +187,27 @@ def judged(
                     reason=reason,
                     unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
-                    work=next((item.work for item in filter(None, verdicts)), 1.0),
+                    work=next((item.work for item in filter(None, verdicts)), 1.0) if timed == (base, head) else 1.0,
                     guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
                 )
             )
             for entry in filter(None, verdicts):  # of what a changed launch passes no one value is both sides'
                 lacking = entry.lacking if not _tuned_alone(run) else {}
                 sizes = {name: value for name, value in {**sizes, **lacking}.items() if name not in entry.passed}
-        notes += _of_added(old, new, wanted, settings or KernelSettings(), workers, threads, compiling)
+        notes += of_added(old, new, wanted, settings or KernelSettings(), workers, threads, compiling)
     if sizes and old is not None and new is not None:
         sizes = _to_say(sizes, (old, new), wanted[0][0], gpus[0], settings or KernelSettings())
     failures = (
         Failure(condition="failed", what=f"on {', '.join(dict.fromkeys(names))}", reason=why, line=lines[why])
         for why, names in refusals.items()
     )
-    return Judged(rows=tuple(rows), notes=tuple(dict.fromkeys(notes)), failures=tuple(failures), predicted=tuple(predicted), sizes=sizes)
-
-
-def _of_added(
-    old: KernelVersion | None,
-    new: KernelVersion | None,
-    runs: Sequence[tuple[Run, list[GpuSpec]]],
-    settings: KernelSettings,
-    workers: Pool,
-    threads: ThreadPoolExecutor,
-    compiling: Compiling,
-) -> list[str]:
-    """What is certain of configurations that came to a list of the autotuner, the first `MOST_ADDED`, beside the one that both versions are
-    compared with: that they cannot launch, or spill."""
-    if old is None or new is None or not (old.configurations and new.configurations) or new.function.autotune is None:
-        return []
-    former = {configuration.label() for configuration in old.configurations}
-    added = [configuration for configuration in new.configurations if configuration.label() not in former][:MOST_ADDED]
-    attempts = []
-    for run, group in runs:
-        for configuration in (item for item in added if item != run.configuration and not compiling.spent(1)):
-            compiling.left -= 1
-            alone = replace(run, configuration=configuration, former=None)
-            attempts.append(
-                (configuration.label(), group, threads.submit(compiled_pair, None, new, alone, group[0], settings, workers, {}))
-            )
-    notes = []
-    for label, group, future in attempts:
-        _, head = future.result()
-        held, devices = head.resources, ", ".join(gpu.name for gpu in group)
-        if held is not None and held.resident_ctas_per_sm == 0:
-            notes.append(_passed_over(label, head, group))
-        elif held is not None and held.spill_bytes:
-            notes.append(phrase("answer.added_spills", configuration=label, gpus=devices, spills=f"{held.spill_bytes:,}"))
-    return notes
-
-
-def _passed_over(configuration: str, attempt: Attempt, gpus: Sequence[GpuSpec]) -> str:
-    """That an autotuner skips a configuration of which no CTA fits an SM, and how much it lacks."""
-    held, largest = attempt.resources, max(gpu.smem_bytes_per_cta for gpu in gpus)
-    needed = held.shared_memory_bytes if held is not None else 0
-    return phrase(
-        "answer.passed_over_for_memory" if needed and needed > largest else "answer.passed_over",
-        configuration=configuration,
-        gpus=", ".join(gpu.name for gpu in gpus),
-        needed=f"{(needed or 0) / 1024:.0f}",
-        most=f"{largest / 1024:.0f}",
+    return Judged(
+        rows=tuple(rows),
+        notes=tuple(dict.fromkeys(notes)),
+        failures=tuple(failures),
+        predicted=tuple(predicted),
+        sizes=sizes,
+        best_of_lists=by_lists,
     )
 
 
