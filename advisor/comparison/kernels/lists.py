@@ -33,8 +33,10 @@ def best_of_lists(
     compiling: Compiling,
 ) -> Run | None:
     """With the configuration of each version's own list that is predicted to be the fastest of those that can launch; None: the lists are
-    alike or cannot be read, one is long, or the time of one of them is not known."""
-    if old is None or new is None or None in (old.function.autotune, new.function.autotune) or set(old.named) == set(new.named):
+    alike, cannot be read or are pruned, one is long, or the time of one of them is not known."""
+    if old is None or new is None or old.function.autotune is None or new.function.autotune is None or set(old.named) == set(new.named):
+        return None
+    if old.function.autotune.prunes or new.function.autotune.prunes:
         return None
     listed = [(version, item) for version in (old, new) for item in version.configurations]
     longest = max(len(old.configurations), len(new.configurations))
