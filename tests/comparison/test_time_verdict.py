@@ -495,7 +495,7 @@ def test_of_short_lists_the_best_of_either_is_compared(repository):
     found = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": head}, compiling=True)
     (subject,) = found.subjects
     (row,) = subject.static
-    assert row.verdict == "predicted-regressed" and row.change > 0.5
+    assert row.verdict == "predicted-regressed" and row.change > 0.5 and row.label.startswith("best of each list, grid 65536 → 4194304")
     assert (row.base.configuration.parameters["BLOCK"], row.head.configuration.parameters["BLOCK"]) == (2048, 32)
     assert "BLOCK=2048 num_warps=4 num_stages=3 in the base, BLOCK=32 num_warps=1" in " ".join(subject.notes)
     assert subject.resources[0].label.startswith("BLOCK=32")  # what both list says what became of the code

@@ -166,7 +166,8 @@ def judged(
                 time_verdict(name, *timed, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
             ]
-            predicted += [item.row for item in filter(None, verdicts)]
+            what = "best of each list, " if best_run is not None else ""
+            predicted += [replace(item.row, label=what + item.row.label) for item in filter(None, verdicts)]
             if any(item is not None and item.row.verdict in ("predicted-improved", "predicted-regressed") for item in verdicts):
                 notes += _assumed_types(base, head)
             others = _other_sizes(old, new, base, head) or _tuned_alone(run)
