@@ -1,4 +1,4 @@
-"""Pools of tests hand a compile process on, where the next would start with the same: starting one costs more than most compilations.
+"""Pools of tests hand compile processes on, where the next would start with the same: starting one costs more than most compilations.
 
 A worker runs nothing of a request itself, and what answers one ends with it: `security/test_sandbox.py` tries to leave something behind.
 """
@@ -9,6 +9,7 @@ import atexit
 import os
 import resource
 import tempfile
+import threading
 from typing import Any
 
 from advisor.compiled.compiler import pool
@@ -17,9 +18,12 @@ from advisor.python_source import language
 from advisor.system import sandbox
 from advisor.system.triton_install import interpreter
 
-ONE, CLOSE, START = Pool.one, Pool.close, Worker._start
-kept: dict[tuple[object, ...], Worker] = {}
-"""The last one, by what it was started with."""
+ONE, START = Pool.one, Worker._start
+MOST_KEPT = 2
+"""As many as a pool has on two cores."""
+kept: list[Worker] = []
+"""The last ones."""
+lock = threading.Lock()
 
 
 def started_with() -> tuple[object, ...]:
@@ -30,9 +34,14 @@ def started_with() -> tuple[object, ...]:
 
 
 def one(self: Pool, request: dict[str, Any]) -> dict[str, Any]:
-    """`Pool.one`, with the kept worker in the place of a new one."""
-    if not self.idle and kept and (worker := kept.pop(started_with(), None)) is not None:
-        self.idle.append(worker)
+    """`Pool.one`, with a kept worker in the place of a new one."""
+    if not self.idle and kept:
+        now = started_with()
+        with lock:
+            found = next((worker for worker in kept if worker.started_with == now), None)  # type: ignore[attr-defined]
+            if found is not None:
+                kept.remove(found)
+                self.idle.append(found)
     return ONE(self, request)
 
 
@@ -44,22 +53,25 @@ def start(self: Worker) -> None:
 
 
 def close(self: Pool) -> None:
-    """`Pool.close`, of all workers but one."""
-    last = self.idle.pop() if self.idle else None
-    CLOSE(self)
-    if type(last) is Worker and last.process is not None:
-        let_go()
-        kept[last.started_with] = last  # type: ignore[attr-defined]
-    elif last is not None:
-        last.close()
-
-
-def let_go() -> None:
-    """End the kept one, if this process started it."""
-    for key, worker in list(kept.items()):
-        if key[0] == os.getpid():
+    """`Pool.close`, which keeps its workers."""
+    with self.lock:
+        idle, self.idle = self.idle, []
+    for worker in idle:
+        if type(worker) is Worker and worker.process is not None:
+            with lock:
+                kept.append(worker)
+        else:
             worker.close()
-    kept.clear()
+    let_go(MOST_KEPT)
+
+
+def let_go(but: int = 0) -> None:
+    """End the kept ones, `but` so many of the last: those that this process started."""
+    with lock:
+        old, kept[:] = kept[: len(kept) - but], kept[len(kept) - but :]
+    for worker in old:
+        if worker.started_with[0] == os.getpid():  # type: ignore[attr-defined]
+            worker.close()
 
 
 def keep() -> None:

@@ -217,7 +217,7 @@ def attributes(folder: Path, commit_id: str, names: Sequence[str], paths: Sequen
 
 def _count_files(folder: Path, commit_id: str) -> int:
     """Files of a commit, each tree read once however often it occurs."""
-    top = _run(folder, "rev-parse", "--verify", f"{commit_id}^{{tree}}").decode("ascii").strip()
+    top = f"{commit_id}^{{tree}}"
     trees: dict[str, list[str]] = {}  # tree -> its own trees
     files: dict[str, int] = {}  # tree -> its own files
     waiting = [top]
@@ -227,7 +227,7 @@ def _count_files(folder: Path, commit_id: str) -> int:
             start = 0
             while start < len(data):
                 middle = data.find(b"\0", start)
-                end = middle + 1 + len(top) // 2
+                end = middle + 1 + len(commit_id) // 2
                 if middle < 0 or end > len(data):
                     raise InputError("a tree of the repository is damaged", name, None, "see `git fsck`")
                 if data[start:middle].startswith(b"40000 "):

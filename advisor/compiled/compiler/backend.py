@@ -38,11 +38,14 @@ class NoIrError(Exception):
 def make_code(request: Mapping[str, Any], target: Any, text: str, folder: str) -> dict[str, Any]:
     """Compile IR; the answer holds texts, the cubin's analysis and the metadata."""
     import triton
+    from triton.compiler.compiler import make_backend
     from triton.runtime import cache
 
-    # Triton's own keys would tell one Triton from another by a hash of all its files: hundreds of megabytes in each process.
+    # Triton's own keys would tell one Triton from another by a hash of all its files, hundreds of megabytes in each process, and its tools
+    # by what they print of themselves.
     os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
     cache.triton_key = lambda: folder
+    type(make_backend(target)).hash = lambda self: folder
     path = Path(folder, "kernel.ttir")
     path.write_text(text, encoding="utf-8")
     text = check_ir(str(path), request["kernel"], target)

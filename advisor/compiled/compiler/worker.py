@@ -349,6 +349,8 @@ def warm_up() -> types.ModuleType | None:
         import triton.compiler
     except ImportError:  # which each request is told
         return None
+    with contextlib.suppress(Exception):  # there are none, or those of another release: a compilation says so
+        _ = triton.knobs.nvidia.ptxas, triton.knobs.nvidia.ptxas_blackwell  # each is asked for its version, once
     beside("guard").watch()
     beside("block_pointers").provide()
     return triton
