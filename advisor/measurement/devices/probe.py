@@ -48,7 +48,7 @@ class Probe:
 
 def has_driver() -> bool:
     """Whether there may be a GPU: to ask torch takes seconds, which a machine without one need not wait for."""
-    return sys.platform != "linux" or any(found for pattern in DEVICE_FILES for found in Path("/dev").glob(pattern))
+    return sys.platform != "linux" or any(any(Path("/dev").glob(pattern)) for pattern in DEVICE_FILES)
 
 
 def probe_gpu() -> Probe:
