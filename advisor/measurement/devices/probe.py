@@ -12,9 +12,8 @@ from advisor.system.errors import NoGpuError, shorten
 from advisor.system.processes import python_command
 
 TIMEOUT_S = 120.0
+# What drivers make in /dev on Linux: NVIDIA's, of its small boards too, AMD's, and Windows' beneath its Linux.
 DEVICE_FILES = ("nvidia*", "nvhost*", "nvgpu*", "nvmap", "kfd", "dxg")
-"""What drivers make in /dev on Linux: NVIDIA's, of its small boards too, AMD's, and Windows' beneath its Linux."""
-NO_DRIVER = "there is no device of a GPU in /dev"
 
 _SCRIPT = """
 import json
@@ -46,15 +45,10 @@ class Probe:
     error: str | None = None
 
 
-def has_driver() -> bool:
-    """Whether there may be a GPU: to ask torch takes seconds, which a machine without one need not wait for."""
-    return sys.platform != "linux" or any(any(Path("/dev").glob(pattern)) for pattern in DEVICE_FILES)
-
-
 def probe_gpu() -> Probe:
-    """Looks for a GPU through torch, without loading either here."""
-    if not has_driver():
-        return Probe(error=NO_DRIVER)
+    """Looks for a GPU through torch, without loading either here: it takes seconds, which Linux without a GPU need not wait for."""
+    if sys.platform == "linux" and not any(any(Path("/dev").glob(pattern)) for pattern in DEVICE_FILES):
+        return Probe(error="there is no device of a GPU in /dev")
     try:
         done = subprocess.run(
             python_command(_SCRIPT), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
