@@ -42,10 +42,11 @@ def folder(data_dir: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def inspect(folder: Path, pool: Pool) -> Inspect:
-    """`inspect("gather.py::k", grid="64", constexprs={"D": 4096})`, inspected, of an H100 where no other `gpu` is given."""
+    """`inspect("gather.py::k", grid="64", constexprs={"D": 4096})`, inspected, of an H100 where no other `gpu` is given. What is right of
+    them is told by the IR: nothing is disassembled."""
 
     def inspected(target: str, gpu: GpuSpec = H100, **asked: Any) -> Inspection:
-        return inspect_launch(one_launch(*open_kernel(str(folder / target)), LaunchOptions(**asked), gpu), Target.of(gpu), pool)
+        return inspect_launch(one_launch(*open_kernel(str(folder / target)), LaunchOptions(**asked), gpu), Target.of(gpu), pool, sass=False)
 
     return inspected
 

@@ -65,9 +65,18 @@ XWY = "x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr"
 
 
 def found(
-    folder: Path, pool: Pool, body: str, arguments: str, types: str, grid: int, decorator: str = "", n: int = 2**24, **said: Any
+    folder: Path,
+    pool: Pool,
+    body: str,
+    arguments: str,
+    types: str,
+    grid: int,
+    decorator: str = "",
+    n: int = 2**24,
+    sass: bool = False,
+    **said: Any,
 ) -> tuple[dict[str, Finding], KernelAnalysis]:
-    """The findings in a kernel on an H100 by rule, and what is predicted of it."""
+    """The findings in a kernel on an H100 by rule, and what is predicted of it; from its IR alone where `sass` is false."""
     path = folder / "k.py"
     path.write_text(HEAD.format(decorator=decorator, arguments=arguments) + body.lstrip("\n"))
     options = {name: said.pop(name) for name in ("num_warps", "num_stages") if name in said}
@@ -80,7 +89,7 @@ def found(
         options=options,
         grid=(grid,),
     )
-    inspection = inspect_launch(launch, compile_target("sm_90"), pool)
+    inspection = inspect_launch(launch, compile_target("sm_90"), pool, sass=sass)
     analysis = kernel_analysis(inspection, H100, "cold")
     return {each.rule: each for each in check_compiled(inspection, analysis.facts, H100, analysis)}, analysis
 
@@ -114,7 +123,7 @@ def test_bytes_of_one_word_that_are_loaded_apart(tmp_path: Path, pool: Pool) -> 
 
 def test_scalars_that_every_warp_loads(tmp_path: Path, pool: Pool) -> None:
     types = "x_ptr=*fp32,w_ptr=*fp32,y_ptr=*fp32"
-    rules, analysis = found(tmp_path, pool, TAPS, XWY, types, 2**17, BLOCK=128, num_warps=8)
+    rules, analysis = found(tmp_path, pool, TAPS, XWY, types, 2**17, sass=True, BLOCK=128, num_warps=8)
     loop = analysis.inspection.demand.loops[0]
     assert loop.mean_trips == 32 and analysis.facts.unrolled(loop.line, loop.depth)
     issued = 8 * len(analysis.facts.code)  # none of a loop: once by every warp, also by those whose threads have no element of their own

@@ -11,22 +11,32 @@ from advisor.cli.evaluate_command import show_splits
 from advisor.learned import weights as store
 from advisor.learned.moe.launch import as_rows
 from advisor.pipelines.space import family_space
+from advisor.training import evaluate
 
 LIBRARY = """gpu,op,B,M,N,K,H,latency_us,kernel
 Tesla T4,softmax,64,,,,1024,20.5,k
 Tesla T4,linear,1,64,128,256,,30.5,k
 Tesla P4,add,8,,,,512,9,k
 """
+EVALUATE = evaluate.evaluate
 GEMM = "gpu,M,N,K,latency_us\nH20,64,512,1024,12.5\nH200,64,512,1024,9.5\n"
 
 
 @pytest.fixture
-def judged(weights, tmp_path, capsys):
-    """Runs the command on files; returns its JSON, and checks that the tables print too."""
+def judged(weights, tmp_path, capsys, monkeypatch):
+    """Runs the command on files; returns its JSON, and checks that the tables print too, of the same figures."""
     store.save(weights, tmp_path / "w.npz")
 
     def run(*paths):
         arguments = ["evaluate", *map(str, paths), "--weights", str(tmp_path / "w.npz")]
+        figures = []
+
+        def evaluated(*given):
+            if not figures:
+                figures.append(EVALUATE(*given))
+            return figures[0]
+
+        monkeypatch.setattr(evaluate, "evaluate", evaluated)
         assert main(arguments) == 0
         text = capsys.readouterr().out
         assert "nan" not in text.split("\n")[0]

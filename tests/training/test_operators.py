@@ -21,12 +21,6 @@ from advisor.training.operators import fitting, reading  # noqa: E402
 KIND = "MLA products"
 
 
-@pytest.fixture
-def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of the training: 400 rows of one law ask for no more."""
-    monkeypatch.setattr(fitting, "WHOLE", replace(fitting.WHOLE, rounds=60, steps=300))
-
-
 def written(folder: Path, slow: float = 1.0, tokens: tuple[int, ...] = (1, 8, 64, 512, 4096), noise: float = 0.0) -> None:
     """Products that take what the reference says of them before it is fitted."""
     cells = [(t, h, op) for t in tokens for h in (1, 2, 4, 8, 16, 32, 64, 128) for op in ("mla_gen_pre", "mla_gen_post")]
@@ -42,6 +36,18 @@ def written(folder: Path, slow: float = 1.0, tokens: tuple[int, ...] = (1, 8, 64
     parquet.write_table(table, folder / "mla_bmm_perf.parquet")
 
 
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, fitting.Table, operator_model.OperatorModel]:
+    """A folder of products that take 1.3 times what the reference says, its rows, and what is fitted to them with a tenth of the training:
+    400 rows of one law ask for no more."""
+    data = tmp_path_factory.mktemp("data")
+    written(data / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", 1.3, tuple(round(1.4**i) for i in range(4, 29)), noise=0.02)
+    table = fitting.joined(KIND, reading.read([data])[KIND])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "WHOLE", replace(fitting.WHOLE, rounds=60, steps=300))
+        return data, table, fitting.fit(table, lambda text: None)
+
+
 def test_read_leaves_out_what_is_below_the_bound(tmp_path: Path) -> None:
     written(tmp_path / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14")
     written(tmp_path / "h100_sxm" / "mla_bmm" / "vllm" / "0.24.0", slow=0.1)
@@ -52,16 +58,14 @@ def test_read_leaves_out_what_is_below_the_bound(tmp_path: Path) -> None:
     assert {each.stack for each in found.series} >= {"sglang"}
 
 
-@pytest.mark.usefixtures("fewer_steps")
-def test_the_fit_finds_the_constants_and_what_is_left_out_is_judged_beside_a_baseline(tmp_path: Path) -> None:
-    tokens = tuple(round(1.4**i) for i in range(4, 29))
-    written(tmp_path / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", slow=1.3, tokens=tokens, noise=0.02)
-    table = fitting.joined(KIND, reading.read([tmp_path])[KIND])
-    fitted = fitting.fit(table, lambda text: None)
-    every = fitted.held_out["pairs"]["all"]
-    assert every["mape"] < 4 and every["mape"] < every["baseline"] and fitted.is_better
-    assert "gpus" not in fitted.held_out  # there is one
-    found = fitted.predict(table.parts[0].rows, table.which, load_gpu("H100"))
+def test_the_fit_finds_the_constants_and_what_is_left_out_is_judged_beside_a_baseline(
+    fitted: tuple[Path, fitting.Table, operator_model.OperatorModel],
+) -> None:
+    _, table, model = fitted
+    every = model.held_out["pairs"]["all"]
+    assert every["mape"] < 4 and every["mape"] < every["baseline"] and model.is_better
+    assert "gpus" not in model.held_out  # there is one
+    found = model.predict(table.parts[0].rows, table.which, load_gpu("H100"))
     assert np.abs(np.log(found.us / table.us)).mean() < 0.03
     inside = (found.low_us <= table.us) & (table.us <= found.high_us)
     assert inside.mean() > 0.7
@@ -106,13 +110,23 @@ def test_convolutions_over_keys_alone_are_told_apart_by_who_timed_them(tmp_path:
     assert least["vllm"][0] < least["vllm"][1] < 1170
 
 
-@pytest.mark.usefixtures("fewer_steps")
-def test_single_kinds_are_fitted_beside_those_of_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tokens = tuple(round(1.4**i) for i in range(4, 29))
-    written(tmp_path / "data" / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", slow=1.3, tokens=tokens, noise=0.02)
+def test_single_kinds_are_fitted_beside_those_of_the_output(
+    fitted: tuple[Path, fitting.Table, operator_model.OperatorModel],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each kind's table is fitted: the one that the same rows were made into above is fitted once."""
+    data, table, model = fitted
+
+    def fit(given: fitting.Table, progress: object) -> operator_model.OperatorModel:
+        assert given.series == table.series and np.array_equal(given.us, table.us)
+        return model
+
+    monkeypatch.setattr(fitting, "fit", fit)
     output = tmp_path / "mine.npz"
     weights.save_arrays({"DSA decode/constants": np.ones(3), f"{KIND}/old": np.ones(1)}, output)
-    command = ["train", "--operators", str(tmp_path / "data"), "-o", str(output)]
+    command = ["train", "--operators", str(data), "-o", str(output)]
     assert main([*command, "--only", "Products"]) == 2 and "MLA products" in capsys.readouterr().err
     assert main([*command, "--only", KIND]) == 0
     assert f"{KIND}: pairs left out" in capsys.readouterr().out

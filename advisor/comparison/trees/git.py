@@ -8,8 +8,9 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from advisor.gpus.hardware import match_device_name
 from advisor.system.errors import InputError, UsageError
@@ -26,15 +27,17 @@ MOST_FILES = 300_000
 _SAFE = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.pager=cat", "--no-replace-objects", "--no-pager")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitEntry:
-    """One entry of a tree. `mode` as git writes it: 100644, 100755, 120000 (symbolic link), 160000 (submodule).
+EntryKind = Literal["file", "symbolic link", "submodule", "other"]
+KINDS: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
 
-    `size_bytes` is 0 of what is no blob, or is not on this machine.
-    """
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One path of a tree. Equal identities mean equal contents, within one kind of tree. `size_bytes` is 0 of what is no file, or is not on
+    this machine."""
 
     path: str
-    mode: str
+    kind: EntryKind
     identity: str
     size_bytes: int
 
@@ -179,8 +182,9 @@ def merge_base(folder: Path, first: str, second: str) -> str:
         ) from None
 
 
-def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
-    """Every entry of a commit's tree, by path.
+@lru_cache(maxsize=4)
+def entries(folder: Path, commit_id: str) -> dict[str, Entry]:
+    """Every entry of a commit's tree, by path; kept, for a commit does not change, and it is asked for with every file that is followed.
 
     Raises:
         InputError: The clone is partial, or the tree too large.
@@ -197,7 +201,8 @@ def entries(folder: Path, commit_id: str) -> dict[str, GitEntry]:
         path = raw.decode("utf-8", "surrogateescape")
         if path in entries_by_path:  # which of them is checked out is git's to say
             raise InputError("a tree of the repository is damaged", f"two files by the name of {path}", None, "see `git fsck`")
-        entries_by_path[path] = GitEntry(path=path, mode=mode, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
+        kind = KINDS.get(mode, "other")
+        entries_by_path[path] = Entry(path=path, kind=kind, identity=identity, size_bytes=int(size) if size.isdigit() else 0)
     return entries_by_path
 
 
@@ -217,17 +222,17 @@ def attributes(folder: Path, commit_id: str, names: Sequence[str], paths: Sequen
 
 def _count_files(folder: Path, commit_id: str) -> int:
     """Files of a commit, each tree read once however often it occurs."""
-    top = _run(folder, "rev-parse", "--verify", f"{commit_id}^{{tree}}").decode("ascii").strip()
     trees: dict[str, list[str]] = {}  # tree -> its own trees
     files: dict[str, int] = {}  # tree -> its own files
-    waiting = [top]
+    waiting = [f"{commit_id}^{{tree}}"]
     while waiting:
-        for name, data in blobs(folder, waiting).items():
+        level = blobs(folder, waiting)
+        for name, data in level.items():
             trees[name], files[name] = [], 0
             start = 0
             while start < len(data):
                 middle = data.find(b"\0", start)
-                end = middle + 1 + len(top) // 2
+                end = middle + 1 + len(name) // 2
                 if middle < 0 or end > len(data):
                     raise InputError("a tree of the repository is damaged", name, None, "see `git fsck`")
                 if data[start:middle].startswith(b"40000 "):
@@ -235,8 +240,9 @@ def _count_files(folder: Path, commit_id: str) -> int:
                 else:
                     files[name] += 1
                 start = end
-        waiting = sorted({inner for name in waiting for inner in trees[name]} - trees.keys())
+        waiting = sorted({inner for name in level for inner in trees[name]} - trees.keys())
     counts: dict[str, int] = {}
+    top = next(iter(trees))
     order = [top]
     while order:  # a tree is counted after all within it
         name = order[-1]
@@ -247,22 +253,22 @@ def _count_files(folder: Path, commit_id: str) -> int:
     return counts[top]
 
 
-def blobs(folder: Path, identities: Sequence[str]) -> dict[str, bytes]:
-    """The contents of objects as they are stored, by identity.
+def blobs(folder: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """The contents of objects as they are stored, by identity; each is named by that, or in another way that git knows.
 
     Raises:
         InputError: One was left out of a partial clone.
     """
-    out = _run(folder, "cat-file", "--batch", given="\n".join(identities).encode("ascii"))
+    out = _run(folder, "cat-file", "--batch", given="\n".join(names).encode("ascii"))
     contents: dict[str, bytes] = {}
     start = 0
-    for identity in identities:
+    for _ in names:
         end = out.index(b"\n", start)
         header = out[start:end].split()
         if header[-1] == b"missing":
             raise _partial()
         first, last = end + 1, end + 1 + int(header[-1])
-        contents[identity] = out[first:last]
+        contents[header[0].decode("ascii")] = out[first:last]
         start = last + 1
     return contents
 

@@ -14,21 +14,11 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from advisor.comparison.trees import git
+from advisor.comparison.trees.git import Entry
 from advisor.system.errors import InputError
 
 LARGEST_FILE_BYTES = 16 * 1024 * 1024
-EntryKind = Literal["file", "symbolic link", "submodule", "other"]
 IGNORED_FOLDERS = frozenset({".git", "__pycache__", ".venv", "node_modules"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One path of a tree. Equal identities mean equal contents, within one kind of tree."""
-
-    path: str
-    kind: EntryKind
-    identity: str
-    size_bytes: int
 
 
 def check_readable(entry: Entry, largest_bytes: int = LARGEST_FILE_BYTES) -> None:
@@ -49,7 +39,7 @@ class RevisionTree:
 
     def entries(self) -> dict[str, Entry]:
         """Every entry of the commit."""
-        return _entries(self.folder, self.revision or "")
+        return git.entries(self.folder, self.revision or "")
 
     def fetch(self, entries: Sequence[Entry]) -> None:
         """Read from git by one process."""
@@ -63,16 +53,6 @@ class RevisionTree:
         """The blob."""
         check_readable(entry)
         return blobs_of(self.folder).read(entry.identity)
-
-
-@lru_cache(maxsize=4)
-def _entries(folder: Path, commit_id: str) -> dict[str, Entry]:
-    """Every entry of a commit's tree, kept, for a commit does not change, and it is asked for with every file that is followed."""
-    kinds: dict[str, EntryKind] = {"100644": "file", "100755": "file", "120000": "symbolic link", "160000": "submodule"}
-    return {
-        path: Entry(path=path, kind=kinds.get(entry.mode, "other"), identity=entry.identity, size_bytes=entry.size_bytes)
-        for path, entry in git.entries(folder, commit_id).items()
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,11 @@ def make_code(request: Mapping[str, Any], target: Any, text: str, folder: str) -
     import triton
     from triton.runtime import cache
 
-    # Triton's own keys would tell one Triton from another by a hash of all its files: hundreds of megabytes in each process.
+    # Triton's own keys would tell one Triton from another by a hash of all its files, hundreds of megabytes in each process, and its tools
+    # by what they print of themselves.
     os.environ["TRITON_CACHE_DIR"] = folder + "/cache"
     cache.triton_key = lambda: folder
+    type(triton.compiler.make_backend(target)).hash = lambda self: folder
     path = Path(folder, "kernel.ttir")
     path.write_text(text, encoding="utf-8")
     text = check_ir(str(path), request["kernel"], target)
@@ -182,9 +184,8 @@ def disassemble(cubin: bytes, folder: str, sass: bool) -> dict[str, str]:
     path = Path(folder, "kernel.cubin")
     path.write_bytes(cubin)
     found = {}
-    wanted = [("resources", "cuobjdump", ["-res-usage"])]
-    if sass:
-        wanted.append(("sass", "nvdisasm", ["-c", "-g", "-ndf"]))  # what it would infer of jumps over the branch stack, nobody reads
+    instructions = ("sass", "nvdisasm", ["-c", "-g", "-ndf"])  # what it would infer of jumps over the branch stack, nobody reads
+    wanted = [("resources", "cuobjdump", ["-res-usage"]), *[instructions] * sass]
     for name, tool, options in wanted:
         try:
             done = subprocess.run(

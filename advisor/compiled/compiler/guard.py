@@ -38,7 +38,8 @@ CLASSES = re.compile("constexpr|tuple|range|static_range|pointer_type|block_type
 """Classes of Triton's language that may be called."""
 BUILTINS = (len, list, range, float, int, bool, isinstance, min, max, abs, tuple, str, sum, zip)
 MOST_STEPS = 1_000_000
-"""Rounds of loops, calls and numbers of a range of the constexpr functions of one kernel."""
+"""Rounds of loops, calls and numbers of a range of the constexpr functions of one kernel. A call of one by another, on whose way Triton
+looks at each argument, takes as long as ten rounds, and is as many."""
 MOST_BITS = 1 << 16
 """Of a whole number that is reckoned while a kernel compiles."""
 MOST_ITEMS = 1 << 16
@@ -435,7 +436,7 @@ def _attribute(owner: Any, name: str) -> Any:
 
 def _call(written: str, function: Any, *arguments: Any) -> Any:
     check_call(function, written)
-    STEPS.take(1, IN_FUNCTIONS, MOST_STEPS)
+    STEPS.take(10 if type(function).__name__ in CONSTEXPR_FUNCTIONS else 1, IN_FUNCTIONS, MOST_STEPS)
     _read((getattr(function, "__self__", None), *arguments))  # what a method searches through, too
     if function is sum:
         return functools.reduce(lambda total, each: _operate(written, "add", total, each), arguments[0], *(arguments[1:] or (0,)))

@@ -15,6 +15,7 @@ One JSON request per line on stdin. An answer, on the descriptor that stdout was
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -195,12 +196,7 @@ def answered(walls: Any, request: dict[str, Any], folder: str, is_there: bool) -
         os.mkdir(folder, 0o700)  # noqa: PTH102
         os.environ["HOME"] = os.environ["TMPDIR"] = tempfile.tempdir = folder
 
-    def read() -> dict[str, str]:
-        return walls.enter(None, seconds)
-
-    def compile_() -> dict[str, str]:
-        return walls.enter(folder, seconds)
-
+    read, compile_ = (functools.partial(walls.enter, place, seconds) for place in (None, folder))
     if request.get("walls"):
         found: dict[str, str] = {}
         for who, enter in (("reader", read), ("compiler", compile_)):
@@ -349,6 +345,8 @@ def warm_up() -> types.ModuleType | None:
         import triton.compiler
     except ImportError:  # which each request is told
         return None
+    with contextlib.suppress(Exception):  # there are none, or those of another release: a compilation says so
+        _ = triton.knobs.nvidia.ptxas, triton.knobs.nvidia.ptxas_blackwell  # each is asked for its version, once
     beside("guard").watch()
     beside("block_pointers").provide()
     return triton

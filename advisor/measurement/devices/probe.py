@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from advisor.system.errors import NoGpuError, shorten
 from advisor.system.processes import python_command
 
 TIMEOUT_S = 120.0
+# What drivers make in /dev on Linux: NVIDIA's, of its small boards too, AMD's, and Windows' beneath its Linux.
+DEVICE_FILES = ("nvidia*", "nvhost*", "nvgpu*", "nvmap", "kfd", "dxg")
 
 _SCRIPT = """
 import json
@@ -42,7 +46,9 @@ class Probe:
 
 
 def probe_gpu() -> Probe:
-    """Looks for a GPU through torch, without loading either here."""
+    """Looks for a GPU through torch, without loading either here: it takes seconds, which Linux without a GPU need not wait for."""
+    if sys.platform == "linux" and not any(any(Path("/dev").glob(pattern)) for pattern in DEVICE_FILES):
+        return Probe(error="there is no device of a GPU in /dev")
     try:
         done = subprocess.run(
             python_command(_SCRIPT), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
