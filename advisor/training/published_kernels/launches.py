@@ -170,17 +170,26 @@ class Release:
 
 
 def releases(package: str, progress: Callable[[str], None]) -> list[Release]:
-    """All releases of a package, the oldest first; those that the cache folder lacks are fetched.
+    """All releases of a package, the oldest first; those that the cache folder lacks are fetched, unless it holds wheels of another name
+    (put there by hand).
 
     Raises:
         MissingDependencyError: There are none in the cache folder, and pip cannot fetch them.
     """
     wheels = read_settings().cache_dir / "releases" / package
-    if not any(wheels.glob("*.whl")):
-        wheels.mkdir(parents=True, exist_ok=True)
-        progress(f"fetching the releases of {package} with pip, to be parsed")
-        for version in _versions(package, wheels):
-            _pip(["download", "--no-deps", "--only-binary", ":all:", "-d", str(wheels), f"{package}=={version}"], wheels)
+    wheels.mkdir(parents=True, exist_ok=True)
+    have = {tuple(wheel.name.split("-")[:2]) for wheel in wheels.glob("*.whl")}
+    try:
+        versions = _versions(package, wheels) if not have or (package in dict(have)) else []
+    except MissingDependencyError:
+        if not have:
+            raise
+        versions = []
+    lacking = [version for version in versions if (package, version) not in have]
+    if lacking:
+        progress(f"fetching {len(lacking)} releases of {package} with pip, to be parsed")
+    for version in lacking:
+        _pip(["download", "--no-deps", "--only-binary", ":all:", "-d", str(wheels), f"{package}=={version}"], wheels)
     return sorted(_unpacked(wheels), key=lambda release: release.built)
 
 
