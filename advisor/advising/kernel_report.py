@@ -434,7 +434,7 @@ def _with_ceiling(
             speedup=speedup,
             p_speedup_10pct=None,
             reason=phrase("choice.best", count=count) + (phrase("choice.at_line", line=line) if line is not None else ""),
-            triton_config=triton_config(best.configuration),
+            triton_config=triton_config(best.configuration) if line is None else _arguments(report.configuration, best.configuration),
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
     left = {finding.rule: finding.saving_us for finding in best.findings}
@@ -448,6 +448,12 @@ def _with_ceiling(
         headroom=now / ceiling.us - 1 if now is not None else None,
         recommendation=recommendation,
     )
+
+
+def _arguments(now: Configuration | None, then: Configuration) -> str:
+    """What to write in a launch: the arguments that change, `BLOCK=2048, num_warps=8`."""
+    before = now.flat() if now is not None else {}
+    return ", ".join(f"{name}={value!r}" for name, value in then.flat().items() if before.get(name) != value)
 
 
 def _of_part(report: LaunchReport, unsearched: str) -> LaunchReport:

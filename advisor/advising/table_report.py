@@ -25,7 +25,16 @@ from advisor.advising.choice import (
 )
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
-from advisor.advising.layers import backends, layer_reports, libraries_alone, linear_reports, slower_as_a_layer, stack_of, weighed
+from advisor.advising.layers import (
+    backends,
+    layer_notes,
+    layer_reports,
+    libraries_alone,
+    linear_reports,
+    slower_as_a_layer,
+    stack_of,
+    weighed,
+)
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
@@ -76,6 +85,9 @@ def advise_target(
     advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
+    notes = summary.notes + layer_notes(layers, others, launches) + libraries_alone(target)
+    if target.refused:
+        summary, notes = replace(summary, sentence=target.refused), (phrase("note.if_loaded"), *notes)
     return Result(
         tool_version=__version__,
         command=command,
@@ -84,7 +96,7 @@ def advise_target(
         gpu=target.gpu.name,
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
-        verdict=replace(summary, notes=summary.notes + libraries_alone(target)),
+        verdict=replace(summary, notes=notes),
         actions=tuple(advised[:MOST]),
         launches=launches,
         layers=layers,

@@ -343,7 +343,8 @@ def beyond_bound(launch: LaunchReport) -> str:
     # More than rounding: the bound leaves out what the L2 may hold, and what another configuration spares.
     if busiest is None or times[busiest] < 1.02 * launch.bound.us:
         return ""
-    return phrase("bound.from_dram" if busiest == "dram" else "bound.own_work", us=microseconds(times[busiest]))
+    dram = "bound.from_warm" if launch.problem.cache == "warm" else "bound.from_dram"
+    return phrase(dram if busiest == "dram" else "bound.own_work", us=microseconds(times[busiest]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,7 +365,7 @@ class Bound:
 
     @property
     def text(self) -> str:
-        """`bound 305.1 µs (dram)   320.3 µs if the L2 keeps nothing`."""
+        """`bound 305.1 µs (dram)   320.3 µs if the L2, taken as warm, keeps nothing`."""
         return f"{self.name} {microseconds(self.us)} µs{f' ({self.unit})' if self.unit else ''}   {self.more}".rstrip()
 
 
@@ -519,7 +520,11 @@ def aligned(table: Sequence[Sequence[str]], left: Collection[str]) -> list[str]:
 
 def subject(result: Result) -> str:
     """The subject of the result, in one line."""
-    parts = [clean(result.target)]
-    if result.model:
-        parts.append(clean(result.model))
-    return " · ".join([*parts, clean(result.gpu)])
+    return " · ".join(filter(None, (clean(result.target), clean(result.model or ""), work_text(result), clean(result.gpu))))
+
+
+def work_text(result: Result) -> str:
+    """`E=128 topk=8 H=4096 N=192 fp8 block_shape=[128,128]`: the sizes and types of all launches but for what differs; empty where theirs
+    do."""
+    texts = {f"{sizes_text(launch.problem, without='M')} {types_text(launch.problem)}".strip() for launch in result.launches}
+    return texts.pop() if len(texts) == 1 else ""
