@@ -46,7 +46,7 @@ from advisor.learned.analytical import LIKELY, NOTICED
 from advisor.learned.base import Prediction, Predictor, predict_each, tunable_ceiling
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.pipelines import configuration_batch, problem_batch
-from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
+from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.system.phrases import phrase
 from advisor.tables.audit import audit_table
@@ -87,7 +87,9 @@ def advise_target(
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
     notes = summary.notes + layer_notes(layers, others, launches) + libraries_alone(target)
     if target.refused:
-        summary, notes = replace(summary, sentence=target.refused), (phrase("note.if_loaded"), *notes)
+        summary = replace(summary, sentence=target.refused)
+        split = Action(title=phrase("action.split"), detail=phrase("action.if_loaded"), saving_us=0.0, origin="predicted", launches=())
+        advised.insert(0, split)
     return Result(
         tool_version=__version__,
         command=command,
