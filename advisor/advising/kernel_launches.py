@@ -19,7 +19,7 @@ from advisor.compiled.launch_report import (
 )
 from advisor.compiled.phases import shipped
 from advisor.compiled.source_lines import source_texts
-from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled
+from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled, not_judged
 from advisor.diagnosis.diagnose import NOTES
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
@@ -134,8 +134,8 @@ class KernelReports:
 
 def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
     findings = check_compiled(analysis.inspection, analysis.facts, gpu, analysis)
-    fired = {finding.rule for finding in findings}
-    passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in fired)
+    others = {finding.rule for finding in findings} | not_judged(analysis.inspection)
+    passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in others)
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
     analysis = replace(
         analysis,

@@ -32,6 +32,8 @@ from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.compiled.launches.records import heaviest, record_target
 from advisor.diagnosis import LEAST_GAIN_US, WORTH_CHANGING, actions
 from advisor.diagnosis.actions import MOST
+from advisor.diagnosis.compiled_rules.arithmetic import mask_never_binds
+from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec, offline
 from advisor.learned.caveats import exact_products, held_by_power
 from advisor.learned.compiled_launch import launch_analysis
@@ -432,18 +434,26 @@ def _with_ceiling(
             speedup=speedup,
             p_speedup_10pct=None,
             reason=phrase("choice.best", count=count) + (phrase("choice.at_line", line=line) if line is not None else ""),
-            triton_config=triton_config(best.configuration),
+            triton_config=triton_config(best.configuration) if line is None else _arguments(report.configuration, best.configuration),
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
-    cured = {finding.rule for finding in report.findings} - {finding.rule for finding in best.findings}
+    left = {finding.rule: finding.saving_us for finding in best.findings}
+    # A mask that binds in the blocks that are recommended is no finding.
+    lasting = [item for item in report.findings if item.rule != mask_never_binds.id or item.rule in left]
     return replace(
         report,
-        findings=report.findings if recommendation is None else tuple(_cured(item, item.rule in cured) for item in report.findings),
+        findings=report.findings if recommendation is None else tuple(_with_change(item, left) for item in lasting),
         ceiling=ceiling,
         ceiling_configuration=best.configuration,
         headroom=now / ceiling.us - 1 if now is not None else None,
         recommendation=recommendation,
     )
+
+
+def _arguments(now: Configuration | None, then: Configuration) -> str:
+    """What to write in a launch: the arguments that change, `BLOCK=2048, num_warps=8`."""
+    before = now.flat() if now is not None else {}
+    return ", ".join(f"{name}={value!r}" for name, value in then.flat().items() if before.get(name) != value)
 
 
 def _of_part(report: LaunchReport, unsearched: str) -> LaunchReport:
@@ -453,8 +463,12 @@ def _of_part(report: LaunchReport, unsearched: str) -> LaunchReport:
     return replace(report, unsearched=unsearched)
 
 
-def _cured(finding: Finding, cured: bool) -> Finding:
-    """A finding that the recommended configuration no longer has: what it would save is part of what that saves."""
-    if not cured or finding.saving_us is None:
+def _with_change(finding: Finding, left: Mapping[str, float | None]) -> Finding:
+    """A finding beside a recommended configuration, by what the rules in that would save (`left`): one that it no longer has is part of
+    what it saves, another says what it still saves."""
+    if finding.saving_us is None:
         return finding
-    return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; {phrase('remedy.cured')}")
+    if finding.rule not in left:
+        return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; {phrase('remedy.cured')}")
+    more = left[finding.rule]
+    return replace(finding, remedy=f"{finding.remedy}; {phrase('remedy.besides', us=microseconds(more))}") if more else finding

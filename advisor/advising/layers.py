@@ -13,7 +13,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
-from advisor.advising.verdict import layers_gain
+from advisor.advising.verdict import WIDE, layers_gain
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, predict_each
@@ -59,6 +59,22 @@ def backends(layers: Sequence[LayerReport], stack: str) -> list[Action]:
             )
         )
     return made
+
+
+def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launches: Sequence[LaunchReport]) -> tuple[str, ...]:
+    """How well whole layers are known where their launches are not; and that no library is faster, where all are known and none of the
+    `others` (`backends`) is advised."""
+    notes = []
+    ends = [(item.us, item.low_us, item.high_us) for item in (layer.now for layer in layers)]
+    doubts = [(high - low) / 2 / us for us, low, high in ends if low is not None and high is not None]
+    alone = [item.predicted for item in launches if item.predicted is not None and item.measured is None]
+    if len(doubts) == len(layers) > 0 and any((item.high_us or 0) > WIDE * item.us for item in alone) and max(doubts) < WIDE - 1:
+        notes.append(phrase("note.layers_known", share=f"{100 * max(doubts):.0f} %"))
+    libraries = [layer.library for layer in layers if layer.library is not None]
+    now, library = sum(layer.now.us for layer in layers), sum(item.us for item in libraries)
+    if libraries and len(libraries) == len(layers) and not others and library > now:
+        notes.append(phrase("note.no_backend", source=libraries[0].source, us=microseconds(library), now=microseconds(now)))
+    return tuple(notes)
 
 
 def _of_stack(library: Latency, stack: str) -> bool:

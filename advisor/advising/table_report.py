@@ -25,7 +25,16 @@ from advisor.advising.choice import (
 )
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
-from advisor.advising.layers import backends, layer_reports, libraries_alone, linear_reports, slower_as_a_layer, stack_of, weighed
+from advisor.advising.layers import (
+    backends,
+    layer_notes,
+    layer_reports,
+    libraries_alone,
+    linear_reports,
+    slower_as_a_layer,
+    stack_of,
+    weighed,
+)
 from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Sharing, actions, context, diagnose, now_us, table_findings
@@ -37,7 +46,7 @@ from advisor.learned.analytical import LIKELY, NOTICED
 from advisor.learned.base import Prediction, Predictor, predict_each, tunable_ceiling
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.pipelines import configuration_batch, problem_batch
-from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
+from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system.errors import NothingMatchedError
 from advisor.system.phrases import phrase
 from advisor.tables.audit import audit_table
@@ -76,6 +85,11 @@ def advise_target(
     advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
+    notes = summary.notes + layer_notes(layers, others, launches) + libraries_alone(target)
+    if target.refused:
+        summary = replace(summary, sentence=target.refused)
+        split = Action(title=phrase("action.split"), detail=phrase("action.if_loaded"), saving_us=0.0, origin="predicted", launches=())
+        advised.insert(0, split)
     return Result(
         tool_version=__version__,
         command=command,
@@ -84,7 +98,7 @@ def advise_target(
         gpu=target.gpu.name,
         gpu_figures=gpu_figures(target.gpu),
         model=target.model,
-        verdict=replace(summary, notes=summary.notes + libraries_alone(target)),
+        verdict=replace(summary, notes=notes),
         actions=tuple(advised[:MOST]),
         launches=launches,
         layers=layers,

@@ -191,11 +191,19 @@ def _traced(arguments: argparse.Namespace) -> str:
 
 
 def _folder_name(arguments: argparse.Namespace) -> str:
-    """The folder of a target's reports: its name, the model's, and the GPU's where one is named."""
+    """The folder of a target's reports: its name, the model's, how that is split and computed where it is said, and the GPU's where one is
+    named, so that one run does not overwrite another's."""
     stem, _, kernel = arguments.target.rstrip("/").partition("::")
     gpu = arguments.gpu[0] if len(arguments.gpu) == 1 else ""
-    parts = [Path(stem).name.removesuffix(".json").removesuffix(".py"), kernel, arguments.model or "", Path(gpu).stem]
+    parts = [Path(stem).name.removesuffix(".json").removesuffix(".py"), kernel, arguments.model or "", *_apart(arguments), Path(gpu).stem]
     return re.sub(r"[^\w.,=+-]+", "-", "-".join(filter(None, parts))).strip("-.")[:120] or "report"
+
+
+def _apart(arguments: argparse.Namespace) -> list[str]:
+    """`tp8`, `fp8`, `block128,128`: what is said of a layer and its stack, as parts of a name."""
+    names = {"tensor_parallel": "tp", "expert_parallel": "ep", "dtype": "", "block_shape": "block", "stack": "", "cache": ""}
+    values = {name: vars(arguments).get(name) for name in names}
+    return [f"{names[name]}{','.join(map(str, value)) if isinstance(value, tuple) else value}" for name, value in values.items() if value]
 
 
 def _for_gpu(arguments: argparse.Namespace, gpu: str | None, output: Path) -> tuple[str, Result]:

@@ -254,8 +254,7 @@ def _write(result: ComparisonResult, folder: Path) -> None:
 
 
 def _print(result: ComparisonResult, style: str) -> None:
-    from advisor.rendering.comparison_files import to_annotations, to_comment, to_sarif
-    from advisor.rendering.comparison_words import to_text
+    from advisor.rendering.comparison_files import to_annotations, to_comment, to_sarif, to_text
     from advisor.result.comparison_schema import comparison_to_json
 
     if style == "json":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from advisor.rendering.comparison_words import labels_text
+from advisor.rendering.comparison_words import labels_text, lacking_for_time
 from advisor.rendering.figures import share_text
 from advisor.result.comparison_schema import Gate, MeasuredRow, StaticRow, Subject
 from advisor.system.errors import UsageError
@@ -53,6 +53,8 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
         sentence = "Nothing could be compared: no row has two sides that can be."
     elif not triggered:
         sentence = f"Passed: nothing that gates ({listed})." if wanted else "Nothing gates (--fail-on none)."
+        untimed = sum(bool(lacking_for_time(subject)) for subject in subjects)
+        sentence += f" {phrase('answer.unjudged', count=untimed)}" if untimed else ""
         slower = [_with_change(subject, row) for subject in subjects for row in subject.static if row.verdict == "predicted-regressed"]
         if slower:
             which = ", ".join(slower[:SHOWN]) + (f" and {len(slower) - SHOWN} more" if len(slower) > SHOWN else "")

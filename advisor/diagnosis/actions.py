@@ -361,7 +361,7 @@ def _repair(broken: list[tuple[LaunchReport, Finding]]) -> Action:
         title = f"Change how {listed} {'is launched: it' if len(names) == 1 else 'are launched: they'} cannot run"
     return Action(
         title=title,
-        detail=f"{first.id}: {as_sentences(finding.title)} {cure}",
+        detail=f"{first.kernel if finding.scope == 'kernel' else first.id}: {as_sentences(finding.title)} {cure}",
         saving_us=0.0,
         origin="predicted",
         launches=tuple(launch.id for launch, _ in broken),

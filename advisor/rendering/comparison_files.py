@@ -1,11 +1,13 @@
-"""A comparison as a page, as Markdown for a pull request, and as SARIF."""
+"""A comparison as plain text, as a page, as Markdown for a pull request, and as SARIF."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 from urllib.parse import quote
 
@@ -17,8 +19,8 @@ from advisor.rendering.comparison_answer import why
 from advisor.rendering.markdown import LIMIT, environment, filled_markdown
 from advisor.rendering.markdown import environment as fingerprint_rows
 from advisor.rendering.page import filled
-from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, StaticRow, Subject, comparison_to_json, evidence
-from advisor.result.schema import Finding
+from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, StaticRow, StaticSide, Subject, comparison_to_json, evidence
+from advisor.result.schema import Finding, Latency
 from advisor.system.phrases import phrase
 
 NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -34,6 +36,32 @@ _LENGTHS = ((400, 400, 100), (60, 400, 100), (0, 200, 100), (0, 60, 60), (0, 20,
 
 FOLDED_FROM = 6_000
 """Characters of subjects from which on the others are folded: a reader takes in one screen or two."""
+
+
+def to_text(comparison: ComparisonResult) -> str:
+    """The comparison, a line per row."""
+    lines = [
+        f"{words.compared_text(comparison.base)} -> {words.compared_text(comparison.head)}",
+        comparison.headline,
+        *filter(None, (why(comparison.subjects),)),
+    ]
+    for subject in comparison.subjects:
+        lines += ["", *_subject(subject)]
+    if lacking := words.untimed_line(comparison):
+        lines += ["", lacking]
+        lines_to_paste = words.hints(comparison, lacking=True)
+        lines += (
+            ["  Say it, with your own values, by --arg NAME=VALUE, or in an advisor.toml with --settings advisor.toml:"]
+            if lines_to_paste
+            else []
+        )
+        lines += [f"  {line}" for line in lines_to_paste]
+    if commands := words.measuring(comparison):
+        lines += ["", phrase("answer.measure"), *(f"  {line}" for line in commands)]
+    lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
+    lines += [f"skipped: {text}" for text in comparison.skipped]
+    lines += ["", f"gate: {comparison.gate.sentence}"]
+    return "\n".join(figures.clean(line) for line in lines) + "\n"
 
 
 def to_comment(comparison: ComparisonResult, *, limit: int = LIMIT) -> str:
@@ -305,3 +333,73 @@ def _tiles(comparison: ComparisonResult) -> list[tuple[str, str, int, str]]:
     tiles = [(measured, word, count, classes.get(word, "")) for word, count in comparison.measured_counts.items()]
     tiles += [("predicted", words.verdict_word(word), count, classes.get(word, "")) for word, count in comparison.static_counts.items()]
     return tiles
+
+
+def _with_unit(latency: Latency | None) -> str:
+    """`12.3 µs`, or `-` where there is none."""
+    return f"{words.latency_text(latency)} µs" if latency is not None else words.latency_text(latency)
+
+
+def _side(side: StaticSide | None) -> str:
+    """`12.3 µs predicted`, `cannot launch`, or `-` where there is no such side."""
+    return f"{_with_unit(side.predicted)} predicted" if side is not None and side.predicted is not None else words.side_text(side)
+
+
+def _is_untouched(row: StaticRow) -> bool:
+    """Whether a row has the same configuration on both sides, and takes as long."""
+    return row.verdict == "predicted-unchanged" and not row.changed
+
+
+def _likeness(row: StaticRow) -> tuple[str, ...]:
+    """Alike of two rows that say the same: those of a file that cannot be read, and those that are untouched."""
+    if row.verdict == "failed":
+        return row.verdict, row.gpu, row.reason
+    return (row.verdict, row.gpu) if _is_untouched(row) else (row.verdict, row.gpu, row.id)
+
+
+def _static(rows: Sequence[StaticRow]) -> str:
+    """The line of a row, or of several that are alike."""
+    row = rows[0]
+    verdict = f"{words.verdict_word(row.verdict):<20}"
+    if len(rows) > 1:
+        why = row.reason if row.verdict == "failed" else "the same configurations on both sides"
+        return f"{verdict} {words.labels_text([item.label for item in rows])}  {row.gpu}  ({why})"
+    against, before = ("default", row.default) if row.compared_with == "default" else ("base", row.base)
+    parts = [
+        f"{verdict} {row.label}",
+        row.gpu,
+        f"{_side(before)} ({against}) -> {_side(row.head)}",
+        words.change_text(row.change),
+        f"ceiling {_with_unit(row.ceiling)}" if row.ceiling is not None else "",
+        ", ".join(words.configuration_change(row)),
+        f"({row.reason})" if row.verdict in words.REASONED else "",
+    ]
+    return "  ".join(filter(None, parts))
+
+
+def _subject(subject: Subject) -> list[str]:
+    lines = [f"{subject.title}: {words.subject_sentence(subject)}".rstrip(": ")]
+    for row in words.measured_order(subject.measured):
+        lines.append(
+            f"  {row.verdict:<20} {row.label}  {row.gpu}  {words.latency_text(row.base)} -> {words.latency_text(row.head)} µs"
+            f" {evidence([row])}  {words.effect_text(row)}  ({row.reason})"
+        )
+        lines += [f"    {fault}" for fault in row.faults]
+    for compiled in subject.resources:
+        resources, instructions = (
+            ", ".join(f"{name.removesuffix(words.INSTRUCTIONS)} {base} -> {head}" for name, base, head in words.unlike(part))
+            for part in words.compiled_cells(compiled)
+        )
+        instructions = instructions and f"instructions in the code (what loops repeat counts once): {instructions}"
+        cells = "; ".join(filter(None, (resources, instructions)))
+        cells = cells or (words.the_same(compiled) if compiled.base is not None and compiled.head is not None else "")
+        what = f"  compiled for {compiled.gpu} with {compiled.label}"
+        lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
+    for word, items in (("added", subject.configurations_added), ("removed", subject.configurations_removed)):
+        lines += [f"  configuration {word}: {text}" for text in items[: words.MOST_LISTED]]
+        lines += [f"  configurations {word}: {len(items) - words.MOST_LISTED} more"] * (len(items) > words.MOST_LISTED)
+    for word, issues in (("new", subject.new_issues), ("cured", subject.cured_issues)):
+        lines += [f"  {word} {issue.severity}: {issue.rule}: {issue.evidence}" for issue in issues]
+    lines += [f"  note: {note}" for note in subject.notes]
+    rows = sorted(words.static_order(words.timed_rows(subject.static)), key=_is_untouched)
+    return lines + [f"  {_static(list(alike))}" for _, alike in groupby(rows, key=_likeness)]

@@ -1,14 +1,12 @@
-"""A comparison in words: what its surfaces say alike, and all of it as plain text, which a pipe and a terminal read the same."""
+"""A comparison in words: what its surfaces say alike."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import groupby
 
 from advisor.rendering import figures
-from advisor.rendering.comparison_answer import why
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
     STATIC_WORDS,
@@ -20,7 +18,6 @@ from advisor.result.comparison_schema import (
     StaticRow,
     StaticSide,
     Subject,
-    evidence,
 )
 from advisor.result.schema import Latency, Recommendation
 from advisor.system.phrases import phrase
@@ -418,102 +415,6 @@ def subject_sentence(subject: Subject) -> str:
 def compared_text(side: Compared) -> str:
     """`main (1a2b3c4d5e6f)`."""
     return f"{side.label} ({side.revision[:12]})" if side.revision else side.label
-
-
-def to_text(comparison: ComparisonResult) -> str:
-    """The comparison, a line per row."""
-    lines = [
-        f"{compared_text(comparison.base)} -> {compared_text(comparison.head)}",
-        comparison.headline,
-        *filter(None, (why(comparison.subjects),)),
-    ]
-    for subject in comparison.subjects:
-        lines += ["", *_subject(subject)]
-    if lacking := untimed_line(comparison):
-        lines += ["", lacking]
-        lines_to_paste = hints(comparison, lacking=True)
-        lines += (
-            ["  Say it, with your own values, by --arg NAME=VALUE, or in an advisor.toml with --settings advisor.toml:"]
-            if lines_to_paste
-            else []
-        )
-        lines += [f"  {line}" for line in lines_to_paste]
-    if commands := measuring(comparison):
-        lines += ["", phrase("answer.measure"), *(f"  {line}" for line in commands)]
-    lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
-    lines += [f"skipped: {text}" for text in comparison.skipped]
-    lines += ["", f"gate: {comparison.gate.sentence}"]
-    return "\n".join(figures.clean(line) for line in lines) + "\n"
-
-
-def _with_unit(latency: Latency | None) -> str:
-    """`12.3 µs`, or `-` where there is none."""
-    return f"{latency_text(latency)} µs" if latency is not None else latency_text(latency)
-
-
-def _side(side: StaticSide | None) -> str:
-    """`12.3 µs predicted`, `cannot launch`, or `-` where there is no such side."""
-    return f"{_with_unit(side.predicted)} predicted" if side is not None and side.predicted is not None else side_text(side)
-
-
-def _is_untouched(row: StaticRow) -> bool:
-    """Whether a row has the same configuration on both sides, and takes as long."""
-    return row.verdict == "predicted-unchanged" and not row.changed
-
-
-def _likeness(row: StaticRow) -> tuple[str, ...]:
-    """Alike of two rows that say the same: those of a file that cannot be read, and those that are untouched."""
-    if row.verdict == "failed":
-        return row.verdict, row.gpu, row.reason
-    return (row.verdict, row.gpu) if _is_untouched(row) else (row.verdict, row.gpu, row.id)
-
-
-def _static(rows: Sequence[StaticRow]) -> str:
-    """The line of a row, or of several that are alike."""
-    row = rows[0]
-    verdict = f"{verdict_word(row.verdict):<20}"
-    if len(rows) > 1:
-        why = row.reason if row.verdict == "failed" else "the same configurations on both sides"
-        return f"{verdict} {labels_text([item.label for item in rows])}  {row.gpu}  ({why})"
-    against, before = ("default", row.default) if row.compared_with == "default" else ("base", row.base)
-    parts = [
-        f"{verdict} {row.label}",
-        row.gpu,
-        f"{_side(before)} ({against}) -> {_side(row.head)}",
-        change_text(row.change),
-        f"ceiling {_with_unit(row.ceiling)}" if row.ceiling is not None else "",
-        ", ".join(configuration_change(row)),
-        f"({row.reason})" if row.verdict in REASONED else "",
-    ]
-    return "  ".join(filter(None, parts))
-
-
-def _subject(subject: Subject) -> list[str]:
-    lines = [f"{subject.title}: {subject_sentence(subject)}".rstrip(": ")]
-    for row in measured_order(subject.measured):
-        lines.append(
-            f"  {row.verdict:<20} {row.label}  {row.gpu}  {latency_text(row.base)} -> {latency_text(row.head)} µs"
-            f" {evidence([row])}  {effect_text(row)}  ({row.reason})"
-        )
-        lines += [f"    {fault}" for fault in row.faults]
-    for compiled in subject.resources:
-        resources, instructions = (
-            ", ".join(f"{name.removesuffix(INSTRUCTIONS)} {base} -> {head}" for name, base, head in unlike(part))
-            for part in compiled_cells(compiled)
-        )
-        instructions = instructions and f"instructions in the code (what loops repeat counts once): {instructions}"
-        cells = "; ".join(filter(None, (resources, instructions)))
-        cells = cells or (the_same(compiled) if compiled.base is not None and compiled.head is not None else "")
-        what = f"  compiled for {compiled.gpu} with {compiled.label}"
-        lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
-    for word, items in (("added", subject.configurations_added), ("removed", subject.configurations_removed)):
-        lines += [f"  configuration {word}: {text}" for text in items[:MOST_LISTED]]
-        lines += [f"  configurations {word}: {len(items) - MOST_LISTED} more"] * (len(items) > MOST_LISTED)
-    for word, issues in (("new", subject.new_issues), ("cured", subject.cured_issues)):
-        lines += [f"  {word} {issue.severity}: {issue.rule}: {issue.evidence}" for issue in issues]
-    lines += [f"  note: {note}" for note in subject.notes]
-    rows = sorted(static_order(timed_rows(subject.static)), key=_is_untouched)
-    return lines + [f"  {_static(list(alike))}" for _, alike in groupby(rows, key=_likeness)]
 
 
 MOST_LISTED = 8

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, count
 
 from advisor.result.problem import microseconds as microseconds
-from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result, SourceText
+from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result
 from advisor.system.phrases import phrase
 
 SEVERITIES = ("error", "warning", "advice", "info")
@@ -343,7 +343,8 @@ def beyond_bound(launch: LaunchReport) -> str:
     # More than rounding: the bound leaves out what the L2 may hold, and what another configuration spares.
     if busiest is None or times[busiest] < 1.02 * launch.bound.us:
         return ""
-    return phrase("bound.from_dram" if busiest == "dram" else "bound.own_work", us=microseconds(times[busiest]))
+    dram = "bound.from_warm" if launch.problem.cache == "warm" else "bound.from_dram"
+    return phrase(dram if busiest == "dram" else "bound.own_work", us=microseconds(times[busiest]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,7 +365,7 @@ class Bound:
 
     @property
     def text(self) -> str:
-        """`bound 305.1 µs (dram)   320.3 µs if the L2 keeps nothing`."""
+        """`bound 305.1 µs (dram)   320.3 µs if the L2, taken as warm, keeps nothing`."""
         return f"{self.name} {microseconds(self.us)} µs{f' ({self.unit})' if self.unit else ''}   {self.more}".rstrip()
 
 
@@ -377,38 +378,6 @@ def shown_bound(of: Result | LaunchReport) -> Bound:
         more = phrase("bound.certain", us=microseconds(certain_us), unit=unit)
         return Bound(name=phrase("bound.assumed"), us=certain_us + assumed_us, unit="", more=more)
     return Bound(name=phrase("bound.name"), us=certain_us, unit=unit, more=beyond_bound(launches[0]) if len(launches) == 1 else "")
-
-
-EXPLAINED = 0.1
-"""Share of the distance to the bound that a finding has to save for the distance to be explained, and of the latency that it has to be for
-there to be anything to explain."""
-HEAVIEST = 3
-"""Lines of source that stand for an explanation."""
-
-
-def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[str]:
-    """The lines of source that ask most of the pipeline that binds the configuration, where no finding says why it is far from its bound:
-    `k.py:8, 12.3 µs of alu: row = i // (2 * HALF)`."""
-    gap = current(launch).us - shown_bound(launch).us
-    saved = max((finding.saving_us or 0.0 for finding in launch.findings), default=0.0)
-    name = launch.config_binding_pipeline
-    if stuck(launch) or gap < EXPLAINED * current(launch).us or saved >= EXPLAINED * gap:
-        return []
-    texts = {(piece.file, number): text for piece in sources for number, text in enumerate(piece.lines, piece.first_line)}
-    lines = sorted(launch.source_lines, key=lambda line: -line.time_us.get(name, 0.0))[:HEAVIEST]
-    return [
-        clean(f"{line.file}:{line.line}, {microseconds(line.time_us[name])} µs of {name}: {texts.get((line.file, line.line), '').strip()}")
-        for line in lines
-        if line.time_us.get(name, 0.0) >= EXPLAINED * gap
-    ]
-
-
-def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
-    """Errors first, then by saving; where no saving can be said, by severity."""
-    return sorted(
-        findings,
-        key=lambda item: (item.severity != "error", -(item.saving_us or 0.0), SEVERITIES.index(item.severity)),
-    )
 
 
 def speedup_text(speedup: float) -> str:
@@ -519,7 +488,11 @@ def aligned(table: Sequence[Sequence[str]], left: Collection[str]) -> list[str]:
 
 def subject(result: Result) -> str:
     """The subject of the result, in one line."""
-    parts = [clean(result.target)]
-    if result.model:
-        parts.append(clean(result.model))
-    return " · ".join([*parts, clean(result.gpu)])
+    return " · ".join(filter(None, (clean(result.target), clean(result.model or ""), work_text(result), clean(result.gpu))))
+
+
+def work_text(result: Result) -> str:
+    """`E=128 topk=8 H=4096 N=192 fp8 block_shape=[128,128]`: the sizes and types of all launches but for what differs; empty where theirs
+    do."""
+    texts = {f"{sizes_text(launch.problem, without='M')} {types_text(launch.problem)}".strip() for launch in result.launches}
+    return texts.pop() if len(texts) == 1 else ""

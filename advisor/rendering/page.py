@@ -101,6 +101,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "rated": figures.rated(result),
         "sum_interval": figures.sum_interval(result),
         "bound": figures.shown_bound(result),
+        "work": figures.work_text(result),
         "ceiling_origins": figures.ceiling_origins(result),
         "operators": len({view.name for view in launches}) > 1 or any(view.apart for view in launches),
         "latency": [_drawing(chart) for chart in latency_charts if chart is not None],

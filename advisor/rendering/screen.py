@@ -8,7 +8,7 @@ from rich.text import Text
 
 from advisor.rendering import figures
 from advisor.rendering.views import Group
-from advisor.result.schema import Action, Finding, LaunchReport, Result
+from advisor.result.schema import Action, Finding, LaunchReport, Result, SourceText
 from advisor.system.phrases import phrase
 
 LINES = 40
@@ -62,11 +62,44 @@ def head_lines(result: Result, commands: int | None = None) -> list[Text]:
 
 def _of_the_table(result: Result) -> list[Text]:
     """Errors and warnings of the table as a whole, and how many there are besides."""
-    findings = [item for item in figures.ordered_findings(result.table_findings) if item.severity in ("error", "warning")]
+    findings = [item for item in ordered_findings(result.table_findings) if item.severity in ("error", "warning")]
     out = [finding_line(item, 2, item.scope) for item in findings[:ACTIONS]]
     if len(findings) > ACTIONS:
         out.append(Text(f"  {phrase('screen.more_findings', count=len(findings) - ACTIONS)}", style="dim"))
     return out
+
+
+EXPLAINED = 0.1
+"""Share of the distance to the bound that a finding has to save for the distance to be explained, and of the latency that it has to be for
+there to be anything to explain."""
+
+HEAVIEST = 3
+"""Lines of source that stand for an explanation."""
+
+
+def heaviest_lines(launch: LaunchReport, sources: Sequence[SourceText]) -> list[str]:
+    """The lines of source that ask most of the pipeline that binds the configuration, where no finding says why it is far from its bound:
+    `k.py:8, 12.3 µs of alu: row = i // (2 * HALF)`."""
+    gap = figures.current(launch).us - figures.shown_bound(launch).us
+    saved = max((finding.saving_us or 0.0 for finding in launch.findings), default=0.0)
+    name = launch.config_binding_pipeline
+    if figures.stuck(launch) or gap < EXPLAINED * figures.current(launch).us or saved >= EXPLAINED * gap:
+        return []
+    texts = {(piece.file, number): text for piece in sources for number, text in enumerate(piece.lines, piece.first_line)}
+    lines = sorted(launch.source_lines, key=lambda line: -line.time_us.get(name, 0.0))[:HEAVIEST]
+    return [
+        figures.clean(f"{line.file}:{line.line}, {figures.microseconds(us)} µs of {name}: {texts.get((line.file, line.line), '').strip()}")
+        for line in lines
+        if (us := line.time_us.get(name, 0.0)) >= EXPLAINED * gap
+    ]
+
+
+def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
+    """Errors first, then by saving; where no saving can be said, by severity."""
+    return sorted(
+        findings,
+        key=lambda item: (item.severity != "error", -(item.saving_us or 0.0), figures.SEVERITIES.index(item.severity)),
+    )
 
 
 def finding_line(item: Finding, indent: int, place: str = "") -> Text:
@@ -223,8 +256,8 @@ def launch_lines(launch: LaunchReport, result: Result, row: Text, findings: int 
         bound.append(f"library {figures.with_interval(library.us, library)} ({library.origin}: {figures.clean(library.source)})")
     out = [row, *(Text(f"    x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults[1:])]
     out.append(Text(f"    {'   '.join(bound)}"))
-    out += [finding_line(item, 4) for item in figures.ordered_findings(launch.findings)[:findings]]
-    heaviest = [] if figures.of_one_program(launch, result) else figures.heaviest_lines(launch, result.sources)
+    out += [finding_line(item, 4) for item in ordered_findings(launch.findings)[:findings]]
+    heaviest = [] if figures.of_one_program(launch, result) else heaviest_lines(launch, result.sources)
     return out + [Text(f"    · {text}", style="dim") for text in heaviest]
 
 

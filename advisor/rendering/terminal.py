@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from advisor.rendering import figures, overview, views
-from advisor.rendering.screen import ACTIONS, LINES, finding_line, group_head, head_lines, launch_lines, rows, screen
+from advisor.rendering.screen import ACTIONS, LINES, finding_line, group_head, head_lines, launch_lines, ordered_findings, rows, screen
 from advisor.rendering.views import Group, group
 from advisor.result.schema import LaunchReport, Result
 from advisor.system.phrases import phrase
@@ -94,7 +94,7 @@ def _details(result: Result, groups: list[Group]) -> list[Text]:
         out.append(Text(f"  {len(result.tuned) - MOST_TUNED} more tuned problems, in the report"))
     if not groups and not result.tuned:
         out.append(Text(f"{figures.subject(result)}: no launches", style="bold"))
-    return out + [finding_line(item, 2, item.scope) for item in figures.ordered_findings(result.table_findings)]
+    return out + [finding_line(item, 2, item.scope) for item in ordered_findings(result.table_findings)]
 
 
 def _layer_lines(result: Result) -> list[Text]:

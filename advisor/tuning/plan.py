@@ -103,7 +103,7 @@ def make_plan(order: Order) -> Plan:
     base = _base_table(order, target)
     if base is not None:
         target = _with_incumbents(target, base)
-    warnings, recording = [*target.warnings, *of_others], None
+    warnings, recording = [*target.warnings, *filter(None, [target.refused]), *of_others], None
     if order.recorded is not None:
         recording = read_recording(order.recorded, target.gpu.name)
         target, left_out = _only_recorded(target, recording)

@@ -79,6 +79,17 @@ def test_several_gpus_have_a_line_each(tmp_path, capsys, style):
     assert "Worst first" not in capsys.readouterr().out
 
 
+def test_blocks_that_most_stacks_do_not_load_are_the_headline(tmp_path, capsys, monkeypatch):
+    """With what would load, and no saving; the folder is named after the split and the types."""
+    monkeypatch.chdir(tmp_path)
+    layer = ["--model", "Qwen/Qwen3-235B-A22B", "--dtype", "fp8", "--tp", "8", "--block-shape", "128,128"]
+    assert main(["advise", "fused_moe", *layer, "--gpu", "H200", "--tokens", "64"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert "do not load this: 192 columns per rank, in blocks of 128. Use --tp 4 or --expert-parallel 8." in first and "save" not in first
+    assert any("No other backend is faster: " in line for line in rest)
+    assert (tmp_path / "advisor-out" / "fused_moe-Qwen-Qwen3-235B-A22B-tp8-fp8-block128,128-H200" / "report.html").exists()
+
+
 def test_reports_of_another_run_in_the_folder_are_told(tmp_path, capsys):
     """They are kept, and would pass for this run's."""
     assert advise(EXAMPLE, tmp_path, "--tokens", "64") == 0

@@ -13,8 +13,8 @@ from advisor.comparison.gate import DEFAULT, gate
 from advisor.comparison.settings import Settings
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_answer import answer, why
-from advisor.rendering.comparison_files import to_comment, to_page
-from advisor.rendering.comparison_words import measuring, to_text
+from advisor.rendering.comparison_files import to_comment, to_page, to_text
+from advisor.rendering.comparison_words import measuring
 from advisor.result.comparison_schema import Compared, ResourceRow, StaticRow, StaticSide, Subject
 from advisor.result.schema import Latency
 

@@ -11,8 +11,8 @@ import pytest
 from advisor.cli.compare_command import exit_code
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, FolderTree
-from advisor.rendering.comparison_files import to_comment, to_page, to_sarif
-from advisor.rendering.comparison_words import reasoned, to_text
+from advisor.rendering.comparison_files import to_comment, to_page, to_sarif, to_text
+from advisor.rendering.comparison_words import reasoned
 from advisor.rendering.markdown import escape
 
 from .conftest import KERNEL, TABLE, entry, table

@@ -7,8 +7,7 @@ import pytest
 from advisor.comparison import Options, compare_trees
 from advisor.comparison.kernels import importers
 from advisor.comparison.trees.trees import FolderTree
-from advisor.rendering.comparison_files import to_comment, to_page
-from advisor.rendering.comparison_words import to_text
+from advisor.rendering.comparison_files import to_comment, to_page, to_text
 
 from .repository import compared_files
 

@@ -18,8 +18,7 @@ from advisor.comparison.settings import Settings
 from advisor.comparison.sides import compare_files
 from advisor.learned import load_predictor
 from advisor.measurement.launch import Failure
-from advisor.rendering.comparison_files import MARKER, to_comment, to_page, to_sarif, to_summary
-from advisor.rendering.comparison_words import to_text
+from advisor.rendering.comparison_files import MARKER, to_comment, to_page, to_sarif, to_summary, to_text
 from advisor.result.comparison_schema import Compared, Subject, comparison_from_json, comparison_to_json
 from advisor.result.result_json import from_json
 from advisor.result.schema import Fingerprint, Problem, Round

@@ -17,8 +17,7 @@ from advisor.compiled.compiler.kernel import Resources as Held
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.python_source.source import parse_source
-from advisor.rendering.comparison_files import to_comment
-from advisor.rendering.comparison_words import to_text
+from advisor.rendering.comparison_files import to_comment, to_text
 from advisor.result.comparison_schema import Compared, ResourceRow, Resources, Subject
 from advisor.result.schema import Configuration, Problem
 

@@ -12,8 +12,7 @@ import pytest
 from advisor.cli import main
 from advisor.comparison.trees import git
 from advisor.rendering import figures
-from advisor.rendering.comparison_files import MARKER, to_comment, to_page, to_sarif
-from advisor.rendering.comparison_words import to_text
+from advisor.rendering.comparison_files import MARKER, to_comment, to_page, to_sarif, to_text
 from advisor.system.errors import InputError
 
 from .conftest import KERNEL, TABLE, entry, table

@@ -13,7 +13,7 @@ from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.demand.footprints import certain_footprint, likely_footprint
 from advisor.compiled.launches.launch import Inspection, inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
-from advisor.diagnosis.compiled_rules import check_compiled
+from advisor.diagnosis.compiled_rules import check_compiled, not_judged
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import read_source
 from advisor.result.schema import Finding, PipelineTime
@@ -404,6 +404,21 @@ def test_a_second_pass_over_a_row_is_one_cause_with_its_own_remedy(again: str, t
     assert "repeated-loads" not in rules
     once = inspected(TWO_PASSES.format(kept="sum_ptr", again="out_ptr"), tmp_path, grid=4 * ROWS)
     assert "second-pass" not in found(once)  # what was there before the launch, and nobody had
+
+
+def test_a_second_pass_is_judged_where_rows_are_taken_for_contiguous(tmp_path: Path) -> None:
+    """Their stride is not given; what hangs on how the compiler was told of it is not judged, nor called passed."""
+    kernel = (
+        TWO_PASSES.format(kept="sum_ptr", again="x_ptr")
+        .replace("* cols", "* stride_row")
+        .replace("cols, BLOCK:", "cols, stride_row, BLOCK:")
+    )
+    inspection = inspected(kernel, tmp_path, grid=4 * ROWS)
+    known = inspected(kernel, tmp_path, grid=4 * ROWS, stride_row=COLUMNS)
+    guessed, told = found(inspection)["second-pass"], found(known)["second-pass"]
+    assert guessed.title == told.title and guessed.saving_us == pytest.approx(told.saving_us, rel=0.02)
+    assert told.remedy.startswith("take one block of 8,192 elements for the row's 8,192,")
+    assert not_judged(inspection) >= {"uncoalesced-access", "narrow-access"} and not not_judged(known)
 
 
 @pytest.mark.parametrize("stores", [False, True])

@@ -55,13 +55,13 @@ def test_the_last_stride_of_a_tensor_is_one(text: str, unit: set[str]) -> None:
     assert {name for name in NAMES if guess.constexprs.get(name) == 1 and guess.signature[name] == "constexpr"} == unit
     assert guess.divisible == set(NAMES) - unit and guess.strides >= guess.divisible and guess.not_specialized == ("K",)
     said = [each for each in (*make_launch(parse_source(text, "k.py"), "gemm").assumed, *guess.assumed) if "multiples" in each]
-    end = "as of contiguous tensors (how accesses lie in memory is not judged)"
+    end = "as of contiguous tensors (so uncoalesced-access and narrow-access are not judged)"
     if text is GEMM:
         assert said == [f"stride_ak, stride_bn = 1 and stride_am, stride_bk, stride_cm multiples of 16, {end}"]
     else:  # what the launch passes is said once
         assert said == [
             "contiguous tensors where line 17 passes strides: stride_ak = 1, stride_bk = 1 and stride_am, stride_bn multiples of 16 "
-            "(how accesses lie in memory is not judged)",
+            "(so uncoalesced-access and narrow-access are not judged)",
             f"stride_cm multiples of 16, {end}",
         ]
 

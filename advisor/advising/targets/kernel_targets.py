@@ -89,16 +89,19 @@ def fused_moe_kernel(request: Request) -> Target:
         stack_version=request.stack_version,
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + slots_of_a_rank(request.expert_parallel) + one_scale,
-        warnings=_uneven_blocks(sizes["N"], request.block_shape),
+        refused=_uneven_blocks(sizes, request),
     )
 
 
-def _uneven_blocks(columns: int, block_shape: tuple[int, int] | None) -> tuple[str, ...]:
+def _uneven_blocks(sizes: Mapping[str, int], request: Request) -> str:
     """What the stacks say of block-scaled weights whose columns of one rank end within a block: most of their versions raise a ValueError
     as they load them (vllm-project/vllm#25292, #54178, sgl-project/sglang#26107), newer ones pad."""
-    if block_shape is None or columns % block_shape[0] == 0:
-        return ()
-    return (phrase("note.uneven_blocks", columns=columns, block=block_shape[0]),)
+    split, columns = request.tensor_parallel or 1, sizes["N"]
+    if request.block_shape is None or columns % (block := request.block_shape[0]) == 0:
+        return ""
+    fewer = max((ranks for ranks in (1, 2, 4, 8) if ranks < split and split * columns % (ranks * block) == 0), default=0)
+    ways = [f"--tp {fewer}"] * bool(fewer) + [f"--expert-parallel {split}"] * (split > 1 and split * columns % block == 0)
+    return phrase("verdict.refused", columns=columns, block=block, ways=" or ".join(ways) or "another --tp")
 
 
 def _layer_sizes(request: Request) -> dict[str, int]:

@@ -107,6 +107,7 @@ class Target:
     assumption: str | None = None  # what had to be assumed of the model, as a sentence
     unknowns: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    refused: str = ""  # why most versions of the stack do not load it, a sentence
 
     def __post_init__(self) -> None:
         for launch in self.launches:

@@ -164,6 +164,7 @@ class KernelDemand:
         narrow: Of what is asked of the pipelines, that of operations on fewer elements than a CTA may have threads, by how many.
         likely_unused_bytes: Of sectors that DRAM carries because of what is touched in them, and that is not touched.
         unlocated: Arguments of which it is not known which bytes are touched: their footprint may be far larger.
+        likely_accesses: The accesses where strides that are not given are those of contiguous rows; empty where none is assumed.
         unknown: What is not known -> what was assumed.
     """
 
@@ -198,6 +199,7 @@ class KernelDemand:
     rewritten: Mapping[str, float]  # of what is loaded, at most so many bytes that the launch wrote before
     unlocated: frozenset[str]
     accesses: tuple[AccessDemand, ...]
+    likely_accesses: tuple[AccessDemand, ...] = field(default=(), repr=False, kw_only=True)
     loops: tuple[LoopDemand, ...]
     lines: tuple[LineDemand, ...]
     classes: tuple[ProgramClass, ...]

@@ -179,6 +179,7 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
         likely_written_footprints=counted.likely_written_footprints,
         likely_unused_bytes=counted.likely_unused_bytes,
         unknown=texts,
+        likely_accesses=rows.accesses,
     )
 
 

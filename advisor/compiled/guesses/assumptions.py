@@ -67,7 +67,7 @@ def shown_value(value: Any) -> str:
 
 
 INTEGERS = ("i32", "i64", "u32", "u64")
-NOT_JUDGED = "how accesses lie in memory is not judged"
+NOT_JUDGED = "so uncoalesced-access and narrow-access are not judged"
 
 
 def unknown_strides(signature: Mapping[str, str], known: Collection[str]) -> tuple[str, ...]:

@@ -69,11 +69,7 @@ def check_compiled(
     """
     context = CompiledContext(inspection=inspection, facts=facts, gpu=gpu, analysis=analysis)
     findings = []
-    divisible_known = inspection.launch.divisible is not None  # of every argument: by a record, or by the user
-    strides, assumed_strides = (frozenset(), ()) if divisible_known else (inspection.guess.strides, inspection.guess.not_specialized)
-    withheld = STRIDES_DECIDE if strides else frozenset()
-    if strides & set(assumed_strides):
-        withheld |= TOLD_STRIDES_DECIDE
+    withheld, assumed_strides = not_judged(inspection), inspection.guess.not_specialized if inspection.launch.divisible is None else ()
     for rule in COMPILED_RULES:
         if rule.id in withheld:
             continue
@@ -92,6 +88,14 @@ def check_compiled(
     return tuple(findings)
 
 
+def not_judged(inspection: Inspection) -> frozenset[str]:
+    """The rules that are not asked of a launch, for strides that they hang on are not given."""
+    guess = inspection.guess
+    if inspection.launch.divisible is not None or not guess.strides:  # a record, or the user, says of every argument what it divides by
+        return frozenset()
+    return STRIDES_DECIDE | (TOLD_STRIDES_DECIDE if guess.strides & set(guess.not_specialized) else frozenset())
+
+
 def _guessed(guess: Guess, rule: str) -> list[str]:
     """Arguments on whose guessed value or type what a rule finds hangs."""
     constants = [name for name in guess.invented if name not in guess.settled]
@@ -102,4 +106,4 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
 
 
-__all__ = ["COMPILED_RULES", "CompiledContext", "check_compiled"]
+__all__ = ["COMPILED_RULES", "CompiledContext", "check_compiled", "not_judged"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import replace
@@ -193,8 +194,8 @@ LEAST_SHARE_OF_REREADING = 0.05
 def repeated_loads(context: CompiledContext) -> Finding | None:
     """More bytes loaded than there are."""
     demand, analysis = context.demand, context.analysis
-    unlocated = demand.unlocated | (context.inspection.least or demand).unlocated  # or guessed
-    located = [access for access in demand.accesses if access.kind == "load" and access.name not in unlocated]
+    unlocated = {access.name for access in context.accesses if access.reach_bytes is None}
+    located = [access for access in context.accesses if access.kind == "load" and access.name not in unlocated]
     # What programs pass over twice is another cause.
     twice = {access.name for access in _of_second_passes(context)}
     bytes_of = {n: amount for n, amount in _by_name(located).items() if n not in twice}
@@ -260,16 +261,18 @@ def second_pass(context: CompiledContext) -> Finding | None:
         return None
     requested = sum(load.requested_bytes for load in again)
     per_program = requested / max(demand.programs, 1)
-    waits = analysis.chain.waits
-    waited = sum(waits.get((load.line, load.operation.text), 0.0) for load in again) / (sum(waits.values()) or 1.0)
+    one_block = per_program <= MOST_BYTES_OF_A_ROW
+    waited = _spared_waits(context, again, one_block)
     saving = context.saving(lambda work: _waiting_less(_once(work, requested), waited))
     if saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     most = max(again, key=lambda load: load.requested_bytes)
     did = "stored" if most.name in demand.stored_first else "loaded"
-    remedy = "take one block as wide as the row, load it once and keep it in registers for both passes"
-    if per_program > MOST_BYTES_OF_A_ROW:
-        if most.loop is None or any(access.loop == most.loop for access in demand.accesses if access.kind != "load"):
+    elements = math.ceil(most.requested_bytes / element_bytes(most.element) / max(demand.programs, 1))
+    remedy = f"take one block of {2 ** math.ceil(math.log2(elements)):,} elements for the row's {elements:,}, load it once, and keep it in "
+    remedy += "registers for all passes"
+    if not one_block:
+        if most.loop is None or any(access.loop == most.loop for access in context.accesses if access.kind != "load"):
             return None  # what is stored of each element needs all of the first pass
         remedy = "make one loop of both, which keeps running results (online softmax, or Welford's mean and variance)"
     return make_finding(
@@ -284,11 +287,25 @@ def second_pass(context: CompiledContext) -> Finding | None:
     )
 
 
+def _spared_waits(context: CompiledContext, again: Sequence[AccessDemand], one_block: bool) -> float:
+    """Share of what a program waits for loads that goes: for those `again`, and where one block holds the row, for all of the same loops
+    in every trip but the first."""
+    waits = context.analysis.chain.waits if context.analysis is not None else {}
+    names, places = {load.name for load in again}, {(load.line, load.operation.text) for load in again}
+    loops = {access.loop for access in context.accesses if access.name in names and access.in_loop and one_block}
+    spared = 0.0
+    for load in context.accesses:
+        place = load.line, load.operation.text
+        trips = load.executions / max(context.demand.programs, 1) if load.loop in loops else 1.0
+        spared += waits.get(place, 0.0) * (1.0 if place in places else 1 - 1 / max(trips, 1.0))
+    return spared / (sum(waits.values()) or 1.0)
+
+
 def _of_second_passes(context: CompiledContext) -> list[AccessDemand]:
     """Loads of bytes that their programs had before: each byte once, of those that an access before them touched once."""
     branches = [op for op, _ in context.operations if op.name == "scf.if"]
     in_a_branch = {name for branch in branches for op in branch.walk() for name in op.results}
-    passes = [access for access in context.demand.accesses if _is_pass(access, in_a_branch)]
+    passes = [access for access in context.accesses if _is_pass(access, in_a_branch)]
     return [
         load
         for place, load in enumerate(passes)

@@ -12,7 +12,7 @@ import numpy as np
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.compiler.kernel import CompiledKernel
 from advisor.compiled.demand.assembly import CodeFacts, CodeLoop, main_loop
-from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.demand.machine_work import MachineWork, machine_work
 from advisor.compiled.ir.arithmetic import Divisor, divisors
 from advisor.compiled.ir.ir import Module, Operation, parse
@@ -45,6 +45,11 @@ class CompiledContext:
     def demand(self) -> KernelDemand:
         """The demand counted in the kernel."""
         return self.inspection.demand
+
+    @property
+    def accesses(self) -> tuple[AccessDemand, ...]:
+        """The accesses, with rows taken for contiguous where their strides are not given."""
+        return self.demand.likely_accesses or self.demand.accesses
 
     @cached_property
     def module(self) -> Module:
