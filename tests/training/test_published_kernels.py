@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -14,6 +15,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import Resources
 from advisor.system.errors import InputError
+from advisor.training.published_kernels import launches
 from advisor.training.published_kernels.fitting import Rows, calibrated
 from advisor.training.published_kernels.launches import Release, as_defined
 
@@ -54,6 +56,32 @@ def test_a_launch_says_its_release_by_name(tmp_path: Path) -> None:
     assert as_defined(row, releases)[1].path.is_relative_to(folder)
     with pytest.raises(InputError, match="NAME VERSION"):
         as_defined({**row, "as_of": "pkg 7.0"}, releases)
+
+
+@pytest.mark.parametrize(("there", "fetched"), [("pkg-1.0", ["2.0"]), ("", ["1.0", "2.0"]), ("other_pkg-1.0", [])])
+def test_releases_that_a_broken_off_fetch_left_out_are_fetched(
+    there: str, fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for a package whose wheels were put there under another name: which of the index it is nobody says."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "triton-advisor" / "releases" / "pkg"
+    folder.mkdir(parents=True)
+
+    def wheel(name: str) -> None:
+        with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as archive:
+            archive.writestr("pkg/ops.py", KERNEL.format("x_ptr"))
+
+    def pip(arguments: list[str], wheels: Path) -> str:
+        if arguments[0] == "download":
+            asked.append(arguments[-1].removeprefix("pkg=="))
+            wheel(f"pkg-{asked[-1]}")
+        return "Available versions: 1.0, 2.0\n" if arguments[0] == "index" else ""
+
+    asked: list[str] = []
+    monkeypatch.setattr(launches, "_pip", pip)
+    if there:
+        wheel(there)
+    assert len(launches.releases("pkg", lambda text: None)) == len(fetched) + bool(there) and asked == fetched
 
 
 def rows(gpu_name: str) -> Rows:

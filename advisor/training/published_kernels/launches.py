@@ -178,9 +178,9 @@ def releases(package: str, progress: Callable[[str], None]) -> list[Release]:
     """
     wheels = read_settings().cache_dir / "releases" / package
     wheels.mkdir(parents=True, exist_ok=True)
-    have = {tuple(wheel.name.split("-")[:2]) for wheel in wheels.glob("*.whl")}
+    have = {(name, version) for name, version, *_ in (wheel.name.split("-") for wheel in wheels.glob("*.whl"))}
     try:
-        versions = _versions(package, wheels) if not have or (package in dict(have)) else []
+        versions = _versions(package, wheels) if not have or package in {name for name, _ in have} else []
     except MissingDependencyError:
         if not have:
             raise
