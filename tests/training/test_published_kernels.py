@@ -63,8 +63,8 @@ def test_releases_that_a_broken_off_fetch_left_out_are_fetched(
     there: str, fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for a package whose wheels were put there under another name: which of the index it is nobody says."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = tmp_path / "triton-advisor" / "releases" / "pkg"
+    monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
+    folder = tmp_path / "releases" / "pkg"
     folder.mkdir(parents=True)
 
     def wheel(name: str) -> None:
