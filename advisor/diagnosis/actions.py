@@ -51,6 +51,7 @@ ADVICE: dict[str, str] = {
     "uncoalesced-access": "Let neighbouring threads touch neighbouring addresses",
     "narrow-access": "Move 16 bytes per thread and access",
     "second-pass": "Read each row once",
+    "loads-in-turn": "Load several rows at a time",
     "repeated-loads": "Share operands between programs",
     "convert-layout-in-loop": "Keep one layout in the loop",
     "atomics-in-loop": "Take the atomics out of the loop",

@@ -60,6 +60,13 @@ PRODUCT = """
         total += tl.dot(a, tl.load(w_ptr + (at + d[:, None]) * 64 + m[None, :]))
     tl.store(y_ptr + tl.program_id(0) * 4096 + m[:, None] * 64 + d[None, :], total)
 """
+ROWS = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range({trips}):
+        total += tl.load(x_ptr + row * 16384 + i{more}).to(tl.float32){times}
+    tl.store(y_ptr + i, total)
+"""
 XY = "x_ptr, y_ptr, n, BLOCK: tl.constexpr"
 XWY = "x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr"
 
@@ -119,6 +126,26 @@ def test_bytes_of_one_word_that_are_loaded_apart(tmp_path: Path, pool: Pool) -> 
     assert "4 loads of x_ptr take 1 byte each" in rules["packable-loads"].title and "tl.uint32" in rules["packable-loads"].remedy
     one = CHANNELS.replace("static_range(4)", "static_range(1)")
     assert "packable-loads" not in found(tmp_path, pool, one, XY, "x_ptr=*u8,y_ptr=*u8", 2**14)[0]  # what lies between is nobody's
+
+
+@pytest.mark.parametrize(
+    ("body", "fires"),
+    [
+        (ROWS.format(trips="0, 4096", more="", times=" * tl.load(w_ptr + row)"), True),
+        (ROWS.format(trips="0, n, BLOCK", more="", times=""), False),  # a larger block makes fewer trips: that is for the search
+        (ROWS.format(trips="0, 4096", more=" + tl.load(w_ptr + row)", times=""), False),  # rows that another load names
+    ],
+    ids=["a row in each trip", "a block in each trip", "rows by index"],
+)
+def test_rows_that_a_loop_waits_for_one_after_another(body: str, fires: bool, tmp_path: Path, pool: Pool) -> None:
+    """128 columns of 4,096 rows in each program: 256 bytes at a time, where 8 KB give each thread 64."""
+    types = f"x_ptr=*bf16,w_ptr={'*i64' if '+ tl.load' in body else '*fp32'},y_ptr=*fp32"
+    rules, analysis = found(tmp_path, pool, body, XWY, types, 128, n=4096, BLOCK=128, num_warps=4)
+    assert ("loads-in-turn" in rules) == fires
+    if fires:
+        rule = rules["loads-in-turn"]
+        assert rule.source_line == 9 and "4,096 rows of x_ptr in turn, 256 bytes at a time" in rule.title and "load 32 rows" in rule.remedy
+        assert analysis.predicted is not None and 0.8 * analysis.predicted.us < rule.saving_us < analysis.predicted.us
 
 
 def test_scalars_that_every_warp_loads(tmp_path: Path, pool: Pool) -> None:

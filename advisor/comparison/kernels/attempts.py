@@ -21,7 +21,7 @@ from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.launches.described import described_launch
-from advisor.compiled.launches.launch import KernelLaunch, compile_launch
+from advisor.compiled.launches.launch import JUDGED, KernelLaunch, compile_launch
 from advisor.compiled.launches.provenance import GRID, NO_DECISION, TOLD, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import occupancy
@@ -366,11 +366,12 @@ def _held(compiled: CompiledKernel, gpu: GpuSpec, grid: Sequence[int] | None) ->
     resident = _resident(held, gpu)
     if resident and grid is not None:
         resident = min(resident, max(math.ceil(math.prod(grid) * compiled.num_ctas / gpu.num_sms), 1))
+    estimated = JUDGED in compiled.metadata  # of what spills, and lies in shared memory, less is known than a comparison may say
     return Resources(
-        origin="compiled",
+        origin="estimated" if estimated else "compiled",
         registers_per_thread=held.registers,
-        spill_bytes=held.spill_bytes,
-        shared_memory_bytes=held.shared_memory_bytes,
+        spill_bytes=None if estimated else held.spill_bytes,
+        shared_memory_bytes=None if estimated else held.shared_memory_bytes,
         resident_ctas_per_sm=resident,
         instruction_mix=mix,
     )

@@ -38,7 +38,7 @@ from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH
 from advisor.compiled.guesses.usage import usage_of
-from advisor.compiled.launches.launch import KernelLaunch, author_file
+from advisor.compiled.launches.launch import JUDGED, KernelLaunch, author_file
 from advisor.compiled.launches.provenance import TOLD, named
 from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
@@ -158,6 +158,10 @@ def judged(
                 run, (base, head) = best_run, timed
             label, differing = _label(run, base, head)
             notes += [note for note in remarks if note != unseen]
+            for word, item in (("base", base), ("head", head)):
+                if item.resources is not None and item.resources.origin == "estimated" and item.compiled is not None:
+                    elements = f"{int(item.compiled.metadata[JUDGED]):,}"
+                    notes.append(phrase("answer.estimated", side=word, gpus=devices, elements=elements))
             empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)

@@ -28,6 +28,7 @@ COMPILED_RULES: tuple[Rule[CompiledContext], ...] = (
     accesses.packable_loads,
     accesses.second_pass,
     accesses.repeated_loads,
+    accesses.loads_in_turn,
     accesses.scalar_loads,
     limits.too_few_ctas,
     limits.small_programs,

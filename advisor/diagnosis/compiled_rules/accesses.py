@@ -17,7 +17,8 @@ from advisor.compiled.ir.lattices import likely_distinct_bytes
 from advisor.compiled.ir.slicing import address_operands, needed_values
 from advisor.compiled.launches.launch import author_file
 from advisor.compiled.source_lines import exposed_us
-from advisor.diagnosis.compiled_rules.context import CompiledContext
+from advisor.diagnosis.compiled_rules.context import BYTES_A_THREAD, CompiledContext
+from advisor.diagnosis.pricing import first
 from advisor.diagnosis.rule import amount, make_finding, microseconds, rule
 from advisor.pipelines.bound import throughput_per_us
 from advisor.pipelines.demand import Demand
@@ -328,6 +329,44 @@ def _is_pass(access: AccessDemand, in_a_branch: Set[str]) -> bool:
         return False
     distinct = likely_distinct_bytes(access.touched) * access.growth
     return distinct > 0 and abs(access.requested_bytes / distinct - 1) < 0.01
+
+
+LEAST_SHARE_OF_TURNS = 0.1
+"""Of the predicted latency, that several rows at a time save."""
+
+
+@rule("A loop waits for one row after another")
+def loads_in_turn(context: CompiledContext) -> Finding | None:
+    """A loop that counts by ones loads a row in each trip, few bytes for every thread. Fires where waiting for several at a time saves
+    time; of products, whose operands are staged ahead, never."""
+    analysis, programs = context.analysis, max(context.demand.programs, 1)
+    if analysis is None or analysis.predicted is None or context.demand.total_tensor_flop:
+        return None
+    by_ones = context.loops_by_ones
+    loads = [access for access in context.accesses if access.kind == "load" and access.loop in by_ones]
+    rows = [access for access in loads if access.lanes > 1 and access.reach_bytes is not None]
+    if not rows or len(rows) < len([access for access in loads if access.lanes > 1]):
+        return None  # where the next row is may hang on this one
+    trips = min(access.executions for access in rows) / programs
+    a_trip = sum(access.requested_bytes / access.executions for access in rows)
+    at_once = min(BYTES_A_THREAD * first(analysis.demand.resources.num_warps) * analysis.gpu.warp_size / a_trip, trips)
+    times = 2.0 ** math.floor(math.log2(max(at_once, 1.0)))
+    waits = analysis.chain.waits
+    waited = sum(waits.get(place, 0.0) for place in {(load.line, load.operation.text) for load in loads}) / (sum(waits.values()) or 1.0)
+    saving = context.saving(lambda work: _waiting_less(work, waited * (1 - 1 / times)))
+    if saving is None or saving < LEAST_SHARE_OF_TURNS * analysis.predicted.us:
+        return None
+    most = max(rows, key=lambda access: access.requested_bytes)
+    return make_finding(
+        context,
+        "warning",
+        f"Each program waits for {trips:,.0f} rows of {most.name} in turn, {amount(a_trip)} at a time",
+        evidence=f"{times:.0f} rows at a time are {amount(a_trip * times)}, {BYTES_A_THREAD} bytes for a thread at most",
+        remedy=f"load {times:.0f} rows as one block of two dimensions and reduce it along the rows, or let more programs share the rows",
+        line=most.line,
+        file=most.file,
+        saving_us=saving,
+    )
 
 
 LEAST_SHARE_OF_SCALARS = 0.02

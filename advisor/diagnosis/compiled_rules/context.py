@@ -16,13 +16,15 @@ from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.demand.machine_work import MachineWork, machine_work
 from advisor.compiled.ir.arithmetic import Divisor, divisors
 from advisor.compiled.ir.ir import Module, Operation, parse
-from advisor.compiled.ir.slicing import needed_values
+from advisor.compiled.ir.slicing import for_parts, needed_values
 from advisor.compiled.launches.launch import Inspection, author_file, own_files
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines.demand import Demand
 from advisor.pipelines.memory import second_pass_fraction
 from advisor.pipelines.schedule import latency_us
 
+BYTES_A_THREAD = 64
+"""Loaded and stored, that a program has when it is given more work: sixteen registers of values."""
 LEAST_SAVING_US = 0.01
 """No latency is known to less; a smaller saving is none."""
 
@@ -77,6 +79,13 @@ class CompiledContext:
     def loop(self) -> CodeLoop | None:
         """The loop of the machine code that matters."""
         return main_loop(self.facts)
+
+    @cached_property
+    def loops_by_ones(self) -> frozenset[int]:
+        """The loops that count by ones, as accesses name theirs: no block of the launch makes their trips fewer."""
+        operations = list(self.inspection.counted.module(self.compiled.ttir, own_files(self.compiled)).kernel.walk())
+        ones = {op.results[0] for op in operations if op.name == "arith.constant" and op.text.strip() == "1"}
+        return frozenset(id(op) for op in operations if op.name == "scf.for" and for_parts(op)[3] in ones)
 
     @property
     def predicts_savings(self) -> bool:

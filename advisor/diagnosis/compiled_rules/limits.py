@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from advisor.compiled.launches.launch import JUDGED
-from advisor.diagnosis.compiled_rules.context import CompiledContext
+from advisor.diagnosis.compiled_rules.context import BYTES_A_THREAD, CompiledContext
 from advisor.diagnosis.context import THRESHOLD
 from advisor.diagnosis.pricing import first
 from advisor.diagnosis.rule import kibibytes, make_finding, microseconds, percent, rule
@@ -15,9 +15,6 @@ from advisor.pipelines.demand import Demand
 from advisor.pipelines.occupancy import MAX_THREADS_PER_CTA
 from advisor.pipelines.schedule import start_us
 from advisor.result.schema import Finding, Severity
-
-BYTES_A_THREAD = 64
-"""Loaded and stored, that a program has when it is given more work: sixteen registers of values."""
 
 
 @rule(limits.cannot_launch.title)
@@ -61,6 +58,8 @@ def block_exceeds_registers(context: CompiledContext) -> Finding | None:
     threads = compiled.num_warps * compiled.target.warp_size
     live = (compiled.resources.registers or 0) + (compiled.resources.spill_bytes or 0) / 4
     fits = 1 << int(elements * COMFORTABLE / live).bit_length() - 1
+    warps = 2 ** math.ceil(math.log2(compiled.num_warps * live / COMFORTABLE))
+    more = f"num_warps={warps}, or " if warps * compiled.target.warp_size <= MAX_THREADS_PER_CTA else ""
     names = [name for name, value in compiled.constexprs.items() if value == elements]
     function = context.inspection.launch.source.kernel(compiled.name)
     return make_finding(
@@ -68,8 +67,8 @@ def block_exceeds_registers(context: CompiledContext) -> Finding | None:
         "warning",
         f"{names[0] if names else 'A block'} of {elements:,} elements: {elements // threads:,} for each of {threads:,} threads",
         evidence=f"about {live:,.0f} registers are needed, and a thread has {compiled.resources.registers}; judged without compiling, "
-        "which takes Triton minutes",
-        remedy=f"blocks of {fits:,} elements: more programs, or a loop over the blocks in each program (`for start in range(0, size, "
+        "which may take Triton minutes",
+        remedy=f"{more}blocks of {fits:,} elements: more programs, or a loop over the blocks in each program (`for start in range(0, size, "
         f"{names[0] if names else 'BLOCK'})`)",
         line=function.line,
         saving_us=context.without_spills(),
