@@ -85,7 +85,7 @@ def advise_target(
     advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
-    notes = summary.notes + layer_notes(layers, others, launches) + libraries_alone(target)
+    notes = target.notes + summary.notes + layer_notes(layers, others, launches) + libraries_alone(target)
     if target.refused:
         summary = replace(summary, sentence=target.refused)
         split = Action(title=phrase("action.split"), detail=phrase("action.if_loaded"), saving_us=0.0, origin="predicted", launches=())

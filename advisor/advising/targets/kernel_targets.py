@@ -88,7 +88,8 @@ def fused_moe_kernel(request: Request) -> Target:
         stack=stack,
         stack_version=request.stack_version,
         model=models.find_model(request.model).name if request.model else None,
-        unknowns=routing + slots_of_a_rank(request.expert_parallel) + one_scale,
+        unknowns=routing + slots_of_a_rank(request.expert_parallel),
+        notes=one_scale,
         refused=_uneven_blocks(sizes, request),
     )
 

@@ -106,6 +106,7 @@ class Target:
     stack_version: str | None = None
     assumption: str | None = None  # what had to be assumed of the model, as a sentence
     unknowns: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was taken and decides, sentences for the first screen
     warnings: tuple[str, ...] = ()
     refused: str = ""  # why most versions of the stack do not load it, a sentence
 
