@@ -169,7 +169,7 @@ def weights(world: Path) -> Weights:
 
     from advisor.learned import weights as store
     from advisor.learned.moe import moe_physics
-    from advisor.training import moe_calibration, moe_training, order_training, rank_training
+    from advisor.training import moe_calibration, moe_training, rank_training
     from advisor.training.training import train
 
     path = Path(os.environ["ADVISOR_CACHE_DIR"]) / "tests-weights.npz"
@@ -184,7 +184,7 @@ def weights(world: Path) -> Weights:
                 patch.setattr(module, name, getattr(module, name) | few)
             for name in ("FIRST", "FIRST_AFAR"):
                 patch.setattr(rank_training, name, {"rounds": 80, "learning_rate": 0.2})
-            patch.setattr(order_training, "STEPS", 100)
+            patch.setattr(rank_training, "STEPS", 100)
             store.save(train([world]), path)
     return store.load(path)
 

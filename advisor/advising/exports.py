@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from advisor.advising.targets import Target
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.learned.layers.tuned_tables import TRITON_OF_SGLANG
+from advisor.learned.layers.moe_layer import TRITON_OF_SGLANG
 from advisor.result.schema import Configuration, Export, ExportRow, LaunchReport
 from advisor.system import triton_install
 from advisor.tables.audit import entry_errors

@@ -19,13 +19,12 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, predict_each
 from advisor.learned.layers import layer_model
 from advisor.learned.layers.layer_model import LayerModel
-from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of
-from advisor.learned.library.layer_reference import library_of_layers
-from advisor.learned.scaled_products import quantisation_us
+from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of, quantisation_us
+from advisor.learned.library.moe_kernels import library_of_layers
 from advisor.pipelines import configuration_batch, problem_batch, token_draws
 from advisor.result.problem import microseconds as short_us
 from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
-from advisor.steps.layer_cost import Cost, costs_of_layers
+from advisor.steps.latency import Cost, costs_of_layers
 from advisor.system.errors import several
 from advisor.system.phrases import phrase
 from advisor.tables.entries import FIELDS, version_number

@@ -1,22 +1,54 @@
-"""Choosing the configuration of one call: cached, predicted or measured, as the mode says."""
+"""Choosing the configuration of one call: cached, predicted or measured, as the mode says.
+
+The little of torch.distributed that choosing needs: rank 0 decides, the others hear of it.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from advisor.autotuning import distributed, internals, keys, lookup, ranking, triton_configs, watching
+from advisor.autotuning import internals, keys, lookup, ranking, triton_configs, watching
 from advisor.autotuning.decisions.cache import FOR_CONSTANTS, IMPORTED, WITH_HOOKS, Cache, ProblemKey, Row, memory_cache
 from advisor.autotuning.decisions.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Call, Session
-from advisor.autotuning.ranking import LEAST, Ranking, most_trials
-from advisor.autotuning.recognise import Recognised, canonical_problem, recognise
+from advisor.autotuning.ranking import LEAST, Ranking, Recognised, canonical_problem, most_trials, recognise
 from advisor.autotuning.tunable import Tunable
 from advisor.system.errors import MeasurementError, UsageError
 from advisor.system.settings import Mode, read_settings
+
+
+def ranks() -> int:
+    """The number of processes in the default group; 1 where there is none."""
+    group = _group()
+    return int(group.get_world_size()) if group is not None else 1
+
+
+def rank() -> int:
+    """The rank of this process in the default group."""
+    group = _group()
+    return int(group.get_rank()) if group is not None else 0
+
+
+def broadcast(value: Any) -> Any:
+    """Rank 0's value, on every rank."""
+    box = [value]
+    group = _group()
+    assert group is not None
+    group.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def _group() -> Any:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    module = getattr(torch, "distributed", None)
+    return module if module is not None and module.is_available() and module.is_initialized() else None
 
 
 @dataclass(kw_only=True)
@@ -178,7 +210,7 @@ def choose(tuner: Tunable, args: tuple, kwargs: dict[str, Any], key: tuple) -> t
             " or an autotuner around this one (a Config(…, num_warps=None) leaves it open)"
         )
     situation = situation_of(tuner, args, kwargs, key, mode, pruned, started)
-    if tuner.options.distributed and distributed.ranks() > 1:
+    if tuner.options.distributed and ranks() > 1:
         return _by_rank_zero(situation)
     return _choose(situation)
 
@@ -406,16 +438,16 @@ def _told(situation: Situation, session: Session) -> dict[Any, Any]:
 
 def _by_rank_zero(situation: Situation) -> tuple[Decision, Any]:
     """Rank 0 decides, and tells the others which configuration it is; they measure nothing."""
-    if distributed.rank() == 0:
+    if rank() == 0:
         try:
             decision, timings = _choose(situation)
         except Exception as error:
-            distributed.broadcast({"error": str(error)})
+            broadcast({"error": str(error)})
             raise
         places = [i for i, config in enumerate(situation.call.configs) if config is decision.config]
-        distributed.broadcast({"config": situation.call.identities[places[0]] if places else None})
+        broadcast({"config": situation.call.identities[places[0]] if places else None})
         return decision, timings
-    answer = distributed.broadcast(None)
+    answer = broadcast(None)
     if "error" in answer:
         raise MeasurementError(f"{situation.problem.kernel}: rank 0 found no configuration that works", answer["error"])
     if answer["config"] is None:  # the stated default, which need not be in the list

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from advisor.autotuning import internals
-from advisor.autotuning.ranking import GROUPS, Ranking, given_order, predictor, rank
-from advisor.autotuning.recognise import Recognised
+from advisor.autotuning.ranking import GROUPS, Ranking, Recognised, given_order, predictor, rank
 from advisor.gpus.hardware import gpu_model
 from advisor.result.schema import Configuration
 from advisor.system.errors import AdvisorError

@@ -12,7 +12,7 @@ from triton.runtime.autotuner import Autotuner
 
 from advisor.autotuning import internals, keys
 from advisor.autotuning.decisions import cache as caches
-from advisor.autotuning.recognise import ProblemHint
+from advisor.autotuning.ranking import ProblemHint
 from advisor.system.errors import UsageError
 from advisor.system.settings import Mode
 

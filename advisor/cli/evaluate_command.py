@@ -72,13 +72,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
-    from advisor.training import dejavu, silicon_training
+    from advisor.training import configured_judging as configured_judging
+    from advisor.training import dejavu
     from advisor.training import evaluate as evaluation
-    from advisor.training.configured import judging as configured_judging
     from advisor.training.configured_training import own_measurements
-    from advisor.training.published_kernels.fitting import judge
-    from advisor.training.published_kernels.launches import is_layout
-    from advisor.training.whole_steps.cases import is_steps_folder
+    from advisor.training.published_kernels import is_layout, judge
+    from advisor.training.silicon import silicon_training
+    from advisor.training.step_cases import is_steps_folder
 
     warned = set()
 
@@ -167,7 +167,7 @@ def _print(figures: dict[str, Any], arguments: argparse.Namespace, show: Callabl
 def _evaluate_steps(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
     """Judge whole steps."""
     from advisor.learned import load_predictor
-    from advisor.training.whole_steps.evaluation import evaluate_steps
+    from advisor.training.step_evaluation import evaluate_steps
 
     if len(arguments.data) > 1 or arguments.leave_out or arguments.test_gpu:
         raise UsageError(

@@ -203,7 +203,7 @@ def _refuse(arguments: argparse.Namespace, options: Mapping[str, Any], why: str,
 
 def _recorded_launches(arguments: argparse.Namespace, folder: Path) -> list[Launch]:
     """The launches of a record, as they were."""
-    from advisor.autotuning.recognise import problem_of_record
+    from advisor.autotuning.ranking import problem_of_record
     from advisor.measurement.replay import NOT_CHECKED, recorded_launches
 
     _refuse(arguments, PROBLEM_OPTIONS, "a record says what was launched", "leave them out, or measure the kernel itself")

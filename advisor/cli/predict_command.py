@@ -184,7 +184,7 @@ def _predict(rows: Rows, predictor: Predictor, gpu: str | None) -> _Predicted:
     from advisor import pipelines
     from advisor.gpus.hardware import load_gpu
     from advisor.learned.base import ANALYTICAL, tunable_ceiling
-    from advisor.learned.scaled_products import quantisation_us, scales_blocks
+    from advisor.learned.layers.moe_layer import quantisation_us, scales_blocks
     from advisor.pipelines.from_rows import batches
     from advisor.result.schema import PIPELINES
 
@@ -245,7 +245,7 @@ def _predict_layers(rows: Rows, out: _Predicted, predictor: Predictor, gpu: str 
     from advisor.learned.layers import layer_model
     from advisor.result.schema import PIPELINES
     from advisor.steps.batches_of_rows import has_layers, layer_batches
-    from advisor.steps.layer_cost import layer_bound
+    from advisor.steps.latency import layer_bound
 
     if not has_layers(rows):
         return

@@ -89,9 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Train and write."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
+    from advisor.training import published_kernels
     from advisor.training.evaluate import write_card
-    from advisor.training.published_kernels import fitting
-    from advisor.training.published_kernels.launches import is_layout
+    from advisor.training.published_kernels import is_layout
     from advisor.training.training import train
 
     check_writable(arguments.output)
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"advisor: {text}", file=sys.stderr, flush=True)
 
     if all(map(is_layout, arguments.data)):
-        constants = fitting.train(arguments.data, excluded, progress)
+        constants = published_kernels.train(arguments.data, excluded, progress)
         write_text(Path(arguments.output), json.dumps(constants, indent=1) + "\n")
         print(f"{arguments.output}: constants of compiled kernels, fitted to launches on {', '.join(constants['gpus'])}")
         return 0
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _train_steps(arguments: argparse.Namespace) -> int:
     """Fit the constants of whole steps and write them."""
     from advisor.learned import load_predictor
-    from advisor.training.whole_steps.evaluation import train_steps
+    from advisor.training.step_evaluation import train_steps
 
     if len(arguments.data) != 2:
         raise UsageError("--steps takes two folders", " ".join(arguments.data), "measured collectives, then measured steps", None)
@@ -145,8 +145,8 @@ def _train_layers_or_operators(arguments: argparse.Namespace) -> int:
     from advisor.learned.operators import model as operator_model
     from advisor.learned.operators.work import KINDS
     from advisor.rows import aiter, silicon
-    from advisor.training.moe_library import fitting as moe_fitting
-    from advisor.training.operators import fitting as operator_fitting
+    from advisor.training.silicon import moe_library as moe_fitting
+    from advisor.training.silicon import operators as operator_fitting
 
     option, wanted = ("--library", "moe_library") if arguments.library else ("--operators", "linear_attention, sparse_attention, …")
     readable = [silicon.is_layout(path) or (arguments.library and aiter.holds_experts(path)) for path in arguments.data]

@@ -166,7 +166,7 @@ def _print(tuned: Tuned, storage: str, files: list[str]) -> None:
 
 def _counted(winners: Sequence[Winner]) -> str:
     """A clause on the outcomes of the decisions."""
-    from advisor.search.backend import NOT_RECORDED
+    from advisor.search.storage import NOT_RECORDED
 
     improved, new, unknown = (sum(winner.outcome == outcome for winner in winners) for outcome in ("improved", "new", NOT_RECORDED))
     if new == len(winners):

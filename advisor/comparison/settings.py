@@ -33,7 +33,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from advisor.autotuning.recognise import canonical_problem, problem_of_record
+from advisor.autotuning.ranking import canonical_problem, problem_of_record
 from advisor.comparison.gate import conditions
 from advisor.compiled.launches.written_values import known_type
 from advisor.gpus.hardware import load_gpu, match_device_name

@@ -92,7 +92,7 @@ class GpuSpec:
         warp_size: Threads.
         launch_latency_us: Cost of a launch in a stream, in microseconds; a bound counts less (`pipelines.bound.LEAST_LAUNCH_US`).
         boost_clock_mhz: The boost clock of the datasheet, where it is known; for display.
-        board_power_w: The power limit as delivered, in watts, where it is known; predictions use it (`pipelines.power`), bounds do not.
+        board_power_w: The power limit as delivered, in watts, where it is known; predictions use it (`pipelines.schedule`), bounds do not.
         fabric_bytes_per_s: What NVLink or Infinity Fabric carries one way, all links of the GPU together, where it has them.
         pcie_bytes_per_s: What PCIe carries one way, of GPUs that reach others over it alone.
         host_bytes_per_s: What the host passes between such GPUs in large messages (nccl-tests' `busbw`), where it is known.

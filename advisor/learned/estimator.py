@@ -16,7 +16,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned import calibration
-from advisor.learned.analytical import NOTICED, SPREAD, AnalyticalPredictor, least_of, normal_cdf, within_bound
+from advisor.learned.analytical import NOTICED, SPREAD, AnalyticalPredictor, least_of, normal_cdf, stack_configuration, within_bound
 from advisor.learned.base import Prediction, Predictor, Ranking, ranking_of
 from advisor.learned.calibration import WIDEST
 from advisor.learned.configured.features import features
@@ -33,19 +33,18 @@ from advisor.learned.intervals import (
     slowed,
     widened,
 )
+from advisor.learned.layers.moe_layer import as_expert, scales_blocks, with_steps
 from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
-from advisor.learned.moe import measured_posterior
-from advisor.learned.moe.features import BEST
+from advisor.learned.moe import corrections
 from advisor.learned.moe.launch import Launch
 from advisor.learned.moe.model import DOMAIN_MARGIN, Estimate, MoeModel, covers
-from advisor.learned.scaled_products import as_expert, scales_blocks, with_steps
-from advisor.learned.served import stack_configuration
+from advisor.learned.moe.ranking_features import BEST
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.batch import one_row_ungrouped
-from advisor.pipelines.power import least_sustained_us
+from advisor.pipelines.schedule import least_sustained_us
 from advisor.result.schema import Latency
 
 OLDEST_MEASURED = 8.0
@@ -252,7 +251,7 @@ class LearnedPredictor:
         """Probability that the best configuration is `at_least` times faster than the launch.
 
         With a measured latency: the share of held-out errors of the ceiling that leave the best below latency / at_least, after what
-        the launch says of them (`measured_posterior`: it took longer than `prediction`, so will the best). Without: the launch's own
+        the launch says of them (`corrections`: it took longer than `prediction`, so will the best). Without: the launch's own
         uncertainty is added to the ceiling's (as if independent). NaN for a launch of a library kernel that this model predicted: the
         library chooses its configuration, no space was searched, and nobody knows what could be won.
         """
@@ -286,12 +285,10 @@ class LearnedPredictor:
         size = calibration.scale(moe.scale, estimate.features)
         task, seen = self._errors(moe, "best", problem, gpu)
         now, shift = middle(prediction) if latency_us is None else latency_us, np.zeros(1)
-        name = measured_posterior.given(task, "served" if configuration is None else "exact")
+        name = corrections.given(task, "served" if configuration is None else "exact")
         if latency_us is not None and (name, seen) in moe.shares:
-            launched = measured_posterior.blocks(moe.launch(problem, configuration, known))
-            shift = moe.shares[(name, seen)] * measured_posterior.signal(
-                latency_us, prediction.us, launched, measured_posterior.blocks(launch)
-            )
+            launched = corrections.blocks(moe.launch(problem, configuration, known))
+            shift = moe.shares[(name, seen)] * corrections.signal(latency_us, prediction.us, launched, corrections.blocks(launch))
             task = name
         with np.errstate(invalid="ignore", divide="ignore"):
             best = np.maximum(estimate.log_us, np.log(least_sustained_us(pipelines.work(problem, gpu), gpu)))
@@ -435,7 +432,7 @@ class Source(NamedTuple):
 PREDICTORS = (
     Source("products and attention of libraries, as serving stacks were measured to run them (`library/`)", LearnedPredictor._library),
     Source(
-        "products that scale blocks, with a configuration: as an expert's, and its scale steps (`scaled_products.py`)",
+        "products that scale blocks, with a configuration: as an expert's, and its scale steps (`layers/moe_layer.py`)",
         LearnedPredictor._as_scaled,
     ),
     Source("a cold cache: the warm prediction plus the analytical model's difference", LearnedPredictor._cold),

@@ -14,7 +14,7 @@ from advisor.learned.base import Prediction
 from advisor.learned.calibration import WIDEST
 from advisor.learned.moe.model import DOMAIN_END, DOMAIN_FADES, DOMAIN_MARGIN
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
-from advisor.pipelines.power import least_sustained_us, sustained_us
+from advisor.pipelines.schedule import least_sustained_us, sustained_us
 
 
 def launchable(
@@ -32,7 +32,7 @@ def launchable(
 
 
 def slowed(interval: tuple[Array, Array, Array], least: Array) -> tuple[Array, Array, Array]:
-    """A prediction and its interval, moved to where the board's power lets the launch end (`pipelines.power`): the GPUs that were measured
+    """A prediction and its interval, moved to where the board's power lets the launch end (`pipelines.schedule`): GPUs that were measured
     have enough for what they do, others may not."""
     us, low, high = interval
     with np.errstate(invalid="ignore"):  # inf / inf

@@ -30,9 +30,8 @@ from advisor.learned.moe import model as moe
 from advisor.learned.moe.model import MoeModel
 from advisor.learned.own_rows import OwnRows
 from advisor.system.errors import InputError
-from advisor.system.on_demand import OnDemand
 from advisor.system.reading import read_bytes
-from advisor.system.resources import folder
+from advisor.system.resources import OnDemand, folder
 from advisor.system.settings import read_settings
 from advisor.system.writing import replacing
 
@@ -41,7 +40,7 @@ from advisor.system.writing import replacing
 FORMAT = 11
 SHIPPED = "learned.npz"
 SILICON = "silicon.npz"
-"""What was learned of whole layers and of library kernels (`training.silicon_training`); shipped beside the other."""
+"""What was learned of whole layers and of library kernels (`training.silicon.silicon_training`); shipped beside the other."""
 
 SILICON_PREFIXES = ("library/", "moe_layer/", own_rows.PREFIX)
 OWN = "weights.npz"

@@ -1,7 +1,7 @@
 """Runs batches, in order as far as they are compiled: one worker on the GPU, others compiling what comes next, and a watch on all of them.
 
 A launch that faults, hangs or crashes costs its worker; the failure is written down, a new worker measures the rest of the batch,
-and the run goes on. What workers do (`measure`, `compile_ahead`, …) are jobs of `system.jobs`.
+and the run goes on. What workers do (`measure`, `compile_ahead`, …) are jobs of `system.processes`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from advisor.measurement.rounds import FatalFailure, run_batch
 from advisor.python_source.described import kernel_problem
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import MeasurementError, NoGpuError
-from advisor.system.jobs import Say, Worker
+from advisor.system.processes import Say, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.pipelines import routing, token_draws
+from advisor.pipelines import batch, token_draws
 from advisor.pipelines.batch import SIZES, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.columns import Array
 from advisor.pipelines.elementwise import OPERATORS
@@ -177,11 +177,11 @@ def _routings(rows: Rows, chosen: NDArray[np.int64], sizes: dict[str, Array]) ->
     for i, (row, experts, topk, total) in enumerate(zip(*columns, strict=True)):
         given = Routing.read(rows.text["routing"][row], f"{rows.path}: row {row + 1}: routing", int(experts))
         if given.slots is not None:
-            out.append(routing.histogram(given.slots, int(total)))
+            out.append(batch.histogram(given.slots, int(total)))
             continue
         named[i] = given.exponent
         out.append(token_draws.groups(total / topk, experts, topk, named[i]))
-    stacked, count = routing.stack(out)
+    stacked, count = batch.stack(out)
     least, drawn = count.sum(axis=1), np.isfinite(named)
     if drawn.any():
         tokens, experts, topk = (sizes[name][drawn] for name in ("M", "E", "topk"))

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from advisor.search.prior import Array
 
 SPREAD = 0.10
 """Relative: what is not slower than the best by more may be the best in truth. An H100 at 700 W ran 4096³ products at 1,290 to 1,740 of

@@ -16,10 +16,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.pipelines.batch import repeats
 from advisor.result.schema import Configuration, SearchReport, SearchTrial
-from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend, Versus
 from advisor.search.contest import Reading, contest
 from advisor.search.prior import HEARD
 from advisor.search.sampler import DIED, LOST, MAX_LOST, SKIPPED, SLOWER
+from advisor.search.storage import NOT_COMPARED, NOT_RECORDED, Backend, Versus
 from advisor.search.study import CLOCK, FAILURE, PARTS, PREDICTED, STOPPED, Decision, Tuner, counts, measured_latencies
 
 if TYPE_CHECKING:

@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.layers import tuned_tables
+from advisor.learned.layers import moe_layer
 from advisor.learned.layers.layer_model import LayerModel
 from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, MXFP4, Launched, Layers, layers_of, without_gate
 from advisor.learned.library import moe_layers
 from advisor.learned.library.moe_kernels import LibraryLayers
 from advisor.learned.library.moe_layers import NAMES, SPELLED, MoeLayers
 from advisor.learned.library.series_model import Predicted, number
-from advisor.learned.operators.launches import Operators
 from advisor.learned.operators.model import OperatorModel
-from advisor.learned.operators.sparse import MODULES
+from advisor.learned.operators.sparse import MODULES, Operators
 from advisor.learned.operators.work import KIND_OF, KINDS, columns_of, further_words, timed_kernel
 from advisor.pipelines import token_draws
 from advisor.pipelines.columns import Array
@@ -373,7 +372,7 @@ def _triton_batch(rows: Rows, chosen: NDArray[np.int64], model: LayerModel, gpu:
         loads = _with_histograms(rows, chosen, histogram, layers, loads)
     configuration = {name: rows.columns[name][chosen].astype(float) for name in FIELDS} if configured else None
     cold = np.array([cell == "cold" for cell in cells(rows, chosen, "cache")])
-    return LayerBatch(rows=chosen, launch=model.launched(layers, gpu, configuration, loads, tuned_tables.here()), cold=cold)
+    return LayerBatch(rows=chosen, launch=model.launched(layers, gpu, configuration, loads, moe_layer.here()), cold=cold)
 
 
 def _with_histograms(rows: Rows, chosen: NDArray[np.int64], given: NDArray[np.bool_], layers: Layers, loads: Loads) -> Loads:

@@ -1,34 +1,144 @@
-"""What the operators of a step take on a GPU: one call of the predictor for all of a kind."""
+"""What the operators of a step take on a GPU: one call of the predictor for all of a kind.
+
+Bounds and costs of layers of experts, and `Cost`: what any operator of a step costs.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.analytical import written_by_hand
 from advisor.learned.base import Predictor, tunable_ceiling
-from advisor.learned.layers import layer_model, tuned_tables
-from advisor.learned.layers.moe_layer import KINDS, layers_of
-from advisor.learned.library.chip import chip
-from advisor.learned.library.layer_reference import bound_of_layers, library_of_layers
+from advisor.learned.layers import layer_model, moe_layer
+from advisor.learned.layers.layer_model import LayerModel
+from advisor.learned.layers.layer_time import layer_time
+from advisor.learned.layers.moe_layer import KINDS, WEIGHT_BYTES, Launched, layers_of
+from advisor.learned.library.moe_kernels import bound_of_layers, library_of_layers
+from advisor.learned.machine import chip
 from advisor.learned.operators import model as operator_model
 from advisor.learned.operators.work import KIND_OF, columns_of, further_words
-from advisor.pipelines import routing, token_draws
+from advisor.pipelines import batch, token_draws
 from advisor.pipelines.batch import ProblemBatch
 from advisor.pipelines.bound import LEAST_LAUNCH_US
-from advisor.pipelines.power import least_sustained_us
+from advisor.pipelines.columns import Array
+from advisor.pipelines.schedule import least_sustained_us
+from advisor.pipelines.token_draws import LOW_SIGMAS
 from advisor.result.schema import PIPELINES, Latency
 from advisor.steps.collectives import ENGINES
-from advisor.steps.layer_cost import Cost, costs_of_layers
 from advisor.steps.model_config import FOUR_BITS
 from advisor.steps.operators import Operator
 from advisor.system.errors import UsageError
 from advisor.tables.entries import version_number
+
+STORED_BYTES = 2
+"""Of what goes into a layer and comes out of it, in any kind."""
+
+_BINDING = tuple(PIPELINES.index(name) for name in ("tensor", "dram", "l2"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBound:
+    """Bounds in microseconds, of any configuration and of the one launched, and the places in `PIPELINES` of what binds, [n] each."""
+
+    us: Array
+    config_us: Array
+    binding: NDArray[np.int64]
+
+
+def layer_bound(launch: Launched, cold: NDArray[np.bool_]) -> LayerBound:
+    """The bounds of layers; `cold` [n]: nothing is in the L2 when they begin."""
+    layers, gpu, c = launch.layers, launch.gpu, launch.configuration
+    slots = launch.slots - np.where(layers.ranks > 1, LOW_SIGMAS * np.sqrt(launch.slots), 0)
+    # Where a power law gives fewer slots than there are experts, ties say which rank gets them: the fullest has its share at least.
+    share = layers.tokens * layers.topk / layers.ranks
+    few = (layers.ranks > 1) & (layers.routing > 0) & (share * layers.ranks <= layers.experts)
+    slots = np.maximum(np.where(few, np.minimum(slots, share), slots), 1.0)
+    used = np.where(few, np.minimum(launch.loads.least_used, np.maximum(share / layers.tokens, 1.0)), launch.loads.least_used)
+    rate = launch.flop_per_clock * gpu.num_sms * gpu.max_clock_mhz
+    tensor = 2 * slots * layers.hidden * (launch.width + layers.inner) / rate
+    weights = used * (launch.width + layers.inner) * layers.hidden * WEIGHT_BYTES[layers.kind]
+    read = weights + np.minimum(launch.kept, slots) * layers.hidden * STORED_BYTES
+    written = np.minimum(launch.kept, slots) * layers.hidden * STORED_BYTES
+    missed = np.where(cold, read + np.maximum(written - gpu.l2_bytes, 0), np.maximum(read + written - gpu.l2_bytes, 0))
+    dram = missed / (gpu.dram_bytes_per_s * gpu.dram_achievable_fraction) * 1e6
+    l2 = (read + written) / gpu.l2_bytes_per_s * 1e6
+    times = np.stack([tensor, dram, l2])
+    us = times.max(axis=0) + LEAST_LAUNCH_US
+    blocks = np.maximum(launch.blocks * used / launch.used, slots / c["BLOCK_SIZE_M"])
+    padded = [np.ceil(width / c["BLOCK_SIZE_N"]) * c["BLOCK_SIZE_N"] * depth for width, depth in _products(launch)]
+    activation_us = 2 * blocks * c["BLOCK_SIZE_M"] * sum(padded) / rate + LEAST_LAUNCH_US
+    return LayerBound(us=us, config_us=np.maximum(us, activation_us), binding=np.array(_BINDING)[times.argmax(axis=0)])
+
+
+def _products(launch: Launched) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Columns and depth of w13 and w2."""
+    layers = launch.layers
+    return (launch.width, layers.hidden), (layers.hidden, layers.inner)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One launch, microseconds: predicted with its 80 % interval, the bound and the pipeline that sets it, the tunable ceiling, and what
+    the best library kernel takes, with where that was measured; None where none was.
+
+    A library kernel chooses its own configuration: its ceiling is the prediction, and it is not `tunable`. `parts` are the kernels of a
+    layer, microseconds each; `source` says which measured kernel this is.
+    """
+
+    us: float
+    low_us: float
+    high_us: float
+    bound_us: float
+    binding: str
+    ceiling_us: float
+    tunable: bool
+    library_us: float | None = None
+    library: str = ""
+    source: str = ""
+    parts: tuple[tuple[str, float], ...] = ()
+
+
+def costs_of_layers(launch: Launched, model: LayerModel, cold: bool) -> list[Cost]:
+    """The cost of each layer; `cold`: nothing of it is in the L2 when it begins, as within a step."""
+    bound, predicted, time = (
+        layer_bound(launch, np.full(len(launch.layers), cold)),
+        model.predict(launch, cold),
+        layer_time(launch, model.constants, cold),
+    )
+    out = []
+    for i in range(len(launch.layers)):
+        us, least = max(float(predicted.us[i]), float(bound.us[i])), float(bound.us[i])
+        pieces = {
+            "w13": time.w13.total,
+            "w2": time.w2.total,
+            "activation": time.activation,
+            "combine": time.combine,
+            "quantisation": time.quantisation,
+            "align and launches": time.align + time.floor,
+        }
+        whole = sum(float(np.broadcast_to(piece, predicted.us.shape)[i]) for piece in pieces.values())
+        shares = tuple((name, us * float(np.broadcast_to(piece, predicted.us.shape)[i]) / whole) for name, piece in pieces.items())
+        out.append(
+            Cost(
+                us=us,
+                low_us=min(max(float(predicted.low_us[i]), least), us),
+                high_us=max(float(predicted.high_us[i]), us),
+                bound_us=least,
+                binding=PIPELINES[int(bound.binding[i])],
+                ceiling_us=min(max(float(predicted.ceiling_us[i]), least), us),
+                tunable=True,
+                parts=tuple(pair for pair in shares if pair[1] > 0),
+            )
+        )
+    return out
+
 
 CONSTANTS: dict[str, tuple[tuple[float, float, float, float], ...]] = {
     "decode": ((22.6, 0.67, 0.12, 0.147), (11.0, 0.85, 0.60, 0.51), (11.6, 0.65, 0.74, 0.14)),
@@ -111,7 +221,7 @@ def _problem(operators: list[Operator], engine: str, gpu: GpuSpec, version: str 
     rows = count = least = None
     if first.family == "fused_moe":
         sizes = [tuple(float(operator.sizes[name]) for name in ("M", "E", "topk")) for operator in operators]
-        rows, count = routing.stack([token_draws.groups(*size, token_draws.RANDOM) for size in sizes])
+        rows, count = batch.stack([token_draws.groups(*size, token_draws.RANDOM) for size in sizes])
         least = np.array([token_draws.least_used(*size, token_draws.RANDOM) for size in sizes])
     return ProblemBatch(
         family=first.family,
@@ -216,7 +326,7 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     elif other and operators[0].dtype == "fp8":
         priced = [replace(_kernels_of(operator, gpu, predictor, engine), tunable=False) for operator in operators]
     else:
-        priced = costs_of_layers(model.launched(layers, gpu, tables=tuned_tables.here()), model, cold=True)
+        priced = costs_of_layers(model.launched(layers, gpu, tables=moe_layer.here()), model, cold=True)
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     form = "nvfp4" if operators[0].dtype == "nvfp4" and gpu.supports("fp4") else ""
     if form:  # what is priced above has activations of 16 bits

@@ -13,8 +13,7 @@ from advisor.learned.layers import layer_model
 from advisor.result.step import StepOperator, StepResult, StepTime
 from advisor.steps import collectives
 from advisor.steps.collectives import Constants, Gaps, load_constants
-from advisor.steps.latency import costs, takes_other_kernels
-from advisor.steps.layer_cost import Cost
+from advisor.steps.latency import Cost, costs, takes_other_kernels
 from advisor.steps.model_config import Architecture
 from advisor.steps.operators import Operator, step_operators
 from advisor.steps.torch_operators import torch_operators

@@ -16,8 +16,7 @@ from advisor.learned.base import Predictor
 from advisor.pipelines.elementwise import OPERATORS
 from advisor.result.step import MeasuredKind, Memory, StepOperator, StepResult, StepTime
 from advisor.steps.collectives import load_constants
-from advisor.steps.latency import costs
-from advisor.steps.layer_cost import Cost
+from advisor.steps.latency import Cost, costs
 from advisor.steps.operators import Operator
 from advisor.steps.step import advice, problem_words
 from advisor.system.errors import InputError, UsageError, shorten

@@ -9,9 +9,8 @@ import numpy as np
 
 from advisor.learned import calibration
 from advisor.learned.calibration import Calibration
-from advisor.learned.library import direct, streamed, tiled
-from advisor.learned.library.direct import DirectModel
-from advisor.learned.library.streamed import Streaming
+from advisor.learned.library import direct, tiled
+from advisor.learned.library.direct import DirectModel, Streaming
 from advisor.learned.library.tiled import Physics
 from advisor.learned.machine import machine
 from advisor.pipelines import Array
@@ -98,7 +97,7 @@ def _figures(errors: dict[str, Array], gpus: list[str]) -> dict[str, Any]:
 def _physics(kind: str, parts: Sequence[Measured]) -> Physics | Streaming:
     """The fitted reference of a kind."""
     rows = [(p.problem, machine(p.gpu, p.problem.dtype), p.latency_us) for p in parts]
-    return tiled.fit(rows) if kind.startswith("gemm") else streamed.fit(rows)
+    return tiled.fit(rows) if kind.startswith("gemm") else direct.fit(rows)
 
 
 def columns(parts: Sequence[Measured], physics: Physics | Streaming) -> tuple[Array, Array, list[str], list[int]]:

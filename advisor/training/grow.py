@@ -1,17 +1,101 @@
-"""Growing forests: scikit-learn and LightGBM fit the trees, and they are flattened for `forest.Forest`. Only training needs either."""
+"""Growing forests: scikit-learn and LightGBM fit the trees, and they are flattened for `forest.Forest`. Only training needs either.
+
+Fitted trees of any library as a `forest.Forest`.
+
+Fitting on one thread: with more of them sums come out otherwise, and weights not alike to the bit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned.forest import Forest, average
+from advisor.learned.forest import MAX_LEAVES, MAX_THRESHOLDS, Forest, average
 from advisor.pipelines import Array
 from advisor.system.errors import MissingDependencyError
-from advisor.training.flatten import Split, Tree, flatten
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it, BLAS and OpenMP use one thread.
+
+    Raises:
+        MissingDependencyError: Packages of the extra `train` are not installed.
+    """
+    try:
+        import threadpoolctl  # scikit-learn brings it
+        from scipy import linalg  # noqa: F401  its BLAS has to be there to be limited
+    except ImportError:
+        raise MissingDependencyError("training needs scikit-learn", remedy="pip install 'triton-advisor[train]'") from None
+    with threadpoolctl.threadpool_limits(1):
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An inner node: rows whose feature is at most the threshold go left."""
+
+    feature: int
+    threshold: float
+    left: Tree
+    right: Tree
+
+
+Tree: TypeAlias = "Split | float"
+"""A node and what hangs on it; a leaf is its value."""
+
+
+def flatten(trees: Sequence[Tree], features: int, base: float = 0.0, names: Sequence[str] = ()) -> Forest:
+    """The sum of trees and `base`, over rows of `features` columns in single precision.
+
+    Raises:
+        ValueError: A tree has more than `forest.MAX_LEAVES` leaves, or a feature more thresholds than a byte counts.
+    """
+    nodes = [_nodes(tree) for tree in trees]
+    thresholds: list[set[np.float32]] = [set() for _ in range(features)]
+    for split, _, _ in (node for of_tree in nodes for node in of_tree):
+        thresholds[split.feature].add(_rounded_down(split.threshold))
+    edges = tuple(np.array(sorted(values), dtype=np.float32) for values in thresholds)
+    widest = max(max((len(of_tree) for of_tree in nodes), default=1), 1)
+    if widest >= MAX_LEAVES:
+        raise ValueError(f"a tree with {widest + 1} leaves: at most {MAX_LEAVES} can be stored")
+    if any(values.size > MAX_THRESHOLDS for values in edges):
+        raise ValueError(f"more than {MAX_THRESHOLDS} thresholds of one feature: fit with fewer bins")
+    shape = (len(trees), widest)
+    feature, code = np.zeros(shape, dtype=np.uint8), np.full(shape, 255, dtype=np.uint8)
+    ruled_out, leaf = np.zeros(shape, dtype=np.uint16), np.zeros((len(trees), widest + 1), dtype=np.float32)
+    for t, (tree, of_tree) in enumerate(zip(trees, nodes, strict=True)):
+        for place, (split, begin, end) in enumerate(of_tree):
+            feature[t, place], ruled_out[t, place] = split.feature, (1 << end) - (1 << begin)
+            code[t, place] = np.searchsorted(edges[split.feature], _rounded_down(split.threshold))
+        values = _leaves(tree)
+        leaf[t, : len(values)] = values
+    return Forest(feature=feature, code=code, ruled_out=ruled_out, leaf=leaf, edges=edges, base=base, names=tuple(names))
+
+
+def _nodes(tree: Tree, begin: int = 0) -> list[tuple[Split, int, int]]:
+    """Inner nodes, each with the places of its left side's leaves: the first, and the one behind the last."""
+    if not isinstance(tree, Split):
+        return []
+    end = begin + len(_leaves(tree.left))
+    return [(tree, begin, end), *_nodes(tree.left, begin), *_nodes(tree.right, end)]
+
+
+def _leaves(tree: Tree) -> list[float]:
+    """Values of the leaves, from left to right."""
+    return [*_leaves(tree.left), *_leaves(tree.right)] if isinstance(tree, Split) else [tree]
+
+
+def _rounded_down(threshold: float) -> np.float32:
+    """The largest single-precision number that is not above: it parts single-precision rows as the threshold does."""
+    near = np.float32(threshold)
+    return near if float(near) <= threshold else np.nextafter(near, np.float32(-np.inf))
+
 
 DEFAULTS: dict[str, Any] = {
     "max_iter": 300,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from advisor.learned import calibration
 from advisor.learned.calibration import Calibration
 from advisor.learned.forest import Forest
-from advisor.learned.moe import measured_posterior
+from advisor.learned.moe import corrections
 from advisor.learned.moe.model import of_served_gpu
 from advisor.pipelines import Array
 from advisor.system.errors import InputError
@@ -34,7 +34,7 @@ class HeldOut:
     Attributes:
         log_us: Log latency, [n].
         features: Features of the scale, [n, f].
-        blocks: `measured_posterior.blocks` of the launches, [n, 3].
+        blocks: `corrections.blocks` of the launches, [n, 3].
     """
 
     log_us: dict[str, Array]
@@ -49,7 +49,7 @@ class Calibrated:
     Attributes:
         scale: Forest of expected error sizes.
         calibration: Quantiles of errors over them.
-        shares: Of the error of a measured launch, what the best of its space has too (`measured_posterior`),
+        shares: Of the error of a measured launch, what the best of its space has too (`corrections`),
             by name and whether the GPU was seen.
         figures: Errors, coverage and diagnosis on models and GPUs left out, as JSON values.
     """
@@ -80,8 +80,8 @@ def calibrate(tables: Mapping[str, Table], held: Mapping[str, HeldOut]) -> Calib
         for source, signal in (_signals(tables, held[by]) if kind == "best" else {}).items():
             known = good & np.isfinite(signal)
             if known.any():
-                name = measured_posterior.given(task, source)
-                on_seen = None if seen else shares.get((measured_posterior.given(kind, source), True), 0.0)
+                name = corrections.given(task, source)
+                on_seen = None if seen else shares.get((corrections.given(kind, source), True), 0.0)
                 shares[(name, seen)] = _share(rows, error, signal, size, known, on_seen)
                 left = error - shares[(name, seen)] * signal
                 quantiles[(name, seen)] = _quantiles(rows, left, size, known, seen)
@@ -147,16 +147,16 @@ def _share(rows: Table, error: Array, signal: Array, size: Array, known: NDArray
     """The share of the rows told of; `seen`: where they are of GPUs left out, the share on GPUs seen."""
 
     def of(some: NDArray[np.bool_]) -> float:
-        return measured_posterior.share(error[some], signal[some], size[some], rows.weight[some])
+        return corrections.share(error[some], signal[some], size[some], rows.weight[some])
 
     if seen is None:
         return of(known)
     gpu = np.array(rows.gpu, dtype=object)
-    return measured_posterior.share_unseen([of(known & (gpu == name)) for name in dict.fromkeys(rows.gpus(known))], seen)
+    return corrections.share_unseen([of(known & (gpu == name)) for name in dict.fromkeys(rows.gpus(known))], seen)
 
 
 def _signals(tables: Mapping[str, Table], held: HeldOut) -> dict[str, Array]:
-    """For the best of every sweep, what its measured default says (`measured_posterior.signal`); NaN where nothing is known of the default.
+    """For the best of every sweep, what its measured default says (`corrections.signal`); NaN where nothing is known of the default.
 
     Once with its configuration, and once as if launched as served: many measurements come without a configuration.
     """
@@ -169,7 +169,7 @@ def _signals(tables: Mapping[str, Table], held: HeldOut) -> dict[str, Array]:
         known = np.isfinite(log_us) & np.isfinite(held.log_us["best"])
         row = place[known]
         out[source] = _placed(
-            measured_posterior.signal(best.paired_us[known], np.exp(log_us[known]), held.blocks[source][row], held.blocks["best"][known]),
+            corrections.signal(best.paired_us[known], np.exp(log_us[known]), held.blocks[source][row], held.blocks["best"][known]),
             known,
         )
     return out
@@ -203,7 +203,7 @@ def _figures(
         signal = signals.get((by, "exact"))
         if kind == "best" and signal is not None:
             out["diagnosis"] = _diagnosis(
-                rows, np.exp(held.log_us["best"]), sizes[(by, "best")], signal, calibrated, measured_posterior.given(task, "exact"), seen
+                rows, np.exp(held.log_us["best"]), sizes[(by, "best")], signal, calibrated, corrections.given(task, "exact"), seen
             )
     return out
 

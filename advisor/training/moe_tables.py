@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.learned.analytical import served_configuration
 from advisor.learned.machine import machine
 from advisor.learned.moe import moe_physics
 from advisor.learned.moe.launch import FIELDS, Launch, as_configuration, as_rows, concatenate, moe_launch
-from advisor.learned.served import served_configuration
 from advisor.pipelines import Array
 from advisor.training.data import Measured
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned.forest import Forest
-from advisor.learned.moe import gpu_corrections, measured_posterior, moe_physics
-from advisor.learned.moe.features import BEST, EXACT, SERVED
-from advisor.learned.moe.gpu_corrections import GpuCorrections
+from advisor.learned.moe import corrections, moe_physics
+from advisor.learned.moe.corrections import GpuCorrections
 from advisor.learned.moe.launch import Launch, concatenate
 from advisor.learned.moe.model import Core, MoeModel, domain_of
+from advisor.learned.moe.ranking_features import BEST, EXACT, SERVED
 from advisor.pipelines import Array
 from advisor.training.data import CALIBRATION_FOLDS, GPU_FOLDS, Measured, leave_out
 from advisor.training.grow import grow
@@ -76,11 +76,11 @@ def _gpu_corrections(
 ) -> GpuCorrections:
     """Corrections of single GPUs from their launches as served."""
     if "served" not in launches:
-        return gpu_corrections.NONE
+        return corrections.NONE
     served, kept = launches["served"], keep["served"]
     us, stack = moe_physics.terms(served, physics)
-    swept = gpu_corrections.machines_of(launches["exact"]) if "exact" in launches else np.zeros((0, 2))
-    return gpu_corrections.fit(served, np.log(by_source["served"].latency_us[kept] / us), stack, by_source["served"].weight[kept], swept)
+    swept = corrections.machines_of(launches["exact"]) if "exact" in launches else np.zeros((0, 2))
+    return corrections.fit(served, np.log(by_source["served"].latency_us[kept] / us), stack, by_source["served"].weight[kept], swept)
 
 
 def _zero() -> Forest:
@@ -119,7 +119,7 @@ def hold_out(by_source: dict[str, Table], winners: Array, by: str, progress: Pro
             estimate = core.estimate(launch, SOURCES[kind])
             log_us[kind][mask] = estimate.log_us
             features.setdefault(kind, np.full((mask.size, estimate.features.shape[1]), np.nan))[mask] = estimate.features
-            blocks.setdefault(kind, np.full((mask.size, 3), np.nan))[mask] = measured_posterior.blocks(launch)
+            blocks.setdefault(kind, np.full((mask.size, 3), np.nan))[mask] = corrections.blocks(launch)
     return HeldOut(log_us=log_us, features=features, blocks=blocks)
 
 

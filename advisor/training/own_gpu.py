@@ -14,7 +14,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import own_rows
 from advisor.learned.estimator import LearnedPredictor
 from advisor.learned.layers import layer_model
-from advisor.learned.layers.layer_features import features as layer_features
+from advisor.learned.layers.layer_model import features as layer_features
 from advisor.learned.layers.layer_model import own_kind
 from advisor.learned.layers.layer_time import layer_time
 from advisor.learned.own_predictor import POOLS, demands, features, kind_of, parts_of
@@ -24,7 +24,7 @@ from advisor.pipelines.from_rows import batches
 from advisor.rows.rows import Rows
 from advisor.rows.types_and_origin import simulated_rows
 from advisor.steps.batches_of_rows import has_layers, layer_batches
-from advisor.steps.layer_cost import layer_bound
+from advisor.steps.latency import layer_bound
 from advisor.system.errors import NothingMatchedError
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from advisor.learned.moe.model import covers
 from advisor.learned.weights import Weights
 from advisor.system.errors import InputError
-from advisor.training import configured_training, data, dejavu, direct_training, moe_training, silicon_training
+from advisor.training import configured_training, data, dejavu, direct_training, moe_training
 from advisor.training.data import Measured, Model
+from advisor.training.silicon import silicon_training
 
 FITTED_BY = ("numpy", "scikit-learn", "lightgbm", "torch")
 """Distributions whose version the weights may depend on; without sweeps the last two are not needed."""

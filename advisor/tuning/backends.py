@@ -17,8 +17,8 @@ from advisor.measurement.scheduler import Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.rendering.figures import microseconds
 from advisor.result.schema import Configuration, MeasuredRounds, Problem
-from advisor.search.backend import NOT_COMPARED, Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 from advisor.search.contest import Reading
+from advisor.search.storage import NOT_COMPARED, Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 
 FIRST_ROUNDS = 3
 """After so many rounds a measurement that loses is cut short."""

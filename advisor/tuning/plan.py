@@ -20,9 +20,9 @@ from advisor.measurement.recorded import Recording, read_recording
 from advisor.pipelines.space import sound_depths
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.schema import Configuration, Problem
-from advisor.search.backend import Task
 from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
+from advisor.search.storage import Task
 from advisor.search.study import Decision
 from advisor.system.errors import InputError, NothingMatchedError
 from advisor.system.reading import read_bytes

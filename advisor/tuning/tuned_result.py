@@ -30,8 +30,8 @@ from advisor.result.schema import (
     Result,
     SearchReport,
 )
-from advisor.search.backend import NOT_COMPARED, NOT_RECORDED, Backend
 from advisor.search.search_report import Winner, decide, search_reports
+from advisor.search.storage import NOT_COMPARED, NOT_RECORDED, Backend
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, measured_latencies
 from advisor.system.phrases import phrase
 from advisor.tables.tables import entry_of

@@ -206,7 +206,7 @@ def test_a_folder_that_cannot_be_made(fresh_cache, caplog):
 
 def test_a_read_only_file_is_read(fresh_cache, caplog, monkeypatch):
     call(tuned(LATENCIES)[0])
-    from advisor.autotuning.decisions import cache, cache_file
+    from advisor.autotuning.decisions import cache, decision
 
     for each in cache._caches.values():
         each.close()
@@ -215,7 +215,7 @@ def test_a_read_only_file_is_read(fresh_cache, caplog, monkeypatch):
     def refuse(path):
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
-    monkeypatch.setattr(cache_file, "_file", refuse)
+    monkeypatch.setattr(decision, "_file", refuse)
     with caplog.at_level(logging.WARNING):
         kernel, bench = tuned(LATENCIES)
         assert call(kernel) == 64 and not bench.measured

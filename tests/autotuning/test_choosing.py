@@ -9,7 +9,7 @@ import pytest
 import triton
 
 from advisor.autotuning import internals, ranking, triton_configs
-from advisor.autotuning.recognise import Recognised
+from advisor.autotuning.ranking import Recognised
 from advisor.result.schema import Problem
 from advisor.system.errors import UsageError
 
@@ -367,20 +367,20 @@ def test_warmup_makes_tensors():
 
 
 def test_rank_zero_decides(monkeypatch):
-    from advisor.autotuning import distributed
+    from advisor.autotuning import choosing
 
     sent = []
-    monkeypatch.setattr(distributed, "ranks", lambda: 2)
-    monkeypatch.setattr(distributed, "rank", lambda: 0)
-    monkeypatch.setattr(distributed, "broadcast", lambda value: sent.append(value) or value)
+    monkeypatch.setattr(choosing, "ranks", lambda: 2)
+    monkeypatch.setattr(choosing, "rank", lambda: 0)
+    monkeypatch.setattr(choosing, "broadcast", lambda value: sent.append(value) or value)
     first, bench = tuned(LATENCIES, distributed=True)
     assert call(first) == 64 and len(bench.measured) == 3
-    monkeypatch.setattr(distributed, "rank", lambda: 1)
-    monkeypatch.setattr(distributed, "broadcast", lambda value: sent[-1])
+    monkeypatch.setattr(choosing, "rank", lambda: 1)
+    monkeypatch.setattr(choosing, "broadcast", lambda value: sent[-1])
     other, bench = tuned({32: 1.0, 64: 9.0, 128: 9.0}, distributed=True, cache_results=False)
     assert call(other) == 64 and not bench.measured and "rank 0" in other.decision.reason
-    monkeypatch.setattr(distributed, "rank", lambda: 0)
-    monkeypatch.setattr(distributed, "broadcast", lambda value: sent.append(value) or value)
+    monkeypatch.setattr(choosing, "rank", lambda: 0)
+    monkeypatch.setattr(choosing, "broadcast", lambda value: sent.append(value) or value)
     unlisted = configs(512)[0]
     decided, _ = tuned(LATENCIES, distributed=True, mode="cached", default=unlisted, cache_results=False, key=[])
     assert call(decided, n=99) == 512 and sent[-1] == {"config": None}

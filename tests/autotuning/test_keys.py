@@ -9,7 +9,7 @@ import pytest
 
 from advisor.autotuning import keys, triton_configs
 from advisor.autotuning.keys import code_hash, passed_constants, source_hash
-from advisor.autotuning.recognise import evaluate, problem_of_call, recognise
+from advisor.autotuning.ranking import evaluate, problem_of_call, recognise
 from advisor.result.schema import Problem
 from advisor.system.errors import UsageError
 

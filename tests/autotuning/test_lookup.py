@@ -107,8 +107,7 @@ def test_nothing_is_predicted_of_operands_that_the_gpu_does_not_take():
     """The kernel runs (or not) as its author wrote it: the model has no say."""
     from triton import Config
 
-    from advisor.autotuning.ranking import rank
-    from advisor.autotuning.recognise import Recognised
+    from advisor.autotuning.ranking import Recognised, rank
     from advisor.autotuning.triton_configs import identity
     from advisor.result.schema import Problem
 

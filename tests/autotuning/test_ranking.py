@@ -18,7 +18,7 @@ import torch
 
 from advisor.autotuning import ranking
 from advisor.autotuning.decorator import autotune
-from advisor.autotuning.recognise import Recognised
+from advisor.autotuning.ranking import Recognised
 from advisor.autotuning.trials import Trials
 from advisor.autotuning.triton_configs import identity
 from advisor.result.schema import Problem

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from advisor.autotuning.decisions import cache as caches
-from advisor.autotuning.decisions import cache_file
+from advisor.autotuning.decisions import decision
 from advisor.autotuning.decisions.cache import Cache, ProblemKey, Row
 
 from .kernels import call, configs, tuned
@@ -84,8 +84,8 @@ def test_a_file_system_without_locks_is_noticed_soon(fresh_cache, monkeypatch, c
         raise sqlite3.OperationalError("database is locked")
 
     monkeypatch.setattr(fcntl, "lockf", refused)
-    monkeypatch.setattr(cache_file, "_file", locked)
-    monkeypatch.setattr(cache_file, "PROBE_AFTER_S", 0.05)
+    monkeypatch.setattr(decision, "_file", locked)
+    monkeypatch.setattr(decision, "PROBE_AFTER_S", 0.05)
     Cache(fresh_cache).add_problem(KEY)
     assert "has no locks" in caplog.text and "ADVISOR_CACHE_DIR" in caplog.text and "prune" not in caplog.text
 
@@ -99,7 +99,7 @@ def test_the_first_try_to_open_a_locked_file_is_short(fresh_cache, monkeypatch):
     real = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: opened.append(more.get("timeout")) or real(*args, **more))
     with pytest.raises(sqlite3.OperationalError, match="locked"):
-        cache_file._file(fresh_cache / caches.FILE_NAME)
+        decision._file(fresh_cache / caches.FILE_NAME)
     assert opened and all(timeout is not None and timeout <= 5 for timeout in opened)
     connection.close()
 
@@ -170,7 +170,7 @@ def test_no_family_is_looked_for_without_a_hint():
     import sys
 
     code = (
-        "import sys; from advisor.autotuning.recognise import recognise\n"
+        "import sys; from advisor.autotuning.ranking import recognise\n"
         "class F:\n    fn = staticmethod(lambda x: x)\n"
         "recognise(F, {}, None, None); sys.exit('advisor.pipelines.batch' in sys.modules)"
     )

@@ -89,8 +89,7 @@ def cpu_s() -> float:
 
 def latencies() -> list[dict[str, float]]:
     """For each problem the latency of every configuration that is raced, milliseconds, by its tile as text."""
-    from advisor.autotuning.ranking import rank
-    from advisor.autotuning.recognise import Recognised
+    from advisor.autotuning.ranking import Recognised, rank
     from advisor.result.schema import Configuration, Problem
 
     names = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps", "num_stages")

@@ -32,14 +32,21 @@ from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned import load_predictor  # noqa: E402
 from advisor.learned.base import predict_each  # noqa: E402
 from advisor.learned.layers import layer_model  # noqa: E402
-from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, KINDS, kind_of, layers_of  # noqa: E402
-from advisor.learned.layers.tuned_tables import TunedTables  # noqa: E402
+from advisor.learned.layers.moe_layer import (  # noqa: E402
+    BF16,
+    FP8,
+    FP8_BLOCK,
+    KINDS,
+    TunedTables,
+    kind_of,
+    layers_of,
+)
 from advisor.pipelines import configuration_batch, token_draws  # noqa: E402
 from advisor.result.schema import Configuration, Problem  # noqa: E402
-from advisor.steps.layer_cost import costs_of_layers  # noqa: E402
+from advisor.steps.latency import costs_of_layers  # noqa: E402
 from advisor.tables.entries import FIELDS  # noqa: E402
-from advisor.training.layers.layer_tables import choose_launches  # noqa: E402
-from advisor.training.layers.layer_training import fit_time, read  # noqa: E402
+from advisor.training.silicon.layer_tables import choose_launches  # noqa: E402
+from advisor.training.silicon.layer_training import fit_time, read  # noqa: E402
 
 SIZES = ("M", "E", "topk", "H", "N")
 TOKENS = (1, 128, 2048, 10**9)

@@ -3,7 +3,7 @@
 Run it: `python tests/bench/natural_ranking.py SILICON TABLES` (two minutes).
 
 Layers of one rank that were measured with more than one configuration of the product w13: the defaults of vLLM and SGLang, and tuned
-tables that ran (`training.layers.layer_tables`). Where a layer was measured several times with one, its median counts. A pair counts where
+tables that ran (`training.layer_tables`). Where a layer was measured several times with one, its median counts. A pair counts where
 the layer has more tokens than experts; the measured times are of whole layers, and of different stacks, so what else differs in them
 (activation, combination of the experts' rows) is noise here. What is judged is the order of `advisor rank`: the places of both in the
 whole space of w13. It was trained without these rows.
@@ -24,15 +24,18 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 
 from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned import load_predictor  # noqa: E402
-from advisor.learned.layers.moe_layer import KINDS, MXFP4  # noqa: E402
-from advisor.learned.layers.tuned_tables import TunedTables  # noqa: E402
+from advisor.learned.layers.moe_layer import (  # noqa: E402
+    KINDS,
+    MXFP4,
+    TunedTables,
+)
 from advisor.pipelines.from_rows import batches, one_problem  # noqa: E402
 from advisor.pipelines.space import problem_space  # noqa: E402
 from advisor.pipelines.token_draws import BALANCED, RANDOM  # noqa: E402
 from advisor.rows.rows import read_rows  # noqa: E402
 from advisor.tables.entries import FIELDS  # noqa: E402
-from advisor.training.layers.layer_tables import Measured, choose_launches  # noqa: E402
-from advisor.training.layers.layer_training import fit_time, read  # noqa: E402
+from advisor.training.silicon.layer_tables import Measured, choose_launches  # noqa: E402
+from advisor.training.silicon.layer_training import fit_time, read  # noqa: E402
 
 GAINS = (1.0, 1.05, 1.2)
 Sizes = tuple[Any, ...]

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from advisor import pipelines
+from advisor.learned.analytical import served_configuration
 from advisor.learned.machine import machine
 from advisor.learned.moe.launch import Launch, concatenate, moe_launch
-from advisor.learned.served import served_configuration
 from advisor.pipelines import Array
 from advisor.training import data, moe_tables, quality, splits
 from advisor.training.correction_network import torch_on_one_thread

@@ -23,7 +23,7 @@ import numpy as np
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from advisor.cli import main as advisor_command  # noqa: E402
-from advisor.training.operators.reading import COMPILING  # noqa: E402
+from advisor.training.silicon.operators import COMPILING  # noqa: E402
 
 OPERATORS = ("moe_library", "linear_attention", "kda", "sparse_attention", "msa", "encoder_attention", "mla_bmm", "mhc")
 OF_LAYER = ("moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "distribution")

@@ -23,8 +23,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[n]) for n in (1, 2)]
 from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned import load_predictor  # noqa: E402
 from advisor.training import data  # noqa: E402
-from advisor.training.library_kernels.fitting import Measured, bound_us, read  # noqa: E402
-from advisor.training.library_kernels.judging import MOST_JUDGED, SHARE  # noqa: E402
+from advisor.training.silicon.library_kernels import MOST_JUDGED, SHARE, Measured, bound_us, read  # noqa: E402
 from tests.bench import peers  # noqa: E402
 
 BEFORE = Path(__file__).resolve().parents[2] / "ceilings" / "learned.npz"

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from advisor.gpus.hardware import load_gpu
+from advisor.learned.analytical import served_configuration
 from advisor.learned.machine import machine
 from advisor.learned.moe import moe_physics
 from advisor.learned.moe.launch import as_columns, as_configuration, fits, moe_launch
-from advisor.learned.served import served_configuration
 from advisor.pipelines import ProblemBatch, column
 
 GPUS = ("A100", "H800", "L40")

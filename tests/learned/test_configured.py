@@ -26,7 +26,7 @@ from advisor.learned.configured.model import (
 )
 from advisor.learned.estimator import LearnedPredictor
 from advisor.pipelines import ConfigurationBatch, ProblemBatch, column
-from advisor.pipelines.power import sustained_us
+from advisor.pipelines.schedule import sustained_us
 from advisor.pipelines.space import problem_space
 from advisor.training import configured_training, data
 

@@ -9,8 +9,7 @@ import pytest
 
 from advisor.learned import forest
 from advisor.system.errors import MissingDependencyError
-from advisor.training.flatten import Split, flatten
-from advisor.training.grow import DEFAULTS, LAMBDAMART, from_scikit_learn, grow, grow_classifier, grow_ranker
+from advisor.training.grow import DEFAULTS, LAMBDAMART, Split, flatten, from_scikit_learn, grow, grow_classifier, grow_ranker
 
 ensemble = pytest.importorskip("sklearn.ensemble")
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.gpus.hardware import load_gpu
+from advisor.learned.analytical import served_configuration
 from advisor.learned.machine import machine
 from advisor.learned.moe import moe_physics
 from advisor.learned.moe.launch import as_configuration, as_rows, concatenate, fits, moe_launch
-from advisor.learned.served import served_configuration
 from advisor.tables import launchability
 from tests.learned.samples import CONFIGURATIONS, problems
 

@@ -7,7 +7,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned.layers import layer_time
 from advisor.learned.layers.moe_layer import BF16, FP8, FP8_BLOCK, Layers, launched
 from advisor.pipelines.token_draws import RANDOM
-from advisor.steps.layer_cost import layer_bound
+from advisor.steps.latency import layer_bound
 from advisor.tables.entries import version_number
 
 

@@ -8,8 +8,8 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.library import attentions, kernels, products
-from advisor.learned.library.chip import chip
 from advisor.learned.library.kernels import Series
+from advisor.learned.machine import chip
 from advisor.pipelines import ProblemBatch, column
 
 

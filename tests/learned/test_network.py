@@ -6,7 +6,7 @@ import pytest
 from advisor.learned import network
 from advisor.learned.network import Mixed
 from advisor.training import correction_network
-from advisor.training.library_kernels import fitting
+from advisor.training.silicon import library_kernels
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("lightgbm")
@@ -60,7 +60,7 @@ def test_labels_never_seen_count_as_the_nearest(fitted) -> None:
 
 def test_stored_and_read_back_it_is_the_same(fitted) -> None:
     found, features, target = fitted
-    forest = fitting.grow(features[:, 1:], target, 5)
+    forest = library_kernels.grow(features[:, 1:], target, 5)
     mixed = Mixed(forest=forest, network=found, apart=1)
     again = network.from_arrays(mixed.arrays("a"), "a")
     assert np.array_equal(again(features), mixed(features))

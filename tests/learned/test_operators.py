@@ -9,7 +9,7 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.operators import model as operator_model
-from advisor.learned.operators.launches import HOST
+from advisor.learned.operators.sparse import HOST
 from advisor.learned.operators.work import KIND_OF, KINDS, columns_of
 from advisor.rows.columns import CONNECTIONS, PUBLISHED_OPERATORS
 

@@ -12,7 +12,7 @@ from advisor.learned.machine import machine
 from advisor.learned.moe import order, ranker
 from advisor.learned.moe.launch import as_configuration, as_rows, fits, moe_launch
 from advisor.pipelines.space import family_space
-from advisor.training import order_training
+from advisor.training import rank_training
 from tests.learned import samples
 
 GPUS = ("A100", "A40", "H800")
@@ -58,7 +58,7 @@ def test_every_parameter_matters_and_no_value_is_lost(some):
 @pytest.fixture
 def fewer_steps(monkeypatch):
     """Enough to tell what wins in a world of one law."""
-    monkeypatch.setattr(order_training, "STEPS", 120)
+    monkeypatch.setattr(rank_training, "STEPS", 120)
 
 
 def test_fitting_finds_what_wins(some, fewer_steps):
@@ -69,8 +69,8 @@ def test_fitting_finds_what_wins(some, fewer_steps):
     found = [columns(gpu, tokens, some) for gpu in GPUS for tokens in TOKENS]
     odds = [np.where(usable, order.log_odds(c, truth), -np.inf) for c, usable in found]
     won = [o >= np.sort(o)[-3] for o in odds]
-    contest = order_training.contest([c for c, _ in found], [u for _, u in found], won)
-    fitted = order_training.fit(contest)
+    contest = rank_training.contest([c for c, _ in found], [u for _, u in found], won)
+    fitted = rank_training.fit(contest)
 
     def share(parameters: np.ndarray) -> float:
         out = []
@@ -82,7 +82,7 @@ def test_fitting_finds_what_wins(some, fewer_steps):
 
     assert share(fitted) > 1.3 * share(order.start())
     assert fitted[len(order.CONSTANTS) + order.LEANINGS.index("eight warps")] < -0.3
-    assert (order_training.fit(contest) == fitted).all()
+    assert (rank_training.fit(contest) == fitted).all()
 
 
 def test_configurations_that_do_not_fit_are_not_fitted_to(some, fewer_steps):
@@ -90,9 +90,9 @@ def test_configurations_that_do_not_fit_are_not_fitted_to(some, fewer_steps):
     c, usable = columns("A40", 64, some)
     won = np.zeros(usable.size, dtype=bool)
     won[np.flatnonzero(usable)[:2]] = True
-    plain = order_training.fit(order_training.contest([c], [usable], [won]))
+    plain = rank_training.fit(rank_training.contest([c], [usable], [won]))
     spoiled = {k: np.where(usable, v, v * 3.0) for k, v in c.items()}
-    assert (order_training.fit(order_training.contest([spoiled], [usable], [won])) == plain).all()
+    assert (rank_training.fit(rank_training.contest([spoiled], [usable], [won])) == plain).all()
 
 
 def test_the_physics_counts_on_gpus_without_sweeps_alone(predictor, monkeypatch):

@@ -12,9 +12,9 @@ from advisor.learned import load_predictor
 from advisor.learned.forest import Forest
 from advisor.learned.machine import machine
 from advisor.learned.moe.diversity import PICKS, configuration_coordinates
-from advisor.learned.moe.features import EXACT
 from advisor.learned.moe.launch import as_configuration, as_rows, fits, moe_launch
 from advisor.learned.moe.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn, _odds
+from advisor.learned.moe.ranking_features import EXACT
 from advisor.pipelines.batch import repeats
 from advisor.pipelines.space import family_space
 from tests.learned import samples

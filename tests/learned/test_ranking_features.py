@@ -8,10 +8,9 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.machine import machine
 from advisor.learned.moe import moe_physics
-from advisor.learned.moe.features import matrix
 from advisor.learned.moe.launch import as_configuration, moe_launch
 from advisor.learned.moe.ranker import Ranker
-from advisor.learned.moe.ranking_features import ranking_features, rivals
+from advisor.learned.moe.ranking_features import matrix, ranking_features, rivals
 from tests.learned import samples
 
 PHYSICS = moe_physics.start()

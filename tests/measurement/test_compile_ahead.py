@@ -18,7 +18,7 @@ from advisor.measurement.kernel_file import find_kernels
 from advisor.measurement.launch import Batch, Launch
 from advisor.measurement.scheduler import Scheduler, compile_ahead
 from advisor.result.schema import Configuration, Problem
-from advisor.system.jobs import Worker
+from advisor.system.processes import Worker
 
 from .conftest import configuration, elementwise, kernel, launches
 

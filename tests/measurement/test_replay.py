@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.autotuning.recognise import problem_of_record
+from advisor.autotuning.ranking import problem_of_record
 from advisor.cli import main
 from advisor.measurement.replay import recorded_launches
 from advisor.rows.launches import read_launches

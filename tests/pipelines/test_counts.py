@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.gpus.hardware import load_gpu
-from advisor.pipelines import ConfigurationBatch, ProblemBatch, column, demand, routing, work
+from advisor.pipelines import ConfigurationBatch, ProblemBatch, batch, column, demand, work
 from advisor.pipelines.attention import scored_pairs
 from advisor.pipelines.elementwise import OPERATORS
 
@@ -98,7 +98,7 @@ def routed(draw: st.DrawFn) -> tuple[int, list[int]]:
 def test_fused_moe_histogram(op, tokens_and_histogram, h, n, block_m, block_n, block_scaled) -> None:
     tokens, histogram = tokens_and_histogram
     topk = sum(histogram) // tokens
-    rows, count = routing.histogram(histogram, tokens * topk)
+    rows, count = batch.histogram(histogram, tokens * topk)
     problem = ProblemBatch(
         family="fused_moe",
         op=op,
@@ -183,7 +183,7 @@ def test_attention(op, batch, group, kv_heads, m, n, d, causal, block_m, block_n
 @FEW
 @given(st.integers(1, 500), st.integers(1, 300), st.integers(1, 16))
 def test_uniform_routing(tokens, experts, topk) -> None:
-    rows, count = routing.uniform(column(tokens), column(experts), column(topk))
+    rows, count = batch.uniform(column(tokens), column(experts), column(topk))
     assert (rows * count).sum() == tokens * topk
     assert count.sum() == min(experts, tokens * topk)
     assert sorted(np.repeat(rows[0], count[0].astype(int))) == sorted(
@@ -194,7 +194,7 @@ def test_uniform_routing(tokens, experts, topk) -> None:
 @FEW
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=40).filter(any), st.integers(1, 5000))
 def test_histogram_routing_sums_exactly(loads, slots) -> None:
-    rows, count = routing.histogram(loads, slots)
+    rows, count = batch.histogram(loads, slots)
     assert (rows * count).sum() == slots
     assert rows.min() > 0
     assert count.sum() <= sum(load > 0 for load in loads)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from advisor.result.schema import Configuration
-from advisor.search.backend import Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 from advisor.search.prior import ANALYTICAL, Prior
 from advisor.search.space import SearchSpace
 from advisor.search.stopping import StoppingRule
+from advisor.search.storage import Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 from advisor.search.study import Budget, Decision, Tuner
 
 RANGES = {"BLOCK_SIZE_M": (16, 32, 64, 128), "BLOCK_SIZE_N": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)}

@@ -8,8 +8,8 @@ import random
 from advisor.measurement.devices.fake import FakeDevice, OutOfResources
 from advisor.measurement.kernel_file import find_kernels
 from advisor.result.schema import Configuration, Problem
-from advisor.search.backend import Task
 from advisor.search.contest import Reading, contest
+from advisor.search.storage import Task
 from advisor.tuning.backends import MeasuringBackend
 
 PROBLEM = Problem(family="gemm", op="gemm", sizes={"M": 4096, "N": 4096, "K": 4096}, dtype="bf16")

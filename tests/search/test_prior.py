@@ -9,7 +9,6 @@ from advisor.autotuning.decorator import best_config
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.result.schema import Problem
-from advisor.search.backend import Task
 from advisor.search.prior import (
     KIND,
     RANK,
@@ -23,7 +22,7 @@ from advisor.search.prior import (
 )
 from advisor.search.search_report import search_reports
 from advisor.search.space import SearchSpace
-from advisor.search.storage import open_storage
+from advisor.search.storage import Task, open_storage
 from advisor.search.study import Budget, Decision, Tuner
 from tests.search.searches import EXHAUSTIVE, TableBackend, small_prior, small_space, table_of, truth
 

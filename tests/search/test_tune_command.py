@@ -23,8 +23,8 @@ from advisor.measurement.kernel_file import KernelRef, configurations, find_kern
 from advisor.rendering.markdown import environment, to_markdown
 from advisor.result.result_json import from_json
 from advisor.result.schema import Configuration, Problem
-from advisor.search.backend import Task
 from advisor.search.sampler import CHOICE, LOST
+from advisor.search.storage import Task
 from advisor.tables.audit import audit_table
 from advisor.tables.entries import default_configuration
 from advisor.tables.tables import read_table, select

@@ -9,7 +9,7 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.steps.collectives import BY_A_SIBLING, MEASURED, OVER_PCIE, PCIE_SHARE, Curves, link_rate, load_constants
 from advisor.system.errors import UsageError
-from advisor.training.whole_steps.collective_curves import LOG2_BYTES, fit_curves
+from advisor.training.step_evaluation import LOG2_BYTES, fit_curves
 
 CURVES = Curves(log2_bytes=(10, 20, 30), of={"H100": {"all_reduce/nccl": {2: (8.0, 16.0, 4096.0), 8: (16.0, 32.0, 8192.0)}}})
 

@@ -10,7 +10,7 @@ import pytest
 from advisor.cli import main
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import weights
-from advisor.training.library_kernels import fitting, judging
+from advisor.training.silicon import library_kernels
 
 pyarrow = pytest.importorskip("pyarrow")
 pytest.importorskip("lightgbm")
@@ -45,10 +45,10 @@ def write(path: Path, **columns: object) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory):
     patch = pytest.MonkeyPatch()
     for name, rounds in (("WHOLE", 60), ("OF_FOLD", 30), ("OF_GPU", 15)):
-        patch.setattr(fitting, name, getattr(fitting, name)._replace(rounds=rounds, steps=20))
+        patch.setattr(library_kernels, name, getattr(library_kernels, name)._replace(rounds=rounds, steps=20))
     folder = folder_of(tmp_path_factory.mktemp("published"))
     out = folder.parent / f"{folder.name}.npz"
-    from advisor.training.silicon_training import train
+    from advisor.training.silicon.silicon_training import train
 
     weights.save(weights.Weights(moe=None, direct={}, silicon=train([folder])), out)
     patch.undo()
@@ -72,8 +72,8 @@ def test_predict_gives_what_training_evaluates(trained, tmp_path: Path) -> None:
             served = np.array([float(row["predicted_us"]) for row in csv.DictReader(stream)])
         measured = table["latency"].to_numpy() * 1e3
         assert np.median(np.abs(served / measured - 1)) < 0.1, kind
-        (part,) = [each for each in fitting.read([folder], ["H200"]) if each.kind == kind]
-        (us, _, _), seen = models[kind].predict(fitting.problem_of(part), load_gpu("H200"))
+        (part,) = [each for each in library_kernels.read([folder], ["H200"]) if each.kind == kind]
+        (us, _, _), seen = models[kind].predict(library_kernels.problem_of(part), load_gpu("H200"))
         assert seen
         assert {"left out", "nearest shapes", "bound", "GPU left out"} <= set(models[kind].held_out["H200"])
         by_latency = dict(zip(np.round(part.latency_us, 6).tolist(), us.tolist(), strict=True))
@@ -89,7 +89,7 @@ def test_what_cannot_be_right_is_left_out_and_counted(tmp_path: Path) -> None:
     table["latency"][3] = 1e-5
     parquet.write_table(pyarrow.table(table), path)
     said: list[str] = []
-    parts = fitting.read([folder], ["H100"], said.append)
+    parts = library_kernels.read([folder], ["H100"], said.append)
     assert any("below the bound" in text and "left out 1 of" in text for text in said)
     assert sum(len(part.latency_us) for part in parts if part.kind.startswith("gemm")) < COUNT
 
@@ -98,17 +98,17 @@ def test_rows_of_one_problem_are_merged_to_their_median(tmp_path: Path) -> None:
     path = tmp_path / "h100_sxm/gemm/vllm/0.24.0/gemm_perf.parquet"
     write(path, kernel_source="x", gemm_dtype="bfloat16", m=np.full(COUNT, 7), n=np.full(COUNT, 96), k=np.full(COUNT, 130),
           latency=np.linspace(0.004, 0.006, COUNT))  # fmt: skip
-    (part,) = fitting.read([tmp_path])
+    (part,) = library_kernels.read([tmp_path])
     assert part.latency_us.tolist() == pytest.approx([5.0])
 
 
 def test_nearest_shapes_reach_as_much_of_their_bounds(tmp_path: Path) -> None:
-    parts = fitting.read([folder_of(tmp_path)], ["H100"])
-    same = judging.nearest_shapes(parts, parts)
+    parts = library_kernels.read([folder_of(tmp_path)], ["H100"])
+    same = library_kernels.nearest_shapes(parts, parts)
     assert set(same) == {"gemm bf16", "attention decode"} and max(same.values()) < 0.1
     out = [part.take(np.flatnonzero(part.group == part.group[0])) for part in parts]
     others = [part.take(np.flatnonzero(part.group != part.group[0])) for part in parts]
-    apart = judging.nearest_shapes(others, out)
+    apart = library_kernels.nearest_shapes(others, out)
     assert all(1 < apart[kind] < 60 for kind in same)
     slower = [replace(part, latency_us=2 * part.latency_us) for part in parts]
-    assert list(judging.nearest_shapes(slower, parts).values()) == pytest.approx([100, 100], abs=0.2)
+    assert list(library_kernels.nearest_shapes(slower, parts).values()) == pytest.approx([100, 100], abs=0.2)

@@ -12,8 +12,7 @@ from pyarrow import parquet  # noqa: E402
 from advisor.gpus.hardware import load_gpu  # noqa: E402
 from advisor.learned.library import moe_kernels, moe_layers  # noqa: E402
 from advisor.pipelines import token_draws  # noqa: E402
-from advisor.training import series  # noqa: E402
-from advisor.training.moe_library import fitting, reading  # noqa: E402
+from advisor.training.silicon import moe_library, series  # noqa: E402
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
@@ -49,11 +48,11 @@ def rows(kernel="moe_torch_flow_cutlass", inter=768, hidden=2048, experts=128, f
 
 def test_read_merges_duplicates_and_names_the_series(tmp_path: Path) -> None:
     write(tmp_path / "h100_sxm" / "moe_library" / "trtllm" / "1.3.0rc20", rows() + rows(slow=1.02) + rows(slow=1.5))
-    found = reading.read([tmp_path])
+    found = moe_library.read([tmp_path])
     assert len(found) == len(TOKENS)
     assert found.latency_us[0] == pytest.approx(1.02 * 1e3 * rows()[0][-1])
     assert found.series == (moe_kernels.LayerSeries("trtllm", "1.3.0rc20", "moe_torch_flow_cutlass", "fp8", 1),)
-    assert reading.read([tmp_path], exclude_models=[(128, 8, 2048, 1)]).model.size == len(TOKENS)
+    assert moe_library.read([tmp_path], exclude_models=[(128, 8, 2048, 1)]).model.size == len(TOKENS)
 
 
 def test_read_takes_what_amd_tuned(tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_read_takes_what_amd_tuned(tmp_path: Path) -> None:
     kinds = "torch.float4_e2m1fn_x2,torch.float4_e2m1fn_x2,QuantType.per_1x32"
     text = "".join(f"gfx950,256,{m},3072,768,96,6,{kinds},{us}\n" for m, us in ((24, 61.5), (24, 62.5), (48, 90.0)))
     (tmp_path / "tuned_fmoe.csv").write_text(head + text)
-    found = reading.read([tmp_path])
+    found = moe_library.read([tmp_path])
     assert found.latency_us.tolist() == [62.0, 90.0] and set(found.gpu.tolist()) == {"MI355X"}
     assert [item.words for item in found.series] == ["AITER's fused MoE, as AMD tuned it"]
 
@@ -79,7 +78,7 @@ def test_read_leaves_out_what_cannot_be(tmp_path: Path) -> None:
         tmp_path / "b200_sxm" / "moe_library" / "vllm" / "0.24.0",
         rows(hidden=7168, inter=2048, experts=256, routing="balanced", gpu="B200"),
     )
-    found = reading.read([tmp_path], progress=told.append)
+    found = moe_library.read([tmp_path], progress=told.append)
     assert len(found) == len(TOKENS) - 2
     assert [text.split()[2] for text in told] == [str(2 * len(TOKENS)), "1", "1"]
 
@@ -87,21 +86,21 @@ def test_read_leaves_out_what_cannot_be(tmp_path: Path) -> None:
 def test_fit_constants_finds_the_floor(tmp_path: Path) -> None:
     """Latencies made of the reference with a floor of 33 µs: it is found, and with it the latencies."""
     write(tmp_path / "h100_sxm" / "moe_library" / "vllm" / "0.24.0", [row for n in range(256, 2304, 256) for row in rows(inter=n)])
-    found = reading.read([tmp_path])
+    found = moe_library.read([tmp_path])
     truth = np.log(np.array(list(moe_layers.CONSTANTS.values())))
     truth[list(moe_layers.CONSTANTS).index("floor")] = np.log(33.0)
     made = found.reference(truth[None]).us
-    constants = fitting.fit_constants(replace(found, latency_us=made), np.ones(len(found), dtype=bool))
+    constants = moe_library.fit_constants(replace(found, latency_us=made), np.ones(len(found), dtype=bool))
     assert np.exp(constants[0][0]) == pytest.approx(33.0, rel=0.1)
     assert np.abs(found.reference(constants).us / made - 1).max() < 0.05
 
 
 def test_figures_are_errors_in_percent(tmp_path: Path) -> None:
     write(tmp_path / "h100_sxm" / "moe_library" / "vllm" / "0.24.0", rows())
-    found = reading.read([tmp_path])
+    found = moe_library.read([tmp_path])
     error = np.full(len(found), np.log(1.1))
     error[0] = np.nan
     inside = np.where(np.arange(len(found)) % 2 == 0, np.isfinite(error), 0.0)
-    figures = series.figures(error, -error, fitting.learnable(found).groups, inside)
+    figures = series.figures(error, -error, moe_library.learnable(found).groups, inside)
     assert figures["all"] == figures["GPU H100"] == figures["format fp8"]
     assert figures["all"] == {"mape": 10.0, "median": 10.0, "baseline": 9.09, "rows": len(TOKENS) - 1, "held": 45.5}

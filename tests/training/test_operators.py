@@ -15,8 +15,7 @@ from advisor.learned import weights  # noqa: E402
 from advisor.learned.library.series_model import number  # noqa: E402
 from advisor.learned.operators import model as operator_model  # noqa: E402
 from advisor.learned.operators.work import KINDS, columns_of, timed_kernel  # noqa: E402
-from advisor.training import series  # noqa: E402
-from advisor.training.operators import fitting, reading  # noqa: E402
+from advisor.training.silicon import operators, series  # noqa: E402
 
 KIND = "MLA products"
 
@@ -37,29 +36,29 @@ def written(folder: Path, slow: float = 1.0, tokens: tuple[int, ...] = (1, 8, 64
 
 
 @pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, fitting.Table, operator_model.OperatorModel]:
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, operators.Table, operator_model.OperatorModel]:
     """A folder of products that take 1.3 times what the reference says, its rows, and what is fitted to them with a tenth of the training:
     400 rows of one law ask for no more."""
     data = tmp_path_factory.mktemp("data")
     written(data / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", 1.3, tuple(round(1.4**i) for i in range(4, 29)), noise=0.02)
-    table = fitting.joined(KIND, reading.read([data])[KIND])
+    table = operators.joined(KIND, operators.read([data])[KIND])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "WHOLE", replace(fitting.WHOLE, rounds=60, steps=300))
-        return data, table, fitting.fit(table, lambda text: None)
+        patch.setattr(operators, "WHOLE", replace(operators.WHOLE, rounds=60, steps=300))
+        return data, table, operators.fit(table, lambda text: None)
 
 
 def test_read_leaves_out_what_is_below_the_bound(tmp_path: Path) -> None:
     written(tmp_path / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14")
     written(tmp_path / "h100_sxm" / "mla_bmm" / "vllm" / "0.24.0", slow=0.1)
     told: list[str] = []
-    (found,) = reading.read([tmp_path], progress=told.append)[KIND]
+    (found,) = operators.read([tmp_path], progress=told.append)[KIND]
     assert found.gpu == "H100" and 80 <= len(found) < 160
     assert any("below the bound" in each for each in told)
     assert {each.stack for each in found.series} >= {"sglang"}
 
 
 def test_the_fit_finds_the_constants_and_what_is_left_out_is_judged_beside_a_baseline(
-    fitted: tuple[Path, fitting.Table, operator_model.OperatorModel],
+    fitted: tuple[Path, operators.Table, operator_model.OperatorModel],
 ) -> None:
     _, table, model = fitted
     every = model.held_out["pairs"]["all"]
@@ -73,8 +72,8 @@ def test_the_fit_finds_the_constants_and_what_is_left_out_is_judged_beside_a_bas
 
 def test_pairs_left_out_share_no_batch_and_length_with_the_others(tmp_path: Path) -> None:
     written(tmp_path / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", tokens=tuple(2**i for i in range(13)))
-    table = fitting.joined(KIND, reading.read([tmp_path])[KIND])
-    (split,) = fitting.splits(table, "pairs", None)
+    table = operators.joined(KIND, operators.read([tmp_path])[KIND])
+    (split,) = operators.splits(table, "pairs", None)
     tokens, out = table.parts[0].rows.sizes["num_tokens"], split.out
     assert not split.identities and 0 < out.sum() < len(table) and not set(tokens[out]) & set(tokens[~out])
 
@@ -111,7 +110,7 @@ def test_convolutions_over_keys_alone_are_told_apart_by_who_timed_them(tmp_path:
 
 
 def test_single_kinds_are_fitted_beside_those_of_the_output(
-    fitted: tuple[Path, fitting.Table, operator_model.OperatorModel],
+    fitted: tuple[Path, operators.Table, operator_model.OperatorModel],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -119,11 +118,11 @@ def test_single_kinds_are_fitted_beside_those_of_the_output(
     """Each kind's table is fitted: the one that the same rows were made into above is fitted once."""
     data, table, model = fitted
 
-    def fit(given: fitting.Table, progress: object) -> operator_model.OperatorModel:
+    def fit(given: operators.Table, progress: object) -> operator_model.OperatorModel:
         assert given.series == table.series and np.array_equal(given.us, table.us)
         return model
 
-    monkeypatch.setattr(fitting, "fit", fit)
+    monkeypatch.setattr(operators, "fit", fit)
     output = tmp_path / "mine.npz"
     weights.save_arrays({"DSA decode/constants": np.ones(3), f"{KIND}/old": np.ones(1)}, output)
     command = ["train", "--operators", str(data), "-o", str(output)]

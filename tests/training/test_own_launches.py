@@ -16,7 +16,7 @@ from advisor.compiled.demand.assembly import read_facts
 from advisor.diagnosis.compiled_rules.context import CompiledContext
 from advisor.learned.compiled_launch import analysed_alike, launch_analysis
 from advisor.system.resources import folder
-from advisor.training.published_kernels.launches import Measured, is_layout, read
+from advisor.training.published_kernels import Measured, is_layout, read
 
 LONG_US = 25.0
 

@@ -15,9 +15,8 @@ from advisor.gpus.hardware import load_gpu
 from advisor.pipelines.demand import SM_PIPELINES, Demand
 from advisor.pipelines.occupancy import Resources
 from advisor.system.errors import InputError
-from advisor.training.published_kernels import launches
-from advisor.training.published_kernels.fitting import Rows, calibrated
-from advisor.training.published_kernels.launches import Release, as_defined
+from advisor.training import published_kernels
+from advisor.training.published_kernels import Release, Rows, as_defined, calibrated
 
 KERNEL = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k({}):\n    pass\n"
 
@@ -78,10 +77,10 @@ def test_releases_that_a_broken_off_fetch_left_out_are_fetched(
         return "Available versions: 1.0, 2.0\n" if arguments[0] == "index" else ""
 
     asked: list[str] = []
-    monkeypatch.setattr(launches, "_pip", pip)
+    monkeypatch.setattr(published_kernels, "_pip", pip)
     if there:
         wheel(there)
-    assert len(launches.releases("pkg", lambda text: None)) == len(fetched) + bool(there) and asked == fetched
+    assert len(published_kernels.releases("pkg", lambda text: None)) == len(fetched) + bool(there) and asked == fetched
 
 
 def rows(gpu_name: str) -> Rows:

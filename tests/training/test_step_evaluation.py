@@ -14,9 +14,8 @@ from advisor.steps.collectives import load_constants
 from advisor.steps.model_config import architecture
 from advisor.steps.step import StepRequest, price
 from advisor.steps.workload import Load
-from advisor.training.whole_steps.cases import Point, _parallel, is_steps_folder, read_cases
-from advisor.training.whole_steps.collective_curves import judge_curves
-from advisor.training.whole_steps.evaluation import evaluate_steps, fit_gaps, fit_served
+from advisor.training.step_cases import Point, _parallel, is_steps_folder, read_cases
+from advisor.training.step_evaluation import evaluate_steps, fit_gaps, fit_served, judge_curves
 
 SIZES = {
     "hidden_size": 1024,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from advisor.autotuning.decisions.cache_file import VERSION, copied_to, in_memory, patiently, transaction
+from advisor.autotuning.decisions.decision import VERSION, copied_to, in_memory, patiently, transaction
 from advisor.system.errors import InputError
 from advisor.system.processes import is_alive, owner_name
 from advisor.system.settings import read_settings

@@ -20,7 +20,7 @@ from advisor.compiled.launches.launch import KernelLaunch
 from advisor.compiled.launches.target import check_names
 from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import analyse, problem_batch
-from advisor.pipelines import routing as routings
+from advisor.pipelines import batch as routings
 from advisor.pipelines.space import combinations
 from advisor.python_source.described import call_function, expression, kernel_problem, problem_dtype, product_type
 from advisor.python_source.literals import NotLiteralError

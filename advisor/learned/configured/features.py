@@ -10,8 +10,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch, occupancy
 from advisor.pipelines.bound import L2_PORT_BYTES_PER_CLOCK, throughput_per_us
 from advisor.pipelines.normalization import longest_block
-from advisor.pipelines.power import sustained_us
-from advisor.pipelines.schedule import ADDRESSES, DRAM_LATENCY_US, L2_LATENCY_US
+from advisor.pipelines.schedule import ADDRESSES, DRAM_LATENCY_US, L2_LATENCY_US, sustained_us
 
 FAMILIES = ("gemm", "fused_moe", "attention", "normalization", "elementwise")
 PRODUCTS, ROW_BY_ROW = FAMILIES[:2], FAMILIES[3:]

@@ -3,23 +3,89 @@
 What is counted is what `ai-dynamo/aiconfigurator` timed: vLLM's `fused_experts` (from 0.24 on with router and top-k), SGLang's
 `fused_experts` with softmax and top-k. With expert parallelism vLLM keeps all tokens and skips the rows of other ranks in the products
 alone; SGLang keeps the tokens of one rank.
+
+Tuned tables of mixture-of-experts layers that lie on this machine: which configuration a stack finds for a layer.
+
+They are read from the folders that `system.settings` names (`$VLLM_TUNED_CONFIG_FOLDER`, `$SGLANG_MOE_CONFIG_DIR`, `$ADVISOR_CORPUS`);
+without one, what is known of tables is whether one ran (`layer_model.Ran`).
+
+Products that scale blocks (fp8 or int8, 128 x 128 weights, 1 x 128 activations), and the quantisation of their activations before them.
+
+No such product of single matrices was measured configuration by configuration; its loop is that of a layer's first product with one expert
+that all tokens take, and those were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.gpus.hardware import GpuSpec
+from advisor import pipelines
+from advisor.gpus.hardware import GpuSpec, load_gpu
+from advisor.learned.base import Prediction
 from advisor.learned.machine import TENSOR_MEMORY
-from advisor.pipelines import token_draws
-from advisor.pipelines.columns import Array
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, token_draws
 from advisor.pipelines.memory import SPLIT_L2
+from advisor.system.errors import InputError, UnknownGpuError
+from advisor.system.settings import read_settings
 from advisor.tables.entries import FIELDS, default_fields
+from advisor.tables.names import TableName, is_table_name, parse_table_name
+from advisor.tables.tables import read_table
+
+STEP_US, SCALED_US = 0.08, 0.0016
+"""What a step of the stacks' kernel takes beyond that of the measured loop, and per accumulator of a thread: its scales are loaded, and
+every accumulator is multiplied by both before the next step can begin. Fitted to 13 posted latencies of product and quantisation together
+(H100, N = 2112, K = 7168, one CUDA graph; vLLM's pull requests 23280 and 23939, shipped table and default): 5.0 %; fitted to one of the two
+alone, 6.4 and 10.6 % on the other."""
+
+QUANTISATION_US = 2.5
+"""A launch of the quantisation kernel within a graph, its gap included (same source)."""
+
+L2_SHARE, DRAM_SHARE = 0.4, 0.45
+"""Of their rates, what the quantisation of 1 x 128 groups gets: one read of 16 bits, one write of 8, and the scales (same source; torchao's
+pull request 3306 posts 1.4 to 1.6 TB/s on an H100)."""
+
+FITS = 0.5
+"""Of the L2, what rows may take that come from it."""
+
+
+def scales_blocks(problem: ProblemBatch) -> bool:
+    """Whether it is a single product of 8-bit operands that scales blocks."""
+    return problem.family == "gemm" and problem.block_shape is not None and problem.dtype in ("fp8", "int8") and "B" not in problem.sizes
+
+
+def as_expert(problem: ProblemBatch) -> ProblemBatch:
+    """A product that `scales_blocks` as the first one of a layer with one expert; any other as it is."""
+    if not scales_blocks(problem):
+        return problem
+    one, sizes = np.ones(1), problem.sizes
+    alike = {"M": sizes["M"], "E": one, "topk": one, "H": sizes["K"], "N": sizes["N"] / 2}
+    return replace(problem, family="fused_moe", op="w13", sizes=alike)
+
+
+def with_steps(prediction: Prediction, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Prediction:
+    """What is predicted `as_expert`, with the dependent steps of its scales."""
+    demand = pipelines.demand(problem, configuration, gpu)
+    accumulators = configuration.get("BLOCK_SIZE_M", 64) * configuration.get("BLOCK_SIZE_N", 64) / (gpu.warp_size * configuration.num_warps)
+    step_us = STEP_US + SCALED_US * accumulators
+    more = step_us * demand.k_iterations * np.maximum(pipelines.schedule(demand, gpu).waves, 1.0)
+    more = np.where(np.isfinite(prediction.us), more, 0.0)
+    return replace(prediction, us=prediction.us + more, low_us=prediction.low_us + more / 2, high_us=prediction.high_us + 2 * more)
+
+
+def quantisation_us(rows: Array, depth: Array, gpu: GpuSpec) -> Array:
+    """Microseconds that quantising `rows` of `depth` 16-bit activations takes, [n]."""
+    moved = rows * depth * (2 + 1 + 4 / 128)
+    beyond = 1 / (1 + np.maximum(moved / (FITS * gpu.l2_bytes), 1e-9) ** -3.0)
+    dram = gpu.dram_bytes_per_s * gpu.dram_achievable_fraction
+    return np.asarray(QUANTISATION_US + 1e6 * moved * ((1 - beyond) / (L2_SHARE * gpu.l2_bytes_per_s) + beyond / (DRAM_SHARE * dram)))
+
 
 BF16, FP8, FP8_BLOCK, MXFP4 = range(4)
 KINDS = ("bf16", "fp8", "fp8_block", "w4a16_mxfp4")
@@ -260,3 +326,83 @@ def default_configuration(layers: Layers, kept: Array, gpu: GpuSpec) -> dict[str
         for name in FIELDS:
             out[name][rows] = columns[name]
     return out
+
+
+Key: TypeAlias = tuple[bool, str, int, int, int]
+"""Whether SGLang's, our name of the GPU, experts held, N, place in `KINDS`."""
+
+TRITON_OF_SGLANG = ((514, "3.6.0"), (0, "3.5.1"))
+"""From which version of SGLang on (0.5.14 as 514) which folder of tables is the newest that it looks into."""
+
+
+class TunedTables:
+    """Tables by what they are for and by Triton's version; a file is read when its layer is asked for."""
+
+    def __init__(self, folders: Iterable[Path | str] = ()) -> None:
+        self._files: dict[Key, dict[str, tuple[Path, TableName]]] = {}
+        for path in sorted(file for folder in folders for file in Path(folder).rglob("E=*.json")):
+            if not is_table_name(path):
+                continue
+            name = parse_table_name(path)
+            kind = _kind(name)
+            try:
+                gpu = load_gpu(name.device_name.replace("_", " ")).name
+            except UnknownGpuError:
+                continue
+            if kind is not None:
+                key = (name.stack == "sglang", gpu, int(name.E or 0), name.N, kind)
+                self._files.setdefault(key, {})[name.triton_version or ""] = (path, name)
+        self._read = lru_cache(maxsize=None)(_entries)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._files
+
+    def covers(self, launch: Launched) -> NDArray[np.bool_]:
+        """Layers that there is a table for, whether or not it ran, [n]."""
+        return np.array([key in self._files for key in keys(launch)], dtype=bool)
+
+    def running(self, key: Key, version: float, tokens: Array) -> dict[str, Array] | None:
+        """What a version of the stack launches with for numbers of tokens [n], by the names of `FIELDS`: the entry nearest to each.
+
+        None where it finds no table that can be read.
+        """
+        limit = next(triton for since, triton in TRITON_OF_SGLANG if version >= since) if key[0] else "9"
+        allowed = {triton: file for triton, file in self._files.get(key, {}).items() if triton <= limit}
+        table = self._read(*allowed[max(allowed)]) if allowed else None
+        if table is None:
+            return None
+        place = np.abs(table[0][:, None] - tokens).argmin(axis=0)
+        return {name: table[1][place, i] for i, name in enumerate(FIELDS)}
+
+
+def _entries(path: Path, name: TableName) -> tuple[Array, Array] | None:
+    """Token counts [m] and configurations [m, 6] of a table; None where it cannot be read or is empty."""
+    try:
+        entries = [(m, c) for m, c in read_table(path, name).entries if c is not None]
+    except InputError:
+        return None
+    rows = [[*(c.parameters[field] for field in FIELDS[:4]), c.num_warps, c.num_stages] for _, c in entries]
+    return (np.array([float(m) for m, _ in entries]), np.array(rows, dtype=float)) if rows else None
+
+
+def _kind(name: TableName) -> int | None:
+    if name.kind != "fused_moe" or name.down or name.per_channel_quant:
+        return None
+    return {(None, None): BF16, ("fp8_w8a8", None): FP8, ("fp8_w8a8", (128, 128)): FP8_BLOCK}.get((name.dtype, name.block_shape))
+
+
+def keys(launch: Launched) -> list[Key]:
+    """What tables for the layers would be filed under, [n]."""
+    layers = launch.layers
+    columns = (layers.sglang.tolist(), launch.held.tolist(), layers.inner.tolist(), layers.kind.tolist())
+    return [(bool(sglang), launch.gpu.name, int(held), int(inner), kind) for sglang, held, inner, kind in zip(*columns, strict=True)]
+
+
+def here() -> TunedTables:
+    """Those in the folders that the environment names; looked for once."""
+    return _below(tuple(read_settings().table_folders))
+
+
+@lru_cache(maxsize=2)
+def _below(folders: Sequence[Path]) -> TunedTables:
+    return TunedTables(folders)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.learned.library.chip import Chip, missed_share
+from advisor.learned.machine import Chip, missed_share
 from advisor.pipelines import Array
 
 PREFILL_TILES = ((64, 64), (128, 128), (128, 64), (256, 128))  # queries and keys

@@ -21,13 +21,13 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import calibration
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.library import attentions, products
-from advisor.learned.library.chip import Chip, chip
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.library.series_model import ends, parts
+from advisor.learned.machine import Chip, chip
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch, column
 from advisor.result.schema import Latency
-from advisor.system.on_demand import OnDemand
+from advisor.system.resources import OnDemand
 
 PREFIX = "library"
 PREFILL, DECODE, AMD_GEMM = "attention prefill", "attention decode", "gemm amd"

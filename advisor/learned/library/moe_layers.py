@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.library.chip import Chip, chip, missed_share
+from advisor.learned.machine import Chip, chip, missed_share
 from advisor.pipelines import Array
 from advisor.pipelines.bound import LEAST_LAUNCH_US
 from advisor.pipelines.token_draws import BLOCKS, Loads

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advisor.learned.library.chip import Chip, missed_share
+from advisor.learned.machine import Chip, missed_share
 from advisor.pipelines import Array
 
 TILES = ((64, 64), (128, 64), (128, 128), (128, 256), (256, 128), (256, 256))

@@ -19,8 +19,8 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import bushy_forest, calibration, network
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import GROUP, WIDEST, Calibration, of_left_out
-from advisor.learned.library.chip import chip
 from advisor.learned.library.moe_layers import kernel_class
+from advisor.learned.machine import chip
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array
 from advisor.system.resources import folder

@@ -23,7 +23,7 @@ PARAMETERS: dict[str, float] = {
     "small_tile": 4.0,
     "l2_share": 0.9,
     "dram_share": 0.9,
-    "sustained_share": 1.0,  # of what the board's power allows (`pipelines.power`)
+    "sustained_share": 1.0,  # of what the board's power allows (`pipelines.schedule`)
     "sharpness": 4.0,
     "resident_share": 0.95,
     "resident_slope": 10.0,

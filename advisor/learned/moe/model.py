@@ -10,16 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.learned import calibration, forest
-from advisor.learned.analytical import MOE_PRODUCTS
+from advisor.learned.analytical import MOE_PRODUCTS, served_configuration
 from advisor.learned.calibration import WIDEST, Calibration
 from advisor.learned.forest import Forest
 from advisor.learned.machine import TENSOR_MEMORY, Machine
-from advisor.learned.moe import gpu_corrections, moe_physics, ranker
-from advisor.learned.moe.features import BEST, EXACT, SERVED, latency_features, matrix
-from advisor.learned.moe.gpu_corrections import GpuCorrections
+from advisor.learned.moe import corrections, moe_physics, ranker
+from advisor.learned.moe.corrections import GpuCorrections
 from advisor.learned.moe.launch import Launch, as_configuration, fits, moe_launch
 from advisor.learned.moe.ranker import Ranker
-from advisor.learned.served import served_configuration
+from advisor.learned.moe.ranking_features import BEST, EXACT, SERVED, latency_features, matrix
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 
 MOE_DTYPES = ("bf16", "fp16")
@@ -62,7 +61,7 @@ class Core:
     sweeps: Forest | None
     best: Forest | None
     winners: Array
-    corrections: GpuCorrections = gpu_corrections.NONE
+    corrections: GpuCorrections = corrections.NONE
 
     def estimate(self, launch: Launch, source: float) -> Estimate:
         """Latency of launches as served, with an exact configuration, or the best of a sweep."""
@@ -217,7 +216,7 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> MoeMode
             sweeps=grown("sweeps"),
             best=grown("best"),
             winners=stored["moe/winners"],
-            corrections=gpu_corrections.from_arrays(stored, "moe/habits"),
+            corrections=corrections.from_arrays(stored, "moe/habits"),
         ),
         ranker=ranker.from_arrays(stored, "moe"),
         scale=scales,

@@ -1,6 +1,6 @@
 """The order of a problem's configurations by physics: what a GPU's figures say of tiles, stages and groups where no sweep of it is known.
 
-The constants are fitted to say which configurations win published sweeps (`order_training`), not how long launches take:
+The constants are fitted to say which configurations win published sweeps (`training.rank_training`), not how long launches take:
 `moe_physics` is fitted
 to latencies of configurations that are all good, and says little about the others. Two dozen constants that all GPUs share carry over to
 a GPU never swept better than trees do, which learn the tiles that won elsewhere.

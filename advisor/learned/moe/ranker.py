@@ -16,10 +16,9 @@ from advisor.learned.forest import Forest
 from advisor.learned.machine import Machine
 from advisor.learned.moe import diversity, moe_physics, order
 from advisor.learned.moe.diversity import Wins
-from advisor.learned.moe.features import EXACT, matrix
 from advisor.learned.moe.launch import Launch, as_configuration, as_rows, concatenate, fits, moe_launch
 from advisor.learned.moe.moe_physics import SPLIT_L2
-from advisor.learned.moe.ranking_features import ranking_features, rivals
+from advisor.learned.moe.ranking_features import EXACT, matrix, ranking_features, rivals
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.batch import repeats
 

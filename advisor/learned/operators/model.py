@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.calibration import of_group, of_others
 from advisor.learned.library import series_model
-from advisor.learned.library.chip import chip
 from advisor.learned.library.series_model import STACK_NAMES, Predicted, SeriesModel, number
-from advisor.learned.operators.launches import HOST, TERMS, Operators, Stages
+from advisor.learned.machine import chip
+from advisor.learned.operators.sparse import HOST, TERMS, Operators, Stages
 from advisor.learned.operators.work import KINDS, WORDS, further_words, model_of
 from advisor.pipelines import Array
 from advisor.pipelines.bound import LEAST_LAUNCH_US

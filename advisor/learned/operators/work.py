@@ -14,10 +14,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec
-from advisor.learned.library.chip import chip
 from advisor.learned.library.series_model import numbers
-from advisor.learned.operators.launches import Kind, Least, Operators, Stages, passes, rate, rounds, stage
-from advisor.learned.operators.sparse import MODULES, OF_VLLM, least_sparse, modules, rates, sparse, sparse_kernels, sparse_prefill
+from advisor.learned.machine import chip
+from advisor.learned.operators.sparse import (
+    MODULES,
+    OF_VLLM,
+    Kind,
+    Least,
+    Operators,
+    Stages,
+    least_sparse,
+    modules,
+    passes,
+    rate,
+    rates,
+    rounds,
+    sparse,
+    sparse_kernels,
+    sparse_prefill,
+    stage,
+)
 from advisor.pipelines import Array
 
 OF_KEYS, SINCE_ALL_CHANNELS = "_of_keys", 514

@@ -232,7 +232,7 @@ def test_bundled_gemm_is_recognised():
     spec = importlib.util.spec_from_file_location("bundled_gemm", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    from advisor.autotuning.recognise import recognise
+    from advisor.autotuning.ranking import recognise
 
     a, b, c = torch.zeros(8, 16, dtype=torch.bfloat16), torch.zeros(16, 32, dtype=torch.bfloat16), torch.zeros(8, 32)
     found, why = recognise(module.gemm_kernel, {"a_ptr": a, "b_ptr": b, "c_ptr": c, "M": 8, "N": 32, "K": 16}, None, None)

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.cli import main
 from advisor.learned.layers import layer_time
-from advisor.training.layers import held_out, judging
+from advisor.training.silicon import layer_judging, layer_tables
 from tests.training.layers.test_layer_training import measured
 
 
@@ -26,7 +26,7 @@ def test_two_defaults_are_set_against_each_other(part):
     layers = replace(twins.launch.layers, sglang=sglang, tokens=4096.0 + number)
     latency = np.where(sglang, 1.5 + number / 100, 1.0)
     twins = replace(twins, launch=replace(twins.launch, layers=layers), latency_us=latency)
-    figures = held_out.of_two_defaults([twins], [np.where(sglang, 0.02, 0.0)])["SGLang's default against vLLM's"]
+    figures = layer_tables.of_two_defaults([twins], [np.where(sglang, 0.02, 0.0)])["SGLang's default against vLLM's"]
     assert figures["rows"] == len(part) // 2
     assert figures["bias_percent"] == pytest.approx(2)
     assert "correlation 1.000" in figures["words"]
@@ -35,7 +35,7 @@ def test_two_defaults_are_set_against_each_other(part):
 
 def test_rows_given_of_a_gpu_bring_the_rest_nearer(part):
     told, off = np.log(part.launch.layers.tokens)[:, None], np.full(len(part), 0.3)
-    found = judging._given(part, told, off, len(part) // 2)
+    found = layer_judging._given(part, told, off, len(part) // 2)
     assert set(found) == {"layer bf16"}
     assert found["layer bf16"]["mape_percent"] < 3
     assert found["layer bf16"]["rows"] == len(part) - len(part) // 2
@@ -46,7 +46,7 @@ def test_errors_of_what_was_left_out_stand_beside_those_of_the_nearest_models(pa
     both = part.take(np.arange(len(part)))
     both = replace(both, model=np.arange(len(part)) // 8 % 2)
     off, none = [np.full(len(part), np.log(1.1))], [np.zeros(len(part))]
-    found = held_out.held_out([both], off, none, none)["layer bf16"]["A100"]
+    found = layer_tables.held_out([both], off, none, none)["layer bf16"]["A100"]
     assert found["rows"] == len(part)
     assert found["left out"] == pytest.approx(10)
     assert found["nearest shapes"] < 0.1

@@ -8,10 +8,10 @@ import pytest
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.layers import layer_model, layer_time
 from advisor.learned.layers.layer_model import LayerModel, Ran
-from advisor.learned.layers.tuned_tables import TunedTables
+from advisor.learned.layers.moe_layer import TunedTables
 from advisor.learned.network import Mixed
-from advisor.training.layers import layer_training
-from advisor.training.layers.layer_tables import Measured
+from advisor.training.silicon import layer_training
+from advisor.training.silicon.layer_tables import Measured
 from tests.learned.test_layer_time import layers
 
 TOKENS = np.tile([1, 4, 16, 64, 256, 1024, 4096, 16384], 6)

@@ -1,1 +1,0 @@
-"""Fitting the model of whole layers."""

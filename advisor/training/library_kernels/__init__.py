@@ -1,1 +1,0 @@
-"""Fitting and judging the models of measured library kernels."""

@@ -1,1 +1,0 @@
-"""Fitting and judging what is learned of library mixture-of-experts layers (`learned.library.moe_kernels`)."""

@@ -1,1 +1,0 @@
-"""Fitting and judging what is learned of the published operators (`learned.operators`)."""

@@ -1,1 +1,0 @@
-"""Constants of compiled kernels (`compiled.phases`), fitted to launches of published packages and judged on GPUs left out."""
