@@ -13,6 +13,7 @@ import numpy as np
 
 from advisor.advising import launch_reports
 from advisor.advising.choice import predicted_latency
+from advisor.advising.table_workers import predictor_of_worker
 from advisor.advising.targets import PlannedLaunch, Request, Target
 from advisor.advising.targets.table_targets import fused_moe_table, gemm_table
 from advisor.comparison.settings import Settings
@@ -229,6 +230,14 @@ def table_subject(
                 labels=(row.id.removeprefix("M") for row in rows if row.verdict in ("failed", "cannot-launch", "never-launches")),
             ),
         )
+
+
+def told_of_table(arguments: Mapping[str, Any]) -> Subject | Exception:
+    """In a worker: `table_subject` of its arguments but for what predicts; what it raises comes back as it is."""
+    try:
+        return table_subject(predictor=predictor_of_worker(), **arguments)
+    except Exception as error:
+        return error
 
 
 def _entry_lines(data: bytes) -> dict[str, int]:
