@@ -153,14 +153,12 @@ class ChangedFiles:
 
     def of_table(self, change: FileChange, *, predict: bool = True) -> dict[str, Any]:
         """The arguments of `table_subject`, but for what predicts."""
-        base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
-        former = change.base.path if change.base is not None else None
         return {
             "path": change.path,
             "change": change.word,
-            "base": base,
-            "head": head,
-            "request": table_request(self.request, self.settings, change.path, former),
+            "base": self._bytes(self.base, change.base),
+            "head": self._bytes(self.head, change.head),
+            "request": table_request(self.request, self.settings, change.path, change.base.path if change.base is not None else None),
             "gpus": self.gpus,
             "fallback": self._fallback(change),
             "predict": predict,

@@ -82,7 +82,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
             subjects += files.failing(looked_at[number:])
             break
         try:
-            found_subjects = [_as_told(next(told))] if change in tables else files.subjects(change)
+            answer = next(told) if change in tables else None
+            found_subjects = files.subjects(change) if answer is None else [answer]
         except NotOursError as error:
             skipped.append(str(error))
             continue
@@ -118,17 +119,6 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         unjudged=unjudged,
         renamed=files.renamed,
     )
-
-
-def _as_told(answer: Subject | Exception) -> Subject:
-    """What a worker says of a table.
-
-    Raises:
-        Exception: What it had against it.
-    """
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 def _unmatched(settings: Settings, base: Tree, head: Tree) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -232,12 +233,11 @@ def table_subject(
         )
 
 
-def told_of_table(arguments: Mapping[str, Any]) -> Subject | Exception:
-    """In a worker: `table_subject` of its arguments but for what predicts; what it raises comes back as it is."""
-    try:
+def told_of_table(arguments: Mapping[str, Any]) -> Subject | None:
+    """In a worker: `table_subject` of its arguments but for what predicts; None: it raises an error."""
+    with contextlib.suppress(Exception):
         return table_subject(predictor=predictor_of_worker(), **arguments)
-    except Exception as error:
-        return error
+    return None
 
 
 def _entry_lines(data: bytes) -> dict[str, int]:
