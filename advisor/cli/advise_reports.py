@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -19,7 +18,6 @@ from advisor import __version__
 from advisor.cli import options
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
 from advisor.system.phrases import phrase
-from advisor.system.processes import end_with_parent, hear_interrupts, starting_workers
 from advisor.system.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -149,10 +147,6 @@ def exported(
     return replace(result, exports=(*(table.export for table in tables), *rest)), write_predicted(folder, tables, result)
 
 
-TABLES_PER_WORKER = 8
-"""Tables from which on another process is worth the second that it takes to start."""
-
-
 def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     """Advise on every table below a folder, for every GPU asked for, and show them together; the JSON document of each GPU."""
     from advisor.advising.options import refuse_unfit, request_from
@@ -176,49 +170,14 @@ def folder_of_tables(arguments: argparse.Namespace) -> list[str]:
     return documents
 
 
-_worker: dict[str, Predictor] = {}
-"""What a worker process predicts with: loaded once, for all its tables."""
-
-
-def _load_in_worker(weights: str | None, predictor: Predictor | None = None) -> None:
-    from advisor.learned import load_predictor
-
-    if predictor is None:
-        end_with_parent()
-    _worker["predictor"] = predictor or load_predictor(Path(weights) if weights else None)
-
-
-@contextlib.contextmanager
-def _table_workers(count: int, weights: str | None, predictor: Predictor) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A `map` over tables, in their order: of this process for a few, else of one worker process per processor."""
-    processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, count // TABLES_PER_WORKER)
-    if processes < 2:
-        _load_in_worker(weights, predictor)
-        yield map
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _load_in_worker, (weights,))
-
-    def each_of(one: Callable[..., Any], tables: list[Path]) -> Iterator[Any]:
-        with starting_workers():
-            return pool.map(one, tables)
-
-    try:
-        yield each_of
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
 def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, output: Path) -> tuple[Row | None, Any]:
     """Advise on one table of a folder and write its report: what the overview and the JSON document show of it; or why not."""
     from advisor.advising.public import report_on_launches
+    from advisor.advising.table_workers import predictor_of_worker
     from advisor.advising.targets.table_targets import table_target
     from advisor.rendering.overview import row_of
 
-    hear_interrupts()
-    predictor = _worker["predictor"]
+    predictor = predictor_of_worker()
     relative = table.relative_to(arguments.target)
     command = shlex.join(["advisor", "advise", str(table)])
     try:
@@ -243,6 +202,7 @@ def _of_folder(table: Path, *, arguments: argparse.Namespace, request: Request, 
 def _tables(arguments: argparse.Namespace, request: Request, predictor: Predictor, output: Path, rows: list[Row]) -> str:
     """Advise on every table below the folder for one GPU, or its own: the report of each under `output`, what the overview shows of it
     added to `rows`, and the JSON document."""
+    from advisor.advising.table_workers import table_workers
     from advisor.advising.targets.resolve import tables_in
 
     path = Path(arguments.target)
@@ -254,7 +214,7 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
     one = partial(_of_folder, arguments=arguments, request=request, output=output)
     done = 0
     lines: list[object] = []
-    with progress_bar("advising on tables") as advance, _table_workers(len(tables), arguments.weights, predictor) as each_of:
+    with progress_bar("advising on tables") as advance, table_workers(len(tables), arguments.weights, predictor) as each_of:
         for number, (table, (row, line)) in enumerate(zip(tables, each_of(one, tables), strict=True), start=1):
             advance(number, len(tables))
             if row is None:

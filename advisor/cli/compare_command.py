@@ -177,6 +177,8 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
         settings=options.existing_file(arguments.settings) if arguments.settings else None,
         args=args,
         command=_command(sys.argv[1:]),
+        weights=arguments.weights,
+        processes=True,
         request=Request(
             model=arguments.model,
             hidden_size=arguments.hidden_size,

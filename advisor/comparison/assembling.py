@@ -265,6 +265,8 @@ class Options:
     args: Mapping[str, Any] = field(default_factory=dict)  # values of arguments and constants of kernels, before advisor.toml's
     request: Request = field(default_factory=Request)
     command: str = ""
+    weights: str | None = None  # of what predicts; None: those in use
+    processes: bool = False  # whether many tables may be compared by several, which a script of the user's may not be ready for
     room: str = ""  # what is said of the room that kernels are compiled in
 
     def __post_init__(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import Any
 
 from advisor.advising.targets import Request
 from advisor.comparison.files import result_subject, rows_subject
@@ -125,7 +127,7 @@ class ChangedFiles:
         if suffix == ".csv" or not named_like_table(change.path):
             return self._plain(change)
         spent = self.compiling.late()
-        subject = self._table(change, predict=not spent)
+        subject = table_subject(predictor=self.predictor, **self.of_table(change, predict=not spent))
         return [replace(subject, notes=(*subject.notes, f"{AUDITED}: {spent}.")) if spent else subject]
 
     def failing(self, changes: Sequence[FileChange]) -> Iterator[Subject]:
@@ -136,24 +138,31 @@ class ChangedFiles:
             with contextlib.suppress(AdvisorError):
                 subject = no_longer_readable(self.base, self.head, change)
                 if subject is None and change.head is not None and change.head.kind == "file" and named_like_table(change.path):
-                    subject = self._table(change, predict=False)
+                    subject = table_subject(predictor=self.predictor, **self.of_table(change, predict=False))
             if subject is not None and subject.failures:
                 yield subject
 
-    def _table(self, change: FileChange, *, predict: bool) -> Subject:
-        base, head = (self._bytes(tree, entry) for tree, entry in ((self.base, change.base), (self.head, change.head)))
-        former = change.base.path if change.base is not None else None
-        return table_subject(
-            change.path,
-            change.word,
-            base,
-            head,
-            request=table_request(self.request, self.settings, change.path, former),
-            gpus=self.gpus,
-            predictor=self.predictor,
-            fallback=self._fallback(change),
-            predict=predict,
-        )
+    def predicted(self, changes: Iterable[FileChange]) -> dict[FileChange, dict[str, Any]]:
+        """The arguments of `table_subject`, but for what predicts, of those that are tables and can be read; none where time is limited."""
+        out = {}
+        for change in changes if math.isinf(self.compiling.until) else ():
+            with contextlib.suppress(AdvisorError):
+                if named_like_table(change.path) and all(entry.kind == "file" for entry in (change.base, change.head) if entry is not None):
+                    out[change] = self.of_table(change)
+        return out
+
+    def of_table(self, change: FileChange, *, predict: bool = True) -> dict[str, Any]:
+        """The arguments of `table_subject`, but for what predicts."""
+        return {
+            "path": change.path,
+            "change": change.word,
+            "base": self._bytes(self.base, change.base),
+            "head": self._bytes(self.head, change.head),
+            "request": table_request(self.request, self.settings, change.path, change.base.path if change.base is not None else None),
+            "gpus": self.gpus,
+            "fallback": self._fallback(change),
+            "predict": predict,
+        }
 
     @cached_property
     def _entries(self) -> tuple[dict[str, Entry], dict[str, Entry]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from advisor.advising.table_workers import table_workers
 from advisor.comparison.assembling import DEFAULT_GPUS, Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
 from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.attempts import SPENT, Compiling
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
+from advisor.comparison.tables import told_of_table
 from advisor.comparison.trees.links import changes_behind_links
 from advisor.comparison.trees.trees import FileChange, Tree, changes, holds
 from advisor.comparison.unseen import changed_by_imports, taken_instead, written_otherwise
@@ -34,11 +37,11 @@ def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor
     if any(holds(tree, cache_folder()) for tree in (base, head)):  # what it kept could be anybody's
         limit, remedy = "a folder of neither side", "name another one in ADVISOR_CACHE_DIR"
         raise UsageError("the cache of compiled kernels is a part of what is compared", str(cache_folder()), limit, remedy)
-    with Compiling(wanted=options.compiling) as compiling:  # its budget runs from here
-        return _compared(base, head, options, predictor, compiling)
+    with Compiling(wanted=options.compiling) as compiling, ExitStack() as workers:  # its budget runs from here
+        return _compared(base, head, options, predictor, compiling, workers)
 
 
-def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling) -> ComparisonResult:
+def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, compiling: Compiling, workers: ExitStack) -> ComparisonResult:
     differing = changes_behind_links(base, head, changes(base, head))
     relevant = [change for change in moved_tables(differing) if PurePosixPath(change.path).suffix in (".json", ".py", ".csv")]
     base.fetch([change.base for change in relevant if change.base is not None])
@@ -70,6 +73,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     skipped: list[str] = []
     taken = unjudged = 0
     looked_at = (*relevant, *launched.unchanged(base, head, relevant))
+    tables = files.predicted(looked_at[:LARGEST_CHANGES] if options.processes else ())
+    told = workers.enter_context(table_workers(len(tables), options.weights, predictor))(told_of_table, tables.values())
     for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
             unjudged = len(looked_at) - number
@@ -77,7 +82,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
             subjects += files.failing(looked_at[number:])
             break
         try:
-            found_subjects = files.subjects(change)
+            answer = next(told) if change in tables else None
+            found_subjects = files.subjects(change) if answer is None else [answer]
         except NotOursError as error:
             skipped.append(str(error))
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from advisor.advising import launch_reports
+from advisor.advising.choice import predicted_latency
+from advisor.advising.table_workers import predictor_of_worker
 from advisor.advising.targets import PlannedLaunch, Request, Target
 from advisor.advising.targets.table_targets import fused_moe_table, gemm_table
 from advisor.comparison.settings import Settings
@@ -19,10 +22,10 @@ from advisor.comparison.static import latency_sum, static_row
 from advisor.comparison.trees.trees import Entry
 from advisor.diagnosis import table_findings
 from advisor.gpus.hardware import GpuSpec, match_device_name
-from advisor.learned.base import Predictor
-from advisor.pipelines import configuration_batch, problem_batch
+from advisor.learned.base import Predictor, predict_each
+from advisor.pipelines import configuration_batch
 from advisor.result.comparison_schema import CHANGES, Failure, FailureCondition, StaticRow, StaticSide, Subject
-from advisor.result.schema import Configuration, Finding, Latency, LaunchReport, Problem
+from advisor.result.schema import Configuration, Finding, LaunchReport, Problem
 from advisor.system.errors import AdvisorError, InputError, NotOursError
 from advisor.tables import entries as defaults
 from advisor.tables.audit import AuditIssue, audit_table
@@ -230,6 +233,13 @@ def table_subject(
         )
 
 
+def told_of_table(arguments: Mapping[str, Any]) -> Subject | None:
+    """In a worker: `table_subject` of its arguments but for what predicts; None: it raises an error."""
+    with contextlib.suppress(Exception):
+        return table_subject(predictor=predictor_of_worker(), **arguments)
+    return None
+
+
 def _entry_lines(data: bytes) -> dict[str, int]:
     """The line of each entry of a table, by its key."""
     return {lines[1].decode(): data.count(b"\n", 0, lines.start()) + 1 for lines in _KEY.finditer(data)}
@@ -276,13 +286,12 @@ def _rows(
     remarks = tuple(f"M = {count}: " for count in tokens if new is not None and why_it_fails(new.table, new.issues, count))
     notes += [warning for target in targets if target is not None for warning in target.warnings if not warning.startswith(remarks)]
     sides = _sides(targets[0], targets[1], predictor)
+    pairs = {count: pair for count in tokens if any(pair := [side.get(count) for side in sides])}
+    problems = {count: [report.problem for report in pair[1] or pair[0] or []] for count, pair in pairs.items()}
+    defaults_by_count = _defaults(tables[-1].name, problems, gpu, predictor)
     rows = []
-    for count in tokens:
-        pair = [side.get(count) for side in sides]
-        if not any(pair):
-            continue
-        problems = [report.problem for report in (pair[1] or pair[0] or [])]
-        default = _default(tables[-1].name, problems, gpu, predictor)
+    for count, pair in pairs.items():
+        default = defaults_by_count[count]
         failure = why_it_fails(new.table, new.issues, count) if new is not None else ""
         rows.append(
             static_row(f"M{count}", f"M={count}", gpu.name, pair[0], pair[1], default=default, removed=new is None, failure=failure)
@@ -362,29 +371,21 @@ def _groups(target: Target | None, predictor: Predictor, *, diagnosing: bool = T
     return groups
 
 
-def _default(name: TableName, problems: Sequence[Problem], gpu: GpuSpec, predictor: Predictor) -> StaticSide | None:
-    """What the serving stack launches where it finds no table."""
-    if not problems:
-        return None
+def _defaults(name: TableName, problems: Mapping[int, Sequence[Problem]], gpu: GpuSpec, predictor: Predictor) -> dict[int, StaticSide]:
+    """What the serving stack launches for each token count where it finds no table, all predicted at once."""
     stack = "sglang" if name.stack == "sglang" else "vllm"
-    configuration = _default_configuration(name, stack, problems[0], gpu)
-    launched = clamp(configuration, name)
-    latencies = []
-    for problem in problems:
-        predicted = predictor.predict(problem_batch([problem]), configuration_batch([launched]), gpu)
-        if not np.isfinite(predicted.us[0]):
-            return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=None)
-        latencies.append(
-            Latency(
-                us=float(predicted.us[0]),
-                origin="predicted",
-                source=predicted.source(0, predictor.name),
-                low_us=float(predicted.low_us[0]),
-                high_us=float(predicted.high_us[0]),
-                coverage=predicted.coverage,
-            )
-        )
-    return StaticSide(configuration=configuration, source=f"{_STACKS[stack]}'s default", predicted=latency_sum(latencies))
+    source = f"{_STACKS[stack]}'s default"
+    configurations = {count: _default_configuration(name, stack, some[0], gpu) for count, some in problems.items()}
+    launched = {count: configuration_batch([clamp(configuration, name)]) for count, configuration in configurations.items()}
+    queries = [(problem, launched[count]) for count, some in problems.items() for problem in some]
+    predictions = iter(predict_each(predictor, queries, gpu))
+    sides = {}
+    for count, some in problems.items():
+        of_count = [next(predictions) for _ in some]
+        reached = all(np.isfinite(prediction.us[0]) for prediction in of_count)
+        predicted = latency_sum([predicted_latency(prediction, predictor) for prediction in of_count]) if reached else None
+        sides[count] = StaticSide(configuration=configurations[count], source=source, predicted=predicted)
+    return sides
 
 
 _STACKS = {"vllm": "vLLM", "sglang": "SGLang"}

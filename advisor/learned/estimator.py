@@ -4,7 +4,6 @@ far outside the analytical model answers; `Prediction.learned` and `Prediction.s
 from __future__ import annotations
 
 import pickle
-from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -54,7 +53,7 @@ ALIKE = 0.8
 """Correlation of the errors of two configurations of one problem (fused-MoE sweeps; see `AnalyticalPredictor.p_speedup`)."""
 
 MOST_RANKED = 256
-"""Orders of spaces that are remembered: more than a table asks for."""
+"""Orders of spaces, and the least of them, that are remembered: more than a table asks for."""
 
 
 class LearnedPredictor:
@@ -65,8 +64,6 @@ class LearnedPredictor:
         self.name = f"learned model (weights {weights.digest()})"
         self._analytical = AnalyticalPredictor()
         self._ranked: dict[bytes, Any] = {}
-        self._recent: deque[tuple[ProblemBatch, Machine, Launch, Estimate]] = deque(maxlen=4)
-        self._least: deque[tuple[ProblemBatch, GpuSpec, Prediction]] = deque(maxlen=4)
 
     def predict(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction:
         """Latencies; `configuration` None: as the serving stack would launch it."""
@@ -86,17 +83,12 @@ class LearnedPredictor:
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, item: model.ceiling(item, gpu))
         if self._configured(as_expert(problem), gpu) is not None or self._products(as_expert(problem), gpu) is not None:
-            for recent, where, known_least in self._least:
-                if recent is problem and where == gpu:
-                    return known_least
-            least = least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
-            self._least.append((problem, gpu, least))
-            return least
+            return self._remembered((problem, gpu), self._least_of_space)
         moe = self._moe(problem, gpu)
         if moe is None or not moe.core.winners.size:
             return self._analytical.ceiling(problem, gpu)
         known = machine(gpu, problem.dtype)
-        launch, estimate = self._best_launch(moe, problem, known)
+        launch, estimate = self._remembered((problem, known), self._best_launch)
         interval = moe.interval(*self._errors(moe, "best", problem, gpu), estimate, gpu.name)
         far = moe.domain.far(launch, known)
         learned = above_bound(slowed(widened(interval, far), least_sustained_us(pipelines.work(problem, gpu), gpu)), problem, gpu)
@@ -192,15 +184,15 @@ class LearnedPredictor:
         us[rows], low[rows], high[rows], share[rows] = both.us, both.low_us, both.high_us, both.share
         return Prediction(us=us, low_us=low, high_us=high, learned=learned.learned & (far <= DOMAIN_MARGIN), share=share)
 
-    def _best_launch(self, moe: MoeModel, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
-        """The winners' launch and its latency; remembered for the batches just asked about, because `p_speedup` follows `ceiling`."""
-        for recent, gpu, launch, estimate in self._recent:
-            if recent is problem and gpu == known:
-                return launch, estimate
-        launch = moe.core.best_launch(problem, known)
-        estimate = moe.core.estimate(launch, BEST)
-        self._recent.append((problem, known, launch, estimate))
-        return launch, estimate
+    def _best_launch(self, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
+        """The winners' launch and its latency."""
+        assert self.weights.moe is not None
+        core = self.weights.moe.core
+        launch = core.best_launch(problem, known)
+        return launch, core.estimate(launch, BEST)
+
+    def _least_of_space(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
+        return least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The order of configurations; a cold cache is ranked as a warm one: only that was measured."""
@@ -281,7 +273,7 @@ class LearnedPredictor:
         if moe is None or not moe.core.winners.size:
             return np.where(prediction.learned & (problem.family != "fused_moe") & (configuration is None), np.nan, plain)
         known = machine(gpu, problem.dtype)
-        launch, estimate = self._best_launch(moe, problem, known)
+        launch, estimate = self._remembered((problem, known), self._best_launch)
         size = calibration.scale(moe.scale, estimate.features)
         task, seen = self._errors(moe, "best", problem, gpu)
         now, shift = middle(prediction) if latency_us is None else latency_us, np.zeros(1)
@@ -343,7 +335,8 @@ class LearnedPredictor:
         return np.maximum(np.exp(model.order(warm, configuration, gpu, demand, launches)), least)
 
     def _remembered(self, query: tuple[Any, ...], order: Callable[..., Any]) -> Any:
-        """What `order` says of a `query`, known by its content: both sides of a comparison ask the same, each with arrays of its own."""
+        """What `order` says of a `query`, known by its content: both sides of a comparison ask the same, each with arrays of its own, and
+        `p_speedup` asks what `ceiling` did."""
         key = blake2b(pickle.dumps((query, getattr(order, "__name__", "")))).digest()
         if key not in self._ranked:
             if len(self._ranked) >= MOST_RANKED:

@@ -15,9 +15,9 @@ from advisor.learned.bushy_forest import BushyForest
 from advisor.pipelines import Array
 
 PARTS = ("wide", "middle", "scale", "known")
-AT_ONCE = 4
-"""Rows in one product of matrices: beyond 4 x 256 x 256 multiplications OpenBLAS wakes threads, which cost more than they bring: with 8
-rows ten times as much on a busy machine."""
+MOST_MULTIPLICATIONS, AT_ONCE = 4 * 256 * 256, 8
+"""Of one product of matrices, and its rows: beyond so many multiplications OpenBLAS wakes threads, which cost more than they bring: with 8
+rows of 256 ten times as much on a busy machine. With more than 8 rows of fewer, last digits change, and little is won."""
 
 FARTHEST = 6.0
 """Standard deviations from the middle beyond which a feature counts as at that distance."""
@@ -46,9 +46,10 @@ class Network:
         """The last layer's one value, [n]; `precise`: in double precision, so that it hardly depends on how many rows are asked of at
         once."""
         rows = self.inputs(features)
-        padded = np.zeros((-(-len(rows) // AT_ONCE) * AT_ONCE, rows.shape[1]), dtype=np.float64 if precise else np.float32)
+        at_once = min(AT_ONCE, MOST_MULTIPLICATIONS // max(weights.size for weights, _ in self.layers))
+        padded = np.zeros((-(-len(rows) // at_once) * at_once, rows.shape[1]), dtype=np.float64 if precise else np.float32)
         padded[: len(rows)] = rows
-        x: NDArray[np.floating] = padded.reshape(-1, AT_ONCE, rows.shape[1])
+        x: NDArray[np.floating] = padded.reshape(-1, at_once, rows.shape[1])
         for weights, offsets in self.layers[:-1]:
             x = x @ weights + offsets
             x /= 1 + np.exp(np.minimum(-x, 80))

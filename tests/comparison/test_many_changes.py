@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.comparison import compare
+from advisor.advising import table_workers
+from advisor.comparison import changed_files, compare
+from advisor.learned import load_predictor
 from advisor.rendering.comparison_files import to_comment, to_sarif
 
 from .conftest import KERNEL, TABLE, entry, table
@@ -19,6 +21,16 @@ def test_what_is_past_the_limit_is_said_to_be_left_out(repository, predictor, mo
     found = compared(repository, base, repository.commit({f"{name}/{TABLE}": table(M64=entry()) for name in "abyz"}), predictor)
     assert len(found.subjects) == 2 and not found.gate.failed
     assert "2 more files were not judged." in found.gate.sentence and "2 more are not compared" in found.warnings[0]
+
+
+def test_tables_are_told_alike_by_one_process_and_by_several(repository, monkeypatch):
+    monkeypatch.setattr(table_workers, "TABLES_PER_WORKER", 1)
+    monkeypatch.setattr(table_workers.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    base = repository.commit({f"{name}/{TABLE}": table(M64=entry(32)) for name in "ab"})
+    head = repository.commit({f"{name}/{TABLE}": table(M64=entry()) for name in "ab"})
+    alone = compared(repository, base, head, load_predictor())
+    monkeypatch.setattr(changed_files, "table_subject", None)  # whoever compares a table here fails
+    assert compared(repository, base, head, load_predictor(), processes=True) == alone and len(alone.subjects) == 2
 
 
 @pytest.mark.parametrize("count", [2, 3])

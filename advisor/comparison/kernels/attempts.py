@@ -18,6 +18,7 @@ from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import CompiledKernel, Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.assembly import read_facts
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.launches.described import described_launch
@@ -54,13 +55,14 @@ def limits_s() -> tuple[float, float]:
 
 @dataclass(kw_only=True)
 class Compiling:
-    """Whether to compile, how many compilations are left, and until when (`time.monotonic`). A context manager: within it all kernels share
-    the processes that compile."""
+    """Whether to compile, how many compilations are left, and until when (`time.monotonic`); and what was counted of all that was compiled:
+    one IR is often that of several GPUs. A context manager: within it all kernels share the processes that compile."""
 
     wanted: bool = True
     left: int = LARGEST_COMPILATIONS
     until: float = field(default_factory=lambda: time.monotonic() + limits_s()[1])
     shared: Pool | None = field(default=None, repr=False)
+    counted: Counted = field(default_factory=Counted, repr=False)
 
     def __enter__(self) -> Compiling:
         self.shared = Pool(2, limits_s()[0], self.until - time.monotonic())

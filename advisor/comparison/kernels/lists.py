@@ -11,6 +11,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.launches.launch import inspection_of
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
@@ -61,7 +62,7 @@ def best_of_lists(
     attempts = [future.result()[version is new] for (version, _), future in zip(listed, futures, strict=True)]
     launchable = [attempt.resources is None or attempt.resources.resident_ctas_per_sm != 0 for attempt in attempts]
     runs = [(*item, attempt) for item, attempt, can in zip(listed, attempts, launchable, strict=True) if can]
-    times = _times_us([attempt for *_, attempt in runs], gpu)
+    times = _times_us([attempt for *_, attempt in runs], gpu, compiling.counted)
     sides = [[(us, item) for us, (version, item, _) in zip(times, runs, strict=False) if version is side] for side in (old, new)]
     if not all(sides):
         return None
@@ -69,13 +70,13 @@ def best_of_lists(
     return replace(run, former=base, configuration=head)
 
 
-def _times_us(attempts: Sequence[Attempt], gpu: GpuSpec) -> list[float]:
+def _times_us(attempts: Sequence[Attempt], gpu: GpuSpec, counted: Counted) -> list[float]:
     """What each is predicted to take; nothing where one of them is not known."""
     inspections = []
     for attempt in attempts:
         if attempt.launch is None or attempt.launch.grid is None or attempt.compiled is None or attempt.guess is None:
             return []
-        inspections.append(inspection_of(attempt.launch, attempt.compiled, attempt.guess))
+        inspections.append(inspection_of(attempt.launch, attempt.compiled, attempt.guess, counted=counted))
     try:
         latencies = [item.predicted for item in analysed_alike(inspections, gpu)[0]]
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError):

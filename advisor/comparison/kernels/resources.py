@@ -167,7 +167,7 @@ def judged(
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
             verdicts = [
-                time_verdict(name, *timed, gpu, notes, unseen=bool(unseen), same=same, relaunched=relaunched)
+                time_verdict(name, *timed, gpu, notes, counted=compiling.counted, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
             ]
             what = "best of each list, " if best_run is not None else ""

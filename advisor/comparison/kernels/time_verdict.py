@@ -19,6 +19,7 @@ from advisor.comparison.static import both_near_peak, static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_of
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
@@ -83,17 +84,18 @@ def time_verdict(
     gpu: GpuSpec,
     notes: list[str],
     *,
+    counted: Counted,
     unseen: bool,
     same: bool,
     relaunched: Sequence[ChangedLaunch],
 ) -> Prediction | None:
-    """What both versions are predicted to take for the launch they were compiled for; None: one cannot be counted. `unseen`: what changed
-    is not in the code; `same`: the kernel's source is on both sides, and that of its helpers; `relaunched`: how it is launched changed:
-    what that changes and is guessed need not be the same on both sides."""
+    """What both versions are predicted to take for the launch they were compiled for; None: one cannot be counted. `counted`: what was
+    already; `unseen`: what changed is not in the code; `same`: the kernel's source is on both sides, and that of its helpers; `relaunched`:
+    how it is launched changed: what that changes and is guessed need not be the same on both sides."""
 
     def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
         assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
-        return inspection_of(replace(attempt.launch, grid=tuple(grid)), attempt.compiled, attempt.guess)
+        return inspection_of(replace(attempt.launch, grid=tuple(grid)), attempt.compiled, attempt.guess, counted=counted)
 
     if base.compiled is None or head.compiled is None or base.launch is None or head.launch is None:
         return None
