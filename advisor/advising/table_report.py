@@ -33,6 +33,7 @@ from advisor.advising.layers import (
     linear_reports,
     slower_as_a_layer,
     stack_of,
+    step_notes,
     weighed,
 )
 from advisor.advising.targets import PlannedLaunch, Target
@@ -85,7 +86,13 @@ def advise_target(
     advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
-    notes = target.notes + summary.notes + layer_notes(layers, others, launches) + libraries_alone(target)
+    notes = (
+        target.notes
+        + summary.notes
+        + layer_notes(layers, others, launches)
+        + libraries_alone(target)
+        + step_notes(target, layers, predictor)
+    )
     if target.refused:
         summary = replace(summary, sentence=target.refused)
         split = Action(title=phrase("action.split"), detail=phrase("action.if_loaded"), saving_us=0.0, origin="predicted", launches=())

@@ -332,19 +332,26 @@ def peak_text(launch: LaunchReport) -> str:
     return f"{times}{share_text(share)} of {unit_peak(launch.peak_pipeline)}"
 
 
-def beyond_bound(launch: LaunchReport) -> str:
-    """What the launch's own work takes at the peak where that is more than the bound, in words; else the bound with what is assumed."""
-    if stuck(launch):
+def beyond_bound(*launches: LaunchReport) -> str:
+    """What the launches' own work takes at the peak where that is more than their bound, in words; else the bound with what is assumed."""
+    bound_us, assumed_us = sum(launch.bound.us for launch in launches), sum(launch.assumed_us for launch in launches)
+    if any(map(stuck, launches)):
         return ""
-    if launch.assumed_us:
-        return phrase("bound.with_assumed", us=microseconds(launch.bound.us + launch.assumed_us))
-    times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0}
-    busiest = max(times, key=lambda name: times[name], default=None)
+    if assumed_us:
+        return phrase("bound.with_assumed", us=microseconds(bound_us + assumed_us))
+    own_us, units = bound_us, set()
+    for launch in launches:
+        peaks = ((1e6 * it.demand / it.throughput_per_s, it.pipeline) for it in launch.pipelines if it.throughput_per_s > 0)
+        us, unit = max(peaks, default=(0.0, ""))
+        if us > launch.bound.us:
+            own_us += us - launch.bound.us
+            units.add(unit)
     # More than rounding: the bound leaves out what the L2 may hold, and what another configuration spares.
-    if busiest is None or times[busiest] < 1.02 * launch.bound.us:
+    if not units or own_us < 1.02 * bound_us:
         return ""
-    dram = "bound.from_warm" if launch.problem.cache == "warm" else "bound.from_dram"
-    return phrase(dram if busiest == "dram" else "bound.own_work", us=microseconds(times[busiest]))
+    warm = "from_warm" if launches[0].problem.cache == "warm" else "from_dram"
+    key = warm if units == {"dram"} else "own_work"
+    return phrase(f"bound.{key}", us=microseconds(own_us)) if len(launches) == 1 or key == "from_warm" else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +372,7 @@ class Bound:
 
     @property
     def text(self) -> str:
-        """`bound 305.1 µs (dram)   320.3 µs if the L2, taken as warm, keeps nothing`."""
+        """`bound 305.1 µs (dram)   assumes a warm L2; 320.3 µs with a cold one`."""
         return f"{self.name} {microseconds(self.us)} µs{f' ({self.unit})' if self.unit else ''}   {self.more}".rstrip()
 
 
@@ -377,7 +384,7 @@ def shown_bound(of: Result | LaunchReport) -> Bound:
     if assumed_us > certain_us:
         more = phrase("bound.certain", us=microseconds(certain_us), unit=unit)
         return Bound(name=phrase("bound.assumed"), us=certain_us + assumed_us, unit="", more=more)
-    return Bound(name=phrase("bound.name"), us=certain_us, unit=unit, more=beyond_bound(launches[0]) if len(launches) == 1 else "")
+    return Bound(name=phrase("bound.name"), us=certain_us, unit=unit, more=beyond_bound(*launches))
 
 
 def speedup_text(speedup: float) -> str:
