@@ -41,7 +41,7 @@ ADVICE: dict[str, str] = {
     "packable-loads": "Load adjacent elements as words",
     "scalar-loads": "Load scalars once",
     "single-stage-loop": "Prefetch with more stages",
-    "block-exceeds-registers": "Split the block",
+    "block-exceeds-registers": "Spread the block over more threads, or split it",
     "masked-lanes": "Cover the length with a smaller block",
     "small-programs": "Give each program more work",
     "register-spills": "Need fewer registers",

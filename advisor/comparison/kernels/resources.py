@@ -193,6 +193,7 @@ def judged(
                     unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
                     work=next((item.work for item in filter(None, verdicts)), 1.0) if timed == (base, head) else 1.0,
+                    thread_bytes=next((item.thread_bytes for item in filter(None, verdicts)), None),
                     guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
                 )
             )
