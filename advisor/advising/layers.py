@@ -28,6 +28,7 @@ from advisor.result.problem import microseconds as short_us
 from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
 from advisor.steps.layer_cost import Cost, costs_of_layers
 from advisor.steps.model_config import load_architecture
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, several
 from advisor.system.phrases import phrase
 from advisor.tables.entries import FIELDS, version_number
@@ -221,10 +222,11 @@ def layer_id(tokens: int) -> str:
 
 def layer_launches(target: Target) -> dict[int, tuple[PlannedLaunch, ...]]:
     """The products of each layer of a target, by tokens; none where w13 and w2 do not stand side by side."""
-    by_tokens: dict[int, list[PlannedLaunch]] = {}
-    for launch in target.launches:
-        if launch.problem.family == "fused_moe" and launch.tokens is not None and launch.problem.op in GEMM_OF_LAYER:
-            by_tokens.setdefault(launch.tokens, []).append(launch)
+    by_tokens = grouped(
+        (launch.tokens, launch)
+        for launch in target.launches
+        if launch.problem.family == "fused_moe" and launch.tokens is not None and launch.problem.op in GEMM_OF_LAYER
+    )
     return {m: tuple(token) for m, token in by_tokens.items() if [launch.problem.op for launch in token] == list(GEMM_OF_LAYER)}
 
 

@@ -323,35 +323,38 @@ def unit_peak(pipeline: str | None) -> str:
     return f"{name}' peak" if name.endswith("s") else f"{name}'s peak"
 
 
-def peak_text(launch: LaunchReport) -> str:
-    """`1.31x the bound, 82 % of dram's peak`: how near the launch drives a pipeline to its peak; empty where that is not known."""
-    share = launch.share_of_peak
-    if share is None or share >= 1.005 or stuck(launch) or launch.bound.us <= 0:  # above all of it: a fault, which is said as such
-        return ""
-    times = f"{current(launch).us / launch.bound.us:.2f}x the bound, " if not launch.assumed_us else ""
-    return f"{times}{share_text(share)} of {unit_peak(launch.peak_pipeline)}"
-
-
 def beyond_bound(*launches: LaunchReport) -> str:
     """What the launches' own work takes at the peak where that is more than their bound, in words; else the bound with what is assumed."""
-    bound_us, assumed_us = sum(launch.bound.us for launch in launches), sum(launch.assumed_us for launch in launches)
+    assumed_us = sum(launch.assumed_us for launch in launches)
     if any(map(stuck, launches)):
         return ""
     if assumed_us:
-        return phrase("bound.with_assumed", us=microseconds(bound_us + assumed_us))
-    own_us, units = bound_us, set()
+        return phrase("bound.with_assumed", us=microseconds(sum(launch.bound.us for launch in launches) + assumed_us))
+    us, key = _own_work(launches)
+    return phrase(f"bound.{key}", us=microseconds(us)) if key and (len(launches) == 1 or key == "from_warm") else ""
+
+
+def _own_work(launches: Sequence[LaunchReport]) -> tuple[float, str]:
+    """Microseconds of the launches' own work at the peak, and what makes it more than their bound, a phrase; empty: rounding alone."""
+    bound_us, units = sum(launch.bound.us for launch in launches), set()
+    us = bound_us
     for launch in launches:
         peaks = ((1e6 * it.demand / it.throughput_per_s, it.pipeline) for it in launch.pipelines if it.throughput_per_s > 0)
-        us, unit = max(peaks, default=(0.0, ""))
-        if us > launch.bound.us:
-            own_us += us - launch.bound.us
+        own_us, unit = max(peaks, default=(0.0, ""))
+        if own_us > launch.bound.us:
+            us += own_us - launch.bound.us
             units.add(unit)
-    # More than rounding: the bound leaves out what the L2 may hold, and what another configuration spares.
-    if not units or own_us < 1.02 * bound_us:
-        return ""
+    # The bound leaves out what the L2 may hold, and what another configuration spares.
+    if not units or us < 1.02 * bound_us:
+        return bound_us, ""
     warm = "from_warm" if launches[0].problem.cache == "warm" else "from_dram"
-    key = warm if units == {"dram"} else "own_work"
-    return phrase(f"bound.{key}", us=microseconds(own_us)) if len(launches) == 1 or key == "from_warm" else ""
+    return us, warm if units == {"dram"} else "own_work"
+
+
+def least_us(launches: Sequence[LaunchReport]) -> float:
+    """Microseconds that another kernel may come down to: the bound, of operands that come from DRAM."""
+    us, key = _own_work(launches)
+    return us if key == "from_warm" else sum(launch.bound.us for launch in launches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -27,6 +26,7 @@ from advisor.steps.collectives import ENGINES
 from advisor.steps.layer_cost import Cost, costs_of_layers
 from advisor.steps.model_config import FOUR_BITS
 from advisor.steps.operators import Operator
+from advisor.system import grouped
 from advisor.system.errors import UsageError
 from advisor.tables.entries import version_number
 
@@ -78,11 +78,10 @@ def costs(
     Raises:
         UsageError: The GPU has no unit for a type.
     """
-    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for i, operator in enumerate(operators):
-        groups[
-            operator.family, operator.op, operator.dtype, operator.block_shape, operator.cache, tuple(operator.sizes), operator.words
-        ].append(i)
+    groups = grouped(
+        ((operator.family, operator.op, operator.dtype, operator.block_shape, operator.cache, tuple(operator.sizes), operator.words), i)
+        for i, operator in enumerate(operators)
+    )
     by_operator: dict[int, Cost] = {}
     for members in groups.values():
         some = [operators[i] for i in members]

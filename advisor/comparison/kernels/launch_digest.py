@@ -19,6 +19,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.system import grouped
 from advisor.system.phrases import phrase
 
 LONGEST = 80
@@ -455,9 +456,7 @@ SAME = "The kernel is the same; its launch"
 def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     """How launches of a kernel changed, `same`: while it did not."""
     how = SAME if same else "The launch"
-    alike: dict[str, list[str]] = {}
-    for launch in changed:
-        alike.setdefault(launch.words, []).append(launch.new.where or "its file")
+    alike = grouped((launch.words, launch.new.where or "its file") for launch in changed)
     return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
 
 

@@ -45,6 +45,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, agree
 from advisor.system.phrases import phrase
 
@@ -282,10 +283,9 @@ def _tuned_alone(run: Run) -> str:
 
 def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
     """The tensors whose types a time rests on and nothing says, in a sentence; none where all are said."""
-    kinds: dict[str, list[str]] = {}
-    for name, kind in {**base.invented, **head.invented}.items():
-        if str(kind).startswith(POINTERS):
-            kinds.setdefault(str(kind).lstrip("*"), []).append(name)
+    kinds = grouped(
+        (str(kind).lstrip("*"), name) for name, kind in {**base.invented, **head.invented}.items() if str(kind).startswith(POINTERS)
+    )
     return [phrase("answer.types", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
 
 

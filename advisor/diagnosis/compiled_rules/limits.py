@@ -110,12 +110,13 @@ def too_few_ctas(context: CompiledContext) -> Finding | None:
     saving = context.saving(lambda demand: _spread(demand, sms / ctas, min(max(trips, 1.0), sms / ctas))) if ctas < sms else None
     if saving is None or saving < THRESHOLD * analysis.predicted.us:
         return None
+    loop = "split-K" if context.demand.total_tensor_flop else "let several programs share a loop,"
     return make_finding(
         context,
         "warning",
         f"{ctas:,.0f} CTA{'s' if ctas > 1 else ''} for {sms} SMs: {percent(1 - ctas / sms)} of the GPU idles",
         evidence=f"{sms - ctas:,.0f} SMs get none",
-        remedy="use smaller tiles, or split-K with a second launch that sums the parts",
+        remedy=f"use smaller tiles, or {loop} with a second launch that sums the parts",
         saving_us=saving,
     )
 

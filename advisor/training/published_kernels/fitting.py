@@ -17,6 +17,7 @@ from advisor.pipelines import Array
 from advisor.pipelines.demand import Demand, Phases
 from advisor.pipelines.occupancy import Resources
 from advisor.pipelines.schedule import latency_us
+from advisor.system import grouped
 from advisor.system.errors import MissingDependencyError, NothingMatchedError
 from advisor.training.library_kernels.judging import summed
 from advisor.training.published_kernels.launches import Measured, read
@@ -99,10 +100,7 @@ def _columns(parts: Sequence[Any], chosen: Sequence[int] | slice = slice(None)) 
 
 def stacked(measured: Iterable[Measured]) -> list[Rows]:
     """Launches without matrix products, by GPU and cache state."""
-    groups: dict[tuple[str, str], list[Measured]] = {}
-    for entry in measured:
-        if entry.analysis.demand.phases is not None:
-            groups.setdefault((entry.gpu.name, entry.analysis.cache), []).append(entry)
+    groups = grouped(((entry.gpu.name, entry.analysis.cache), entry) for entry in measured if entry.analysis.demand.phases is not None)
     return [
         Rows(
             gpu=group[0].gpu,
