@@ -33,7 +33,7 @@ def answer(subjects: Sequence[Subject]) -> str:
     configured = [side.configuration if side is not None else None for side in (rows[0].base, rows[0].head)]
     changes = list(dict.fromkeys(launched or (figures.changes(configured[0], configured[1]) if configured[1] is not None else [])))
     name = "" if subject.resources else f" at {rows[0].label}"
-    causes = "; ".join(filter(None, (rows[0].reason, ", ".join(changes))))
+    causes = "; ".join(filter(None, (rows[0].cause, ", ".join(changes))))
     changed = f": {causes}" if causes else ""
     return phrase("answer.predicted", what=f"{name} and ".join(map(_on_gpu, rows)) + name, changed=changed)
 

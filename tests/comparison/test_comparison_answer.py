@@ -54,7 +54,7 @@ def test_the_first_line_has_the_factor_the_times_and_the_change():
 def test_bytes_are_the_first_cause_and_spills_follow_the_time_that_counts_them():
     held = [Resources(origin="compiled", registers_per_thread=255, spill_bytes=each, shared_memory_bytes=0) for each in (0, 4)]
     reads = "reads x_ptr 3 times → once, 1.57 GB → 524 MB"
-    subject = a_kernel(replace(judged(253.0, 43.0), reason=reads))
+    subject = a_kernel(replace(judged(253.0, 43.0), cause=reads))
     for thread_bytes, spills in ((1024.0, ""), (100.0, "; New or more spills: k on H100 0 → 4 B per thread")):
         compiled = replace(subject.resources[0], base=held[0], head=held[1], thread_bytes=thread_bytes)
         line = headline(both := [replace(subject, resources=(compiled,))], *counts(both))

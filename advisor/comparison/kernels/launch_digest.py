@@ -80,10 +80,8 @@ def launch_digest(function: JitFunction, launching: Launching, tunable: Set[str]
     host: dict[str, list[str]] = {}
     around = frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes)
     for worked_out in _host_code(function, tunable, launching, host, renamed):
-        whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
-        for name, tree in meaning(launching.source, worked_out, kernels=False, imports=False):
-            whole.setdefault(name, []).append(tree)
-        for name, trees in whole.items():
+        # All that gives a name something: no part of it is a launch that came or went.
+        for name, trees in grouped(meaning(launching.source, worked_out, kernels=False, imports=False)).items():
             host.setdefault(name, []).append("\x1d".join(trees))
     return LaunchDigest(
         passed={name: tuple(texts) for name, texts in passed.items()},

@@ -154,7 +154,7 @@ def time_verdict(
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason="; ".join(filter(None, (why, "" if unseen else both_near_peak(*reports)))))
     if row.verdict in ("predicted-improved", "predicted-regressed"):
-        row = replace(row, reason=_read_again(*(side.demand for side in pair)))
+        row = replace(row, cause=_read_again(*(side.demand for side in pair)))
     if row.change is not None:
         notes += [
             phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
