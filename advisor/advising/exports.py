@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.layers.moe_layer import TRITON_OF_SGLANG
 from advisor.result.schema import Configuration, Export, ExportRow, LaunchReport
-from advisor.system import triton_install
+from advisor.system import grouped, triton_install
 from advisor.tables.audit import entry_errors
 from advisor.tables.names import TableName, table_dtype, unreachable_reasons
 from advisor.tables.tables import Table, render_table
@@ -91,9 +90,7 @@ def predicted_tables(target: Target, launches: tuple[LaunchReport, ...]) -> tupl
     if base is None or (target.table is None and unreachable_reasons(base)):
         return ()
     planned = {launch.id: launch for launch in target.launches}
-    together: dict[str, list[LaunchReport]] = defaultdict(list)
-    for report in launches:
-        together[report.decision or report.id].append(report)
+    together = grouped((report.decision or report.id, report) for report in launches)
     verdicts = {report.id: _decided(group, new=target.table is None) for group in together.values() for report in group}
     tables: dict[str, tuple[Table | None, TableName, list[LaunchReport]]] = {}
     for report in launches:

@@ -33,6 +33,7 @@ from advisor.result.schema import (
     SourceText,
 )
 from advisor.rows.launches import is_launch_record
+from advisor.system import grouped
 from advisor.system.phrases import phrase
 
 
@@ -67,10 +68,11 @@ class KernelReports:
 
     def warned(self) -> tuple[str, ...]:
         """What was not read of the target, and what does not compile and why, with how many configurations of a kernel that is."""
-        alike: dict[tuple[str, str], list[KernelTarget]] = defaultdict(list)
-        for name, reason in self.failed.items():
-            if (target := self.targets[name]).source != TRIED:
-                alike[target.space or name, in_lines_of_file(reason, target.launch.source)].append(target)
+        alike = grouped(
+            ((target.space or name, in_lines_of_file(reason, target.launch.source)), target)
+            for name, reason in self.failed.items()
+            if (target := self.targets[name]).source != TRIED
+        )
         called = {key: items[0].id if len(items) == 1 else f"{len(items)} configurations of {key[0]}" for key, items in alike.items()}
         return (*self.warnings, *(f"{name}: {reason}" for (_, reason), name in called.items()))
 

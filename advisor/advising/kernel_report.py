@@ -49,6 +49,7 @@ from advisor.result.schema import (
     Verdict,
 )
 from advisor.rows.launches import is_launch_record, read_launches
+from advisor.system import grouped
 from advisor.system.errors import InputError, shorten
 from advisor.system.phrases import phrase
 from advisor.system.settings import read_settings
@@ -160,9 +161,7 @@ def _look_through(
     untuned, if there is one. Of a list of more than `MOST_TRIED` at some spread evenly over it, the first among them, and then at those
     that are most like the best of these, until there are so many, or the `seconds` that a user gives are over."""
     until = time.monotonic() + (seconds or 0)
-    spaces: dict[str, list[KernelTarget]] = defaultdict(list)
-    for target in targets:
-        spaces[target.space or target.id].append(target)
+    spaces = grouped((target.space or target.id, target) for target in targets)
     sized = {name for name, group in spaces.items() if any(target.launch.grid is not None for target in group)}
     batch: list[KernelTarget] = []
     for name, group in spaces.items():
@@ -359,9 +358,7 @@ def _of_one_grid(group: Sequence[LaunchReport], targets: Mapping[str, KernelTarg
         grids[repr(sorted(launch.given.constexprs.items(), key=str))].add(launch.grid)
     if all(len(grid) == 1 for grid in grids.values()):
         return [list(group)]
-    parts: dict[object, list[LaunchReport]] = defaultdict(list)
-    for report, launch in zip(group, launches, strict=True):
-        parts[launch.grid].append(report)
+    parts = grouped((launch.grid, report) for report, launch in zip(group, launches, strict=True))
     return list(parts.values())
 
 

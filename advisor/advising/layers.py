@@ -3,6 +3,7 @@ library reference beside them; also the linears around products that scale block
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache
@@ -25,9 +26,12 @@ from advisor.pipelines import configuration_batch, problem_batch, token_draws
 from advisor.result.problem import microseconds as short_us
 from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
 from advisor.steps.latency import Cost, costs_of_layers
-from advisor.system.errors import several
+from advisor.steps.model_config import load_architecture
+from advisor.system import grouped
+from advisor.system.errors import AdvisorError, several
 from advisor.system.phrases import phrase
 from advisor.tables.entries import FIELDS, version_number
+from advisor.tables.models import find_model
 
 WORTH_A_BACKEND = 1.1
 """A change of backend is advised where the library is so much faster than the best configuration: errors of whole layers, on models that
@@ -73,6 +77,48 @@ def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launche
     now, library = sum(layer.now.us for layer in layers), sum(item.us for item in libraries)
     if libraries and len(libraries) == len(layers) and not others and library > now:
         notes.append(phrase("note.no_backend", source=libraries[0].source, us=microseconds(library), now=microseconds(now)))
+    return tuple(notes)
+
+
+MOST_OF_A_STEP = 512
+"""Tokens up to which a count is one of sequences that decode together."""
+SEEN = 0.05
+"""A difference of two predicted layers that is said: each is known to about that."""
+
+
+def step_notes(target: Target, layers: Sequence[LayerReport], predictor: Predictor) -> tuple[str, ...]:
+    """Of layers of a named model: the command that says what a whole step gains; and, where experts are sliced over ranks, how much faster
+    or slower whole experts on each rank are, the stack's own configurations in both."""
+    model = _layer_model(cast(Hashable, predictor))
+    if target.model is None or model is None or not layers or not layers[0].routing:
+        return ()
+    whole, problems = find_model(target.model), [launches[0].problem for launches in layer_launches(target).values()]
+    first = problems[0]
+    slices, sets = whole.N // first.sizes["N"], whole.E // first.sizes["E"]
+    try:
+        load_architecture(target.model)
+    except AdvisorError:  # a kind of layer that no step is predicted with
+        notes = []
+    else:
+        tokens = [layer.tokens for layer in layers]
+        decode = [count for count in tokens if count <= MOST_OF_A_STEP]
+        words = ["advisor", "model", target.model + ("-FP8" if first.block_shape else ""), "--gpu", target.gpu.name]
+        words += ["--stack", ":".join(filter(None, (stack_of(target), target.stack_version)))]
+        words += ["--tp", str(slices * sets)] * (slices * sets > 1) + ["--ep"] * (sets > 1)
+        words += ["--dtype", first.dtype] * (first.dtype == "fp8" and first.block_shape is None)
+        words += ["--batch", ",".join(map(str, decode))] if decode else ["--prefill", str(tokens[-1])]
+        notes = [phrase("note.step", command=shlex.join(words))]
+    kind = _kind(first, target.gpu)
+    if slices > 1 and sets == 1 and whole.E % slices == 0 and kind is not None:
+        apart = [replace(problem, sizes={**problem.sizes, "N": whole.N}) for problem in problems]
+        totals = []
+        for ranks, some in ((1, problems), (slices, apart)):
+            every, loads = _layers(some, kind, target, _version(model, target), ranks)
+            costs = costs_of_layers(model.launched(every, target.gpu, None, loads), model, first.cache == "cold")
+            totals.append(sum(cost.us for cost in costs))
+        more = totals[1] / totals[0] - 1
+        much = "about as long" if abs(more) < SEEN else f"{100 * abs(more):.0f} % {'longer' if more > 0 else 'less long'}"
+        notes.append(phrase("note.whole_experts", ranks=slices, much=much))
     return tuple(notes)
 
 
@@ -175,10 +221,11 @@ def layer_id(tokens: int) -> str:
 
 def layer_launches(target: Target) -> dict[int, tuple[PlannedLaunch, ...]]:
     """The products of each layer of a target, by tokens; none where w13 and w2 do not stand side by side."""
-    by_tokens: dict[int, list[PlannedLaunch]] = {}
-    for launch in target.launches:
-        if launch.problem.family == "fused_moe" and launch.tokens is not None and launch.problem.op in GEMM_OF_LAYER:
-            by_tokens.setdefault(launch.tokens, []).append(launch)
+    by_tokens = grouped(
+        (launch.tokens, launch)
+        for launch in target.launches
+        if launch.problem.family == "fused_moe" and launch.tokens is not None and launch.problem.op in GEMM_OF_LAYER
+    )
     return {m: tuple(token) for m, token in by_tokens.items() if [launch.problem.op for launch in token] == list(GEMM_OF_LAYER)}
 
 
@@ -363,12 +410,13 @@ def _version(model: LayerModel, target: Target) -> float:
     return version_number(target.stack_version or "") or model.newest(target.gpu.name, target.stack == "sglang")
 
 
-def _layers(problems: Sequence[Problem], kind: int, target: Target, version: float) -> tuple[Layers, token_draws.Loads]:
-    """The layers of these problems as this version of the target's stack launches them, and the loads of their experts."""
+def _layers(problems: Sequence[Problem], kind: int, target: Target, version: float, ranks: int = 1) -> tuple[Layers, token_draws.Loads]:
+    """The layers of these problems, whose experts are spread over so many `ranks`, as this version of the target's stack launches them, and
+    the loads of their experts."""
     size = {name: np.array([float(problem.sizes[name]) for problem in problems]) for name in ("M", "E", "topk", "H", "N")}
     drawn = problems[0].distribution
     drawn_as = token_draws.BALANCED if drawn is None else token_draws.exponent(drawn)
-    layers = layers_of(size, kind, target.stack == "sglang", version, drawn_as)
+    layers = layers_of(size, kind, target.stack == "sglang", version, drawn_as, ranks=ranks)
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     routing = problems[0].routing
     if routing is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress, islice
@@ -33,6 +32,7 @@ from advisor.advising.layers import (
     linear_reports,
     slower_as_a_layer,
     stack_of,
+    step_notes,
     weighed,
 )
 from advisor.advising.targets import PlannedLaunch, Target
@@ -47,6 +47,7 @@ from advisor.learned.base import Prediction, Predictor, predict_each, tunable_ce
 from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
+from advisor.system import grouped
 from advisor.system.errors import NothingMatchedError
 from advisor.system.phrases import phrase
 from advisor.tables.audit import audit_table
@@ -85,7 +86,13 @@ def advise_target(
     advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
-    notes = target.notes + summary.notes + layer_notes(layers, others, launches) + libraries_alone(target)
+    notes = (
+        target.notes
+        + summary.notes
+        + layer_notes(layers, others, launches)
+        + libraries_alone(target)
+        + step_notes(target, layers, predictor)
+    )
     if target.refused:
         summary = replace(summary, sentence=target.refused)
         split = Action(title=phrase("action.split"), detail=phrase("action.if_loaded"), saving_us=0.0, origin="predicted", launches=())
@@ -126,9 +133,7 @@ def launch_reports(
         diagnosing: Whether to try the rules and to split the gap, more than half of the work: without, no report has findings or a gap.
     """
     measured = measured or {}
-    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
-    for launch in target.launches:
-        shares[launch.decision_id].append(launch)
+    shares = grouped((launch.decision_id, launch) for launch in target.launches)
     reports: list[LaunchReport] = []
     pinned = held_configurations(target, predictor, WORTH_CHANGING, {name: item.latency.us for name, item in measured.items()})
     groups = list(shares.values())
@@ -439,10 +444,7 @@ def held_configurations(
         worth: The least speedup that is worth a change.
         measured_us: Measured latencies by launch id: what runs faster than any other BLOCK_SIZE_M is predicted to keeps its own.
     """
-    sorts: dict[str, list[PlannedLaunch]] = defaultdict(list)
-    for launch in target.launches:
-        if launch.frozen_parameters:
-            sorts[launch.row_sort_id or launch.id].append(launch)
+    sorts = grouped((launch.row_sort_id or launch.id, launch) for launch in target.launches if launch.frozen_parameters)
     pinned: dict[str, Configuration] = {}
     for group in sorts.values():
         now = sum(measured_us.get(launch.id, np.inf) for launch in group)

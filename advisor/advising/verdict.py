@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from advisor.diagnosis import LEAST_GAIN_US
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import UTILISED, changes, limited_by, microseconds, padded, share_text
+from advisor.rendering.figures import UTILISED, changes, least_us, limited_by, microseconds, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
     Action,
@@ -20,6 +20,7 @@ from advisor.result.schema import (
     Verdict,
     nearest_to_peak,
 )
+from advisor.system import grouped
 from advisor.system.phrases import phrase
 
 GAIN, LIKELY = 1.02, 0.5
@@ -28,6 +29,8 @@ that is at least as likely as not (`p_speedup_10pct`, asked of gains of a tenth)
 SURE_FROM = 1.1
 ENOUGH = 0.8
 """Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
+KERNEL_WINS = 0.5
+"""Share of the time above the bound from which on it is said beside what tuning cannot win, and of a peak below which."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
 DECODE = 64
@@ -212,7 +215,10 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
     left = 1 - percent / 100
     if left >= 0.02 and left * whole >= LEAST_GAIN_US:
         return phrase("win.unsure", share=share_text(left))
-    return phrase("win.nothing", share=share_text(max(left, 0.02)))
+    most = 1 - least_us(able) / whole if whole > 0 else 0.0
+    slow = all((report.share_of_peak or 1.0) < KERNEL_WINS and report.config_binding_pipeline != "launch" for report in able)
+    key = "win.kernel" if slow and most >= KERNEL_WINS else "win.nothing"
+    return phrase(key, share=share_text(max(left, 0.02)), most=share_text(most))
 
 
 def _gains(reports: Sequence[LaunchReport]) -> tuple[list[tuple[LaunchReport, float, Recommendation]], float, float]:
@@ -231,10 +237,11 @@ def _gains(reports: Sequence[LaunchReport]) -> tuple[list[tuple[LaunchReport, fl
 
 def _by_tokens(able: Sequence[LaunchReport], layers: Sequence[LayerReport]) -> Iterator[str]:
     """What decoding gains and what larger token counts do, where there are both: a sum over both is mostly that of the largest."""
-    groups: dict[int, list[LaunchReport]] = defaultdict(list)
-    for report in able:
-        if report.problem.family in ("fused_moe", "gemm") and "M" in report.problem.sizes:
-            groups[report.problem.sizes["M"]].append(report)
+    groups = grouped(
+        (report.problem.sizes["M"], report)
+        for report in able
+        if report.problem.family in ("fused_moe", "gemm") and "M" in report.problem.sizes
+    )
     shares = {}
     for tokens, reports in groups.items():
         _, saved, whole = _gains(reports)

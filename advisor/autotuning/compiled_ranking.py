@@ -21,6 +21,7 @@ from advisor.autotuning import internals
 from advisor.autotuning.ranking import GROUPS, Ranking, Recognised, given_order, predictor, rank
 from advisor.gpus.hardware import gpu_model
 from advisor.result.schema import Configuration
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError
 
 MOST_TILES = 128
@@ -70,10 +71,7 @@ class Code:
 
     def tiles(self) -> dict[str, list[int]]:
         """Places by what the front end makes of them: those of one list have one TTIR."""
-        places: dict[str, list[int]] = {}
-        for place, source in enumerate(self.sources):
-            if source is not None:
-                places.setdefault(source.key, []).append(place)
+        places = grouped((source.key, place) for place, source in enumerate(self.sources) if source is not None)
         return places
 
     def values(self, place: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import triton
 from triton.runtime import autotuner
 
 from advisor.autotuning.tuner import Tuner
+from advisor.system import grouped
 from advisor.system.errors import several
 
 CENSUS = "ADVISOR_AUTOTUNE_CENSUS"
@@ -209,10 +210,7 @@ def won_in_words(fates: Sequence[Fate]) -> str:
     kernel has both measured."""
     from advisor.rendering.figures import microseconds
 
-    kernels: dict[str, list[Fate]] = {}
-    for fate in fates:
-        if fate.default_us and fate.chosen_us:
-            kernels.setdefault(fate.kernel, []).append(fate)
+    kernels = grouped((fate.kernel, fate) for fate in fates if fate.default_us and fate.chosen_us)
     clauses = []
     for kernel, tuners in kernels.items():
         default, chosen, seconds = (sum(getattr(entry, name) for entry in tuners) for name in ("default_us", "chosen_us", "seconds"))

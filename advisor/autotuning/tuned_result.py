@@ -51,6 +51,7 @@ from advisor.result.schema import (
     Verdict,
 )
 from advisor.rows.columns import family_names, missing_parameters, needed_parameters
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, NothingMatchedError
 from advisor.tables.names import SIZE_LIMIT
 
@@ -196,10 +197,11 @@ def _predicted(tuned: TunedProblem, problem: Problem, gpu: GpuSpec, predictor: P
     needs, or with one that is no size, has no prediction.
     """
     named = [named_for(timing.configuration, problem.family) for timing in tuned.timings]
-    alike: dict[frozenset[str], list[int]] = {}
-    for place, configuration in enumerate(named):
-        if predictable(configuration, problem.family):
-            alike.setdefault(frozenset(configuration.parameters), []).append(place)
+    alike = grouped(
+        (frozenset(configuration.parameters), place)
+        for place, configuration in enumerate(named)
+        if predictable(configuration, problem.family)
+    )
     now: list[float | None] = [None] * len(named)
     for places in alike.values():
         try:

@@ -62,6 +62,22 @@ INTERRUPTED = 130
 INTERNAL_FAILURE = 3
 
 
+SAME = (
+    ("--tokens", "--batch", "--decode", "--batch-size", "--num-tokens", "--concurrency"),
+    ("--context", "--contexts", "--context-length", "--seq-len", "--kv-len", "--max-model-len"),
+    ("--prefill", "--prompt", "--input-len", "--isl", "--tokens"),
+    ("--tp", "--tensor-parallel", "--tensor-parallel-size", "--tp-size"),
+    ("--ep", "--expert-parallel", "--enable-expert-parallel", "--ep-size"),
+    ("--stack", "--engine", "--backend", "--framework"),
+    ("--gpu", "--device", "--target", "--arch"),
+    ("--dtype", "--quantization", "--precision", "--element"),
+    ("--output", "--out", "--export", "--report"),
+    ("--sizes", "--shape", "--shapes", "--arg", "--args"),
+    ("--cache", "--cold", "--warm"),
+)
+"""Options of one meaning, as commands and serving stacks call it: what a command does not know is answered with its own."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Usage errors in one line, like every other error, and exit code 2; options are written out, so that a misspelt one is none."""
 
@@ -73,7 +89,9 @@ class _Parser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [item.split("=")[0] for item in unknown if item.startswith("-")]
-            close = [near for option in options for near in difflib.get_close_matches(option, self._option_string_actions, n=1)]
+            known = self._option_string_actions
+            meant = [name for option in options for names in SAME if option in names for name in names if name in known]
+            close = list(dict.fromkeys(meant or (near for option in options for near in difflib.get_close_matches(option, known, n=1))))
             self.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {', '.join(close)}?" if close else ""))
         self._refuse_empty_places(parsed)
         return parsed, unknown

@@ -141,8 +141,8 @@ def exported(
         raise UsageError(
             f"{target.title}: no serving stack looks for a table of this", None, "a tuned table, or fused_moe", "leave out --export"
         )
-    for tuned in (table.tuned for table in tables if table.tuned.untried):
-        options.warn(phrase("export.untried", table=tuned.before.name.file_name(), tokens=", ".join(map(str, tuned.untried))))
+    for tokens, tuned in {table.tuned.untried: table.tuned for table in reversed(tables) if table.tuned.untried}.items():  # each once
+        options.warn(phrase("export.untried", table=tuned.before.name.file_name(), tokens=", ".join(map(str, tokens))))
     rest = tuple(export for export in result.exports if export.kind != "table")
     return replace(result, exports=(*(table.export for table in tables), *rest)), write_predicted(folder, tables, result)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import options
+from advisor.system import grouped
 from advisor.system.errors import UsageError, several
 from advisor.system.phrases import phrase
 
@@ -149,9 +150,7 @@ def _text(audited: Audit, issues: list[AuditIssue], predicted: int, regrets: lis
     for check, count in counts.most_common():
         print(f"  {count:>5} in {files[check]:>3} {'file ' if files[check] == 1 else 'files'}  {check:<18} {described[check]}")
     _by_gpu(audited, issues, regrets)
-    slowest: dict[str, list[EntryRegret]] = {}  # by table, each with its largest regret first
-    for path, entry in sorted(regrets, key=lambda item: -item[1].regret):
-        slowest.setdefault(path, []).append(entry)
+    slowest = grouped(sorted(regrets, key=lambda item: -item[1].regret))  # by table, each with its largest regret first
     if slowest:
         print("  tables with the largest predicted regret:")
     for path, entries in list(slowest.items())[:SLOWEST_SHOWN]:

@@ -64,6 +64,8 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     again = [subject.title for subject in subjects if _compiles_again(subject)]
     if again:
         first.append(f"{_counted(len(again), 'kernel')} compile{'s' * (len(again) == 1)} again ({_several(again)})")
+    if answered := answer(subjects):  # it counts them
+        first.append(answered)
     for word, grown in (("New or more spills", True), ("Spills gone or fewer", False)):
         if spills := [text for subject in subjects if (text := _spills(subject, grown))]:
             first.append(f"{word}: {_several(spills)}")
@@ -73,7 +75,6 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
         if subject.kind == "kernel" and (subject.configurations_added or subject.configurations_removed)
     ]:
         first.append(f"Other configurations to tune over: {_several(tuned)}")
-    answered = answer(subjects)
     if launched := [text for subject in subjects if not answered and (text := _launched_with(subject))]:
         first.append(f"Launched with: {_several(launched)}")
     if not first and not answered and (registers := [text for subject in subjects if (text := _registers(subject))]):
@@ -86,9 +87,9 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     ]
     if unread and any(subject.static or subject.resources for subject in subjects):
         last.append(f"not compared: {_several(unread)}")
-    verdicts = answered or _verdicts(subjects, measured, static)
-    named = "" if answered else named
-    text = "; ".join(filter(None, [*first, verdicts[:1].lower() + verdicts[1:] if first else verdicts, *last]))
+    verdicts, named = ("", "") if answered else (_verdicts(subjects, measured, static), named)
+    parts = [text for text in (*first, verdicts, *last) if text]
+    text = "; ".join(part[:1].lower() + part[1:] if number and part in (answered, verdicts) else part for number, part in enumerate(parts))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
 
 
@@ -125,6 +126,7 @@ def _spills(subject: Subject, grown: bool) -> str:
         if not row.guessed
         and row.base is not None
         and row.head is not None
+        and _heavy(row)
         and row.base.spill_bytes is not None
         and row.head.spill_bytes is not None
     ]
@@ -134,6 +136,16 @@ def _spills(subject: Subject, grown: bool) -> str:
     row = worst[1]
     assert row.base is not None and row.head is not None
     return f"{row.kernel} on {row.gpu} {row.base.spill_bytes:,} → {row.head.spill_bytes:,} B per thread"
+
+
+LIGHT = 0.01
+"""Of the bytes that a launch moves, spills that move less are told beside the other resources alone."""
+
+
+def _heavy(row: ResourceRow) -> bool:
+    """Whether what more or less is spilled, stored and loaded again, is a part of what a thread moves; where that is not known, too."""
+    spills = [side.spill_bytes or 0 for side in (row.base, row.head) if side is not None]
+    return row.thread_bytes is None or 2 * abs(spills[-1] - spills[0]) >= LIGHT * row.thread_bytes
 
 
 def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:

@@ -29,8 +29,9 @@ from advisor.python_source.source import SourceFile
 from advisor.rendering.comparison_words import AUDITED
 from advisor.result import result_json
 from advisor.result.comparison_schema import Subject
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError
-from advisor.tables.names import TableName, is_table_name, parse_table_name
+from advisor.tables.names import is_table_name, parse_table_name
 
 MOST_GLANCED_AT = 5_000
 """Files that are looked at for what is certain to fail, past those that are compared."""
@@ -38,10 +39,11 @@ MOST_GLANCED_AT = 5_000
 
 def moved_tables(differing: Sequence[FileChange]) -> list[FileChange]:
     """The changes, with a table that went to another folder as one: it runs there as before."""
-    places: dict[TableName, list[FileChange]] = {}
-    for change in differing:
-        if change.word in ("added", "removed") and is_table_name(change.path):
-            places.setdefault(parse_table_name(change.path), []).append(change)
+    places = grouped(
+        (parse_table_name(change.path), change)
+        for change in differing
+        if change.word in ("added", "removed") and is_table_name(change.path)
+    )
     moved: dict[str, FileChange] = {}
     for pair in places.values():
         if sorted(side.word for side in pair) == ["added", "removed"]:

@@ -26,6 +26,7 @@ from advisor.learned.base import Predictor, predict_each
 from advisor.pipelines import configuration_batch
 from advisor.result.comparison_schema import CHANGES, Failure, FailureCondition, StaticRow, StaticSide, Subject
 from advisor.result.schema import Configuration, Finding, LaunchReport, Problem
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, InputError, NotOursError
 from advisor.tables import entries as defaults
 from advisor.tables.audit import AuditIssue, audit_table
@@ -350,9 +351,7 @@ def _alike(old: Target, new: Target) -> bool:
 
 
 def _by_tokens(target: Target) -> dict[int, list[PlannedLaunch]]:
-    by_tokens: dict[int, list[PlannedLaunch]] = {}
-    for launch in target.launches:
-        by_tokens.setdefault(launch.tokens or 0, []).append(launch)
+    by_tokens = grouped((launch.tokens or 0, launch) for launch in target.launches)
     return by_tokens
 
 
@@ -365,9 +364,7 @@ def _groups(target: Target | None, predictor: Predictor, *, diagnosing: bool = T
     if target is None:
         return {}
     counts = {launch.id: launch.tokens for launch in target.launches}
-    groups: dict[int, list[LaunchReport]] = {}
-    for report in launch_reports(target, predictor, diagnosing=diagnosing):
-        groups.setdefault(counts[report.id] or 0, []).append(report)
+    groups = grouped((counts[report.id] or 0, report) for report in launch_reports(target, predictor, diagnosing=diagnosing))
     return groups
 
 
@@ -421,10 +418,7 @@ class Fallback:
 
 def version_folders(paths: Iterable[str]) -> dict[PurePosixPath, list[PurePosixPath]]:
     """The folders of Triton versions in a tree, by the folder they lie in, the newest version first."""
-    folders: dict[PurePosixPath, list[PurePosixPath]] = {}
-    for place in {PurePosixPath(path).parent for path in paths}:
-        if _VERSION.fullmatch(place.name):
-            folders.setdefault(place.parent, []).append(place)
+    folders = grouped((place.parent, place) for place in {PurePosixPath(path).parent for path in paths} if _VERSION.fullmatch(place.name))
     for places in folders.values():
         places.sort(key=lambda place: [int(part) for part in place.name.removeprefix("triton_").split("_")], reverse=True)
     return folders

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from advisor.diagnosis.rule import LEAST_SHOWN_US, as_sentences, microseconds
 from advisor.result.schema import Action, Finding, LaunchReport, Origin
+from advisor.system import grouped
 from advisor.system.phrases import phrase
 
 WORTH_CHANGING = 1.02
@@ -41,10 +42,10 @@ ADVICE: dict[str, str] = {
     "packable-loads": "Load adjacent elements as words",
     "scalar-loads": "Load scalars once",
     "single-stage-loop": "Prefetch with more stages",
-    "block-exceeds-registers": "Split the block",
+    "block-exceeds-registers": "Spread the block over more threads, or split it",
     "masked-lanes": "Cover the length with a smaller block",
     "small-programs": "Give each program more work",
-    "register-spills": "Need fewer registers",
+    "register-spills": "Use fewer registers",
     "dot-without-tensor-instruction": "Run the dot on the tensor cores",
     "mma-instead-of-wgmma": "Use the warp-group matrix instruction",
     "no-async-copy": "Copy asynchronously",
@@ -54,9 +55,9 @@ ADVICE: dict[str, str] = {
     "loads-in-turn": "Load several rows at a time",
     "repeated-loads": "Share operands between programs",
     "convert-layout-in-loop": "Keep one layout in the loop",
-    "atomics-in-loop": "Take the atomics out of the loop",
+    "atomics-in-loop": "Move the atomics out of the loop",
     "contended-atomics": "Spread the atomics over more addresses",
-    "integer-division-in-loop": "Take the division out of the loop",
+    "integer-division-in-loop": "Move the division out of the loop",
     "double-precision": "Compute in single precision",
     "wide-index-in-loop": "Index with 32 bits in the loop",
 }
@@ -99,9 +100,7 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
         At most three, broken launches first, then by time saved; where nothing is known to save time, the remedies of compiled code that
         have no price.
     """
-    decisions: dict[str, list[LaunchReport]] = {}
-    for launch in launches:
-        decisions.setdefault(launch.decision or launch.id, []).append(launch)
+    decisions = grouped((launch.decision or launch.id, launch) for launch in launches)
     gains: list[_Gain] = []
     cures: list[_Cure] = []
     for group in decisions.values():
@@ -136,9 +135,7 @@ def actions(launches: Sequence[LaunchReport], settled: Collection[str] = ()) -> 
         proposed.append(_repair(broken))
     if gains:
         proposed.append(_change(gains, launches))
-    by_rule: dict[str, list[_Cure]] = {}
-    for cure in cures:
-        by_rule.setdefault(cure.finding.rule, []).append(cure)
+    by_rule = grouped((cure.finding.rule, cure) for cure in cures)
     proposed += [_cure(rule, group) for rule, group in by_rule.items()]
     proposed = proposed or _unpriced(launches)
     proposed.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))

@@ -12,6 +12,7 @@ from typing import Any
 
 from advisor.python_source.imports import Import
 from advisor.python_source.literal_values import Symbol, plain
+from advisor.system import grouped
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -57,10 +58,11 @@ class Graph:
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
         """The calls of the file by the last part of what they name: of `chunk.forward(x)`, "forward"."""
-        by_name: dict[str, list[ast.Call]] = {}
-        for node in self.nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-                by_name.setdefault(node.func.id if isinstance(node.func, ast.Name) else node.func.attr, []).append(node)
+        by_name = grouped(
+            (node.func.id if isinstance(node.func, ast.Name) else node.func.attr, node)
+            for node in self.nodes
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
+        )
         return by_name
 
     @cached_property

@@ -28,6 +28,7 @@ from advisor.python_source.imports import HANDED_ON, Import
 from advisor.python_source.kernel_forms import launching_calls
 from advisor.python_source.language import dotted
 from advisor.python_source.literals import NotLiteralError
+from advisor.system import grouped
 
 UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 """Expressions whose values cannot be called: what stands for a function where it is not available."""
@@ -85,10 +86,7 @@ class ModuleNames(Graph):
     @cached_property
     def alternatives(self) -> dict[str, list[ast.expr]]:
         """All expressions that are assigned to each name at module level, in order, whether or not they run."""
-        expressions: dict[str, list[ast.expr]] = {}
-        for name, value in (pair for node in self.module_level for pair in plainly_given(node)):
-            expressions.setdefault(name, []).append(value)
-        return expressions
+        return grouped(pair for node in self.module_level for pair in plainly_given(node))
 
     @cached_property
     def launches(self) -> tuple[tuple[str, ast.Call], ...]:
@@ -129,12 +127,12 @@ class ModuleNames(Graph):
         nodes: list[ast.AST] = []
         waiting = self.statements(name)
         while waiting:
-            statement = waiting.pop()
-            if isinstance(statement, ast.If):
-                nodes.append(statement.test)
-                waiting += [inner for body in (statement.body, statement.orelse) for inner in self._touching(body).get(name, ())]
-            else:
-                nodes.append(statement)
+            match waiting.pop():
+                case ast.If(test=decides) as branches:
+                    waiting += [inner for body in (branches.body, branches.orelse) for inner in self._touching(body).get(name, ())]
+                case decides:
+                    pass
+            nodes.append(decides)
         return nodes
 
     def place(self, node: ast.FunctionDef | None = None) -> Place:
@@ -331,34 +329,25 @@ class ModuleNames(Graph):
 
     def _touching(self, body: Sequence[ast.stmt]) -> dict[str, list[ast.stmt]]:
         """The statements of a block by the names they assign or change, in order."""
-        if not body:
-            return {}
-        key = (id(body[0]), len(body))
+        key = (id(body[0]), len(body)) if body else (0, 0)
         if key not in self._found:
-            by_name: dict[str, list[ast.stmt]] = {}
-            for statement in body:
-                for name in dict.fromkeys(_touched(statement)):
-                    by_name.setdefault(name, []).append(statement)
-            self._found[key] = by_name
+            self._found[key] = grouped((name, statement) for statement in body for name in dict.fromkeys(_touched(statement)))
         return self._found[key]
 
 
 def _by_alias(nodes: Iterable[ast.AST]) -> dict[str, list[Import]]:
     """What statements import, by alias, in order; several where there are alternatives."""
-    by_alias: dict[str, list[Import]] = {}
-    for import_ in (imported for node in nodes for imported in imports_in(node)):
-        by_alias.setdefault(import_.alias, []).append(import_)
-    return by_alias
+    return grouped((part.alias, part) for node in nodes for part in imports_in(node))
 
 
 def _arms(statement: ast.If) -> Iterator[tuple[ast.expr | None, Sequence[ast.stmt]]]:
     """The branches of `if`, `elif` and `else` with their conditions; the last without one, and empty where there is no `else`."""
-    while True:
-        yield statement.test, statement.body
-        if len(statement.orelse) != 1 or not isinstance(statement.orelse[0], ast.If):
-            break
-        statement = statement.orelse[0]
-    yield None, statement.orelse
+    yield statement.test, statement.body
+    match statement.orelse:
+        case [ast.If() as other]:
+            yield from _arms(other)
+        case body:
+            yield None, body
 
 
 def _touched(statement: ast.stmt) -> Iterator[str]:
@@ -416,16 +405,16 @@ def triton_bound_again(names: ModuleNames) -> str | None:
     roots = {alias for alias, items in names.imports.items() if any(item.is_triton for item in items)}
     bound = [(node, text) for node, text in _set_in(names, roots) if not _without_triton(names, node, roots)]
     for name in roots:
-        binders = names.binders(names.tree).get(name, [])
-        imports = [node for node in binders if any(imported.is_triton for imported in _import_of(names, node, name))]
-        handed = [node for node in binders if any(imported.name in HANDED_ON for imported in _import_of(names, node, name))]
+        brought = {node: _import_of(names, node, name) for node in names.binders(names.tree).get(name, [])}
+        imports = [node for node, parts in brought.items() if any(part.is_triton for part in parts)]
         bound += [
             (node, name)
-            for node in binders
-            if node not in (*imports, *handed) and not _is_module(names, node) and _follows(names, node, imports)
-            if not _without_triton(names, node, roots)
+            for node, parts in brought.items()
+            if not any(part.is_triton or part.name in HANDED_ON for part in parts) and not _is_module(names, node)
+            if _follows(names, node, imports) and not _without_triton(names, node, roots)
         ]
-        bound += [(node, name) for node in names.declaring.get(name, ()) if not _imports_triton(node, name)]
+        declared = [(node, [part for inner in ast.walk(node) for part in imports_in(inner)]) for node in names.declaring.get(name, ())]
+        bound += [(node, name) for node, parts in declared if not any(part.is_triton and part.alias == name for part in parts)]
     lines = sorted((getattr(node, "lineno", 0), text) for node, text in bound)
     return f"cannot tell: {lines[0][1]} is bound again in line {lines[0][0]}" if lines else None
 
@@ -454,9 +443,8 @@ def _set_in(names: ModuleNames, roots: set[str]) -> Iterator[tuple[ast.AST, str]
             inner = node.args[0]
         written = inner
         while isinstance(inner, (ast.Attribute, ast.Subscript, ast.Call)):
-            inner = (
-                inner.value if not isinstance(inner, ast.Call) else inner.args[0] if dotted(inner.func) == "vars" and inner.args else None
-            )
+            within = inner.args[:1] if isinstance(inner, ast.Call) and dotted(inner.func) == "vars" else []
+            inner = next(iter(within), None) if isinstance(inner, ast.Call) else inner.value
         if isinstance(inner, ast.Name) and inner.id in roots and written is not None:
             test = f"not hasattr({ast.unparse(node.value)}, {node.attr!r})" if isinstance(node, ast.Attribute) else ""
             if all(ast.unparse(outer.test) != test for outer in names.above(node) if isinstance(outer, ast.If)):
@@ -492,10 +480,6 @@ def _is_module(names: ModuleNames, node: ast.AST) -> bool:
     statement = names.parent(node)
     value = dict(plainly_given(statement)).get(node.id) if isinstance(node, ast.Name) and isinstance(statement, ast.stmt) else None
     return value is not None and dotted(value).split(".")[0] in names.triton_roots
-
-
-def _imports_triton(function: ast.AST, name: str) -> bool:
-    return any(imported.is_triton and imported.alias == name for node in ast.walk(function) for imported in imports_in(node))
 
 
 def _follows(names: ModuleNames, node: ast.AST, others: Sequence[ast.AST]) -> bool:

@@ -27,6 +27,7 @@ from advisor.python_source.literal_values import Constexpr
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.module_names import ModuleNames, kernel_bound_again, triton_bound_again
 from advisor.python_source.syntax import declared_encoding, parse
+from advisor.system import grouped
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.system.reading import decode_text, read_bytes
 
@@ -188,10 +189,9 @@ class SourceFile:
     @cached_property
     def _plain(self) -> tuple[dict[str, ast.FunctionDef], dict[str, str]]:
         """Functions that are not kernels, and why those are left out that are defined more than once."""
-        nodes: dict[str, list[ast.FunctionDef]] = {}
-        for node in self.module_names.module_level:
-            if isinstance(node, ast.FunctionDef) and not self._is_jit(node):
-                nodes.setdefault(node.name, []).append(node)
+        nodes = grouped(
+            (node.name, node) for node in self.module_names.module_level if isinstance(node, ast.FunctionDef) and not self._is_jit(node)
+        )
         functions = {name: item[0] for name, item in nodes.items() if len(item) == 1 and not self.module_names.contested(item[0])}
         reasons: dict[str, str] = {}
         reader = FunctionReader(self, Evaluation(unset=self.unset), functions=functions)
@@ -239,10 +239,9 @@ class SourceFile:
     @cached_property
     def definitions(self) -> dict[str, list[ast.FunctionDef]]:
         """The `@triton.jit` functions by name, also those that are defined several times."""
-        by_name: dict[str, list[ast.FunctionDef]] = {}
-        for node in statements_within(self.tree):
-            if isinstance(node, ast.FunctionDef) and self._is_jit(node):
-                by_name.setdefault(node.name, []).append(node)
+        by_name = grouped(
+            (node.name, node) for node in statements_within(self.tree) if isinstance(node, ast.FunctionDef) and self._is_jit(node)
+        )
         return {name: sorted(nodes, key=lambda n: n.lineno) for name, nodes in by_name.items()}
 
     @cached_property

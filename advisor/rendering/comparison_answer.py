@@ -23,8 +23,8 @@ def answering(subjects: Sequence[Subject]) -> Sequence[StaticRow]:
 
 
 def answer(subjects: Sequence[Subject]) -> str:
-    """`Predicted about 6x faster on H100 (253.5 → 43.3 µs; 80 % interval 39.5 to 77.4): BLOCK 128 → 4096; not measured`; empty: there is
-    no such answer."""
+    """`Predicted about 6x faster on H100 (253.5 → 43.3 µs; 80 % intervals 198 to 310 → 39.5 to 77.4): BLOCK 128 → 4096; not
+    measured`; empty: there is no such answer."""
     rows = answering(subjects)
     if not rows:
         return ""
@@ -33,7 +33,8 @@ def answer(subjects: Sequence[Subject]) -> str:
     configured = [side.configuration if side is not None else None for side in (rows[0].base, rows[0].head)]
     changes = list(dict.fromkeys(launched or (figures.changes(configured[0], configured[1]) if configured[1] is not None else [])))
     name = "" if subject.resources else f" at {rows[0].label}"
-    changed = f": {', '.join(changes)}" if changes else ""
+    causes = "; ".join(filter(None, (rows[0].cause, ", ".join(changes))))
+    changed = f": {causes}" if causes else ""
     return phrase("answer.predicted", what=f"{name} and ".join(map(_on_gpu, rows)) + name, changed=changed)
 
 
@@ -62,10 +63,10 @@ def _on_gpu(row: StaticRow) -> str:
     sides = _sides(row)
     assert sides is not None
     before, after = sides
-    interval = ""
-    if after.low_us is not None and after.high_us is not None and after.coverage is not None:
-        low, high = figures.microseconds(after.low_us), figures.microseconds(after.high_us)
-        interval = f"; {100 * after.coverage:.0f} % interval {low} to {high}"
+    ends = [
+        f"{figures.microseconds(side.low_us)} to {figures.microseconds(side.high_us)}" for side in sides if side.low_us and side.high_us
+    ]
+    interval = f"; {100 * (after.coverage or 0):.0f} % intervals {' → '.join(ends)}" if len(ends) == 2 else ""
     times = max(before.us, after.us) / min(before.us, after.us)
     word = "slower" if after.us > before.us else "faster"
     much = f"about {times:.0f}x" if times >= 3 else f"about {times:.1f}x" if times >= FACTOR_FROM else f"{100 * abs(row.change or 0):.0f} %"

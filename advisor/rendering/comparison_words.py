@@ -20,6 +20,7 @@ from advisor.result.comparison_schema import (
     Subject,
 )
 from advisor.result.schema import Latency, Recommendation
+from advisor.system import grouped
 from advisor.system.phrases import phrase
 
 MARKS = {
@@ -82,10 +83,7 @@ def untimed_line(comparison: ComparisonResult) -> str:
 def untimed(reasons: Mapping[str, str], joint: str, most: int) -> str:
     """Kernels whose time cannot be told, with why: `a and b without n, c without its grid`; those of one reason are named together, and of
     more than `most` reasons it is said of how many kernels they are; empty: of all of them it can be told."""
-    alike: dict[str, list[str]] = {}
-    for name, reason in reasons.items():
-        if reason:
-            alike.setdefault(reason, []).append(name)
+    alike = grouped((reason, name) for name, reason in reasons.items() if reason)
     texts = [f"{', '.join(names[:MOST_LISTED])}{_more(len(names) - MOST_LISTED)} {reason}" for reason, names in alike.items()]
     return joint.join(texts[:most]) + _more(sum(len(names) for names in list(alike.values())[most:]))
 

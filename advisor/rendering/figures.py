@@ -323,28 +323,38 @@ def unit_peak(pipeline: str | None) -> str:
     return f"{name}' peak" if name.endswith("s") else f"{name}'s peak"
 
 
-def peak_text(launch: LaunchReport) -> str:
-    """`1.31x the bound, 82 % of dram's peak`: how near the launch drives a pipeline to its peak; empty where that is not known."""
-    share = launch.share_of_peak
-    if share is None or share >= 1.005 or stuck(launch) or launch.bound.us <= 0:  # above all of it: a fault, which is said as such
+def beyond_bound(*launches: LaunchReport) -> str:
+    """What the launches' own work takes at the peak where that is more than their bound, in words; else the bound with what is assumed."""
+    assumed_us = sum(launch.assumed_us for launch in launches)
+    if any(map(stuck, launches)):
         return ""
-    times = f"{current(launch).us / launch.bound.us:.2f}x the bound, " if not launch.assumed_us else ""
-    return f"{times}{share_text(share)} of {unit_peak(launch.peak_pipeline)}"
+    if assumed_us:
+        return phrase("bound.with_assumed", us=microseconds(sum(launch.bound.us for launch in launches) + assumed_us))
+    us, key = _own_work(launches)
+    return phrase(f"bound.{key}", us=microseconds(us)) if key and (len(launches) == 1 or key == "from_warm") else ""
 
 
-def beyond_bound(launch: LaunchReport) -> str:
-    """What the launch's own work takes at the peak where that is more than the bound, in words; else the bound with what is assumed."""
-    if stuck(launch):
-        return ""
-    if launch.assumed_us:
-        return phrase("bound.with_assumed", us=microseconds(launch.bound.us + launch.assumed_us))
-    times = {part.pipeline: 1e6 * part.demand / part.throughput_per_s for part in launch.pipelines if part.throughput_per_s > 0}
-    busiest = max(times, key=lambda name: times[name], default=None)
-    # More than rounding: the bound leaves out what the L2 may hold, and what another configuration spares.
-    if busiest is None or times[busiest] < 1.02 * launch.bound.us:
-        return ""
-    dram = "bound.from_warm" if launch.problem.cache == "warm" else "bound.from_dram"
-    return phrase(dram if busiest == "dram" else "bound.own_work", us=microseconds(times[busiest]))
+def _own_work(launches: Sequence[LaunchReport]) -> tuple[float, str]:
+    """Microseconds of the launches' own work at the peak, and what makes it more than their bound, a phrase; empty: rounding alone."""
+    bound_us, units = sum(launch.bound.us for launch in launches), set()
+    us = bound_us
+    for launch in launches:
+        peaks = ((1e6 * it.demand / it.throughput_per_s, it.pipeline) for it in launch.pipelines if it.throughput_per_s > 0)
+        own_us, unit = max(peaks, default=(0.0, ""))
+        if own_us > launch.bound.us:
+            us += own_us - launch.bound.us
+            units.add(unit)
+    # The bound leaves out what the L2 may hold, and what another configuration spares.
+    if not units or us < 1.02 * bound_us:
+        return bound_us, ""
+    warm = "from_warm" if launches[0].problem.cache == "warm" else "from_dram"
+    return us, warm if units == {"dram"} else "own_work"
+
+
+def least_us(launches: Sequence[LaunchReport]) -> float:
+    """Microseconds that another kernel may come down to: the bound, of operands that come from DRAM."""
+    us, key = _own_work(launches)
+    return us if key == "from_warm" else sum(launch.bound.us for launch in launches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -365,7 +375,7 @@ class Bound:
 
     @property
     def text(self) -> str:
-        """`bound 305.1 µs (dram)   320.3 µs if the L2, taken as warm, keeps nothing`."""
+        """`bound 305.1 µs (dram)   assumes a warm L2; 320.3 µs with a cold one`."""
         return f"{self.name} {microseconds(self.us)} µs{f' ({self.unit})' if self.unit else ''}   {self.more}".rstrip()
 
 
@@ -377,7 +387,7 @@ def shown_bound(of: Result | LaunchReport) -> Bound:
     if assumed_us > certain_us:
         more = phrase("bound.certain", us=microseconds(certain_us), unit=unit)
         return Bound(name=phrase("bound.assumed"), us=certain_us + assumed_us, unit="", more=more)
-    return Bound(name=phrase("bound.name"), us=certain_us, unit=unit, more=beyond_bound(launches[0]) if len(launches) == 1 else "")
+    return Bound(name=phrase("bound.name"), us=certain_us, unit=unit, more=beyond_bound(*launches))
 
 
 def speedup_text(speedup: float) -> str:

@@ -101,6 +101,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "rated": figures.rated(result),
         "sum_interval": figures.sum_interval(result),
         "bound": figures.shown_bound(result),
+        "least_us": figures.least_us(result.launches),
         "work": figures.work_text(result),
         "ceiling_origins": figures.ceiling_origins(result),
         "operators": len({view.name for view in launches}) > 1 or any(view.apart for view in launches),
@@ -141,7 +142,6 @@ def _environment(templates: str) -> Environment:
     jinja.filters |= {
         "bound_words": figures.bound_words,
         "unit_peak": figures.unit_peak,
-        "peak_text": figures.peak_text,
         "us": figures.microseconds,
         "interval": figures.interval,
         "interval_words": figures.interval_words,

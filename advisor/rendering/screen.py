@@ -44,20 +44,20 @@ def _unsized(result: Result) -> bool:
 
 
 def head_lines(result: Result, commands: int | None = None) -> list[Text]:
-    """The headline, sums where there are several launches, what to know of them, and what to do; at most so many `commands` for kernels
+    """The headline, sums where there are several launches, what to do, and what to know of it; at most so many `commands` for kernels
     without a size."""
     verdict = result.verdict
     out = [Text(figures.clean(verdict.sentence), style="bold")]
     if len(result.launches) > 1 and verdict.current_us > 0:
         out.append(_totals(result))
-    out += [Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes]
     for number, action in figures.numbered(result.actions[:ACTIONS]):
         if action.snippet is not None and _unsized(result):  # a command says what to do by itself
             out += _command(action, commands)
             break
         out += _action(number, action, result)
     apart = figures.products_apart(result) if any(action.layers_us for action in result.actions) else ""
-    return out + [Text(f"  {text}", style="dim") for text in (figures.overlap(result), apart) if text]
+    overlap, apart_line = ([Text(f"  {text}", style="dim")] if text else [] for text in (figures.overlap(result), apart))
+    return [*out, *overlap, *(Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes), *apart_line]
 
 
 def _of_the_table(result: Result) -> list[Text]:

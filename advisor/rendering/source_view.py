@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from advisor.rendering import figures
 from advisor.rendering.views import Anchors, FindingView, LaunchView, RuleView
 from advisor.result.schema import PIPELINE_UNITS, PIPELINES, Finding, Result, SourceLine, SourceText
+from advisor.system import grouped
 
 EXPOSED = "waiting"
 """Name of the column of load latency that nothing hides: no pipeline, but time all the same."""
@@ -77,10 +78,7 @@ class SourceView:
 
 def source_views(result: Result, worst: list[LaunchView], rules: list[RuleView], anchors: Anchors) -> list[SourceView]:
     """One per kernel, with the launch that has most to win; kernels in the order of `worst`."""
-    by_kernel: dict[str, list[LaunchView]] = {}
-    for view in worst:
-        if view.launch.source_lines:
-            by_kernel.setdefault(view.launch.kernel, []).append(view)
+    by_kernel = grouped((view.launch.kernel, view) for view in worst if view.launch.source_lines)
     shown = []
     for kernel, views in by_kernel.items():
         texts = [piece for piece in result.sources if piece.kernel == kernel]

@@ -22,6 +22,7 @@ from advisor.result.schema import (
     TunedProblem,
     TunedTiming,
 )
+from advisor.system import grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +86,7 @@ def _by_size(members: list[LaunchReport]) -> list[Group]:
         parts.setdefault(rest, []).append(launch)
     groups = []
     for part in parts.values():
-        alike: dict[int, list[LaunchReport]] = {}
-        for launch in part:
-            alike.setdefault(launch.problem.sizes[size], []).append(launch)
+        alike = grouped((launch.problem.sizes[size], launch) for launch in part)
         apart = {name: text for some in alike.values() for name, text in _by_id(some).items()}
         groups.append(Group(launches=tuple(part), size=size if len(alike) > 1 else None, apart=apart))
     return groups
@@ -209,7 +208,7 @@ def _row(timing: TunedTiming, problem: TunedProblem) -> TimingRow:
 _CAUSES = {
     UNCERTAIN: "Uncertain work",
     "padding": "Padding",
-    "tail-wave": "Tail wave",
+    "tail-wave": "Partial last wave",
     "occupancy": "Occupancy",
     "latency": "Exposed latency",
     "traffic": "Extra traffic",
@@ -382,7 +381,7 @@ def _waterfall(launch: LaunchReport, now: Latency) -> tuple[tuple[Step, ...], fl
 
 
 def cause_name(cause: str) -> str:
-    """A cause of the gap as a heading: `Tail wave`."""
+    """A cause of the gap as a heading: `Partial last wave`."""
     return _CAUSES.get(cause, cause.replace("-", " ").capitalize())
 
 

@@ -14,9 +14,10 @@ from advisor.result.result_json import check_version, converted, document_text, 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 from advisor.system.errors import InputError
 
-COMPARISON_SCHEMA_VERSION = "1.6"
+COMPARISON_SCHEMA_VERSION = "1.7"
 """1.4: the verdict cannot-tell. 1.5: what of a compiled configuration is another on the head. 1.6: the share of a
-pipeline's peak on either side, and whether the bound covers certain work only."""
+pipeline's peak on either side, and whether the bound covers certain work only. 1.7: what a thread
+moves beside what it spills, and the bytes behind a predicted change."""
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
@@ -119,6 +120,7 @@ class StaticRow:
     cured_findings: tuple[Finding, ...] = ()
     advice: Recommendation | None = None  # what to try in place of the head's configuration
     line: int | None = None  # of the head's file, where its entry stands
+    cause: str = ""  # why a prediction changes, in bytes: "reads x_ptr 3 times → once, 1.57 GB → 524 MB"
     bound_of_certain: bool = False  # whether the bound covers certain work only: the rest depends on data that were not specified
 
 
@@ -136,6 +138,7 @@ class ResourceRow:
     unfinished: bool = False
     line: int | None = None  # of the head's file, where the compiler refuses it
     work: float = 1.0  # what a program of the head does, to one of the base: blocks of another size, other grids
+    thread_bytes: float | None = None  # what a thread of the head moves in a trip of its longest loop: spills weigh by it
     guessed: tuple[str, ...] = ()  # constants and options that decide what code there is, and were guessed: nothing is certain of it then
     changed: tuple[str, ...] = ()  # of the configuration, "BLOCK 64 → 32", where nothing of that is guessed
 

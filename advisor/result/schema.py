@@ -415,18 +415,15 @@ class Result:
 
     def __repr__(self) -> str:
         """Five lines: the subject, the headline, the times, the first action, and where the rest is."""
-        verdict, count = self.verdict, len(self.launches)
-        times = f"{verdict.origin} {microseconds(verdict.current_us)} µs" if verdict.current_us > 0 else "no time known"
-        times += f", ceiling {microseconds(verdict.ceiling_us)} µs" if verdict.ceiling_us > 0 else ""
+        verdict, count, first = self.verdict, len(self.launches), next(iter(self.actions), None)
         assumed = sum(launch.assumed_us for launch in self.launches)
-        more, words = (assumed, " with assumed work") if assumed > verdict.bound_us else (0.0, "")
-        times += f", bound {microseconds(verdict.bound_us + more)} µs{words}" if verdict.bound_us > 0 else ""
-        first = self.actions[0] if self.actions else None
+        bound = (verdict.bound_us + assumed, " with assumed work") if assumed > verdict.bound_us else (verdict.bound_us, "")
+        times = ((verdict.origin, verdict.current_us, ""), ("ceiling", verdict.ceiling_us, ""), ("bound", *bound))
         saves = f" (saves {microseconds(first.saving_us)} µs)" if first is not None and first.saving_us > 0 else ""
         lines = (
             f"Result: {self.target} on {self.gpu}, {count} launch{'' if count == 1 else 'es'}",
             verdict.sentence,
-            times,
+            ", ".join(f"{name} {microseconds(us)} µs{words}" for name, us, words in times if us > 0) or "no time known",
             f"do first: {first.title}{saves}" if first is not None else "do first: nothing is worth changing",
             "more: .best, .saving_us, .to_triton_config(), .launches, .actions, .to_frame()",
         )
@@ -457,13 +454,9 @@ class Result:
         >>> 0 <= result.saving_us < result.verdict.current_us
         True
         """
-        saved = 0.0
-        for launch in self.launches:
-            advice = launch.recommendation
-            before = launch.before(advice.latency) if advice is not None else None
-            if advice is not None and before is not None and advice.speedup > 0 and launch.configuration is not None:
-                saved += before.us - before.us / advice.speedup
-        return saved
+        known = [launch for launch in self.launches if launch.configuration is not None]
+        changes = [(launch.before(advice.latency), advice.speedup) for launch in known if (advice := launch.recommendation) is not None]
+        return sum(before.us * (1 - 1 / speedup) for before, speedup in changes if before is not None and speedup > 0)
 
     def to_triton_config(self, launch: str | None = None) -> Any:
         """The best configuration of a launch as a `triton.Config`, for `@triton.autotune(configs=[...])`.

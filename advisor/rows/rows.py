@@ -36,6 +36,7 @@ from advisor.rows.columns import (
     configuration_columns,
     translated,
 )
+from advisor.system import grouped
 from advisor.system.errors import InputError
 from advisor.system.reading import check_lines, read_text
 from advisor.system.writing import replacing
@@ -160,9 +161,7 @@ class Rows:
     def groups(self, *extra: str) -> dict[tuple[str, ...], np.ndarray]:
         """Row numbers by (family, op, dtype, *text columns named): what one vectorised call of the model can take."""
         keys = zip(self.family, self.op, self.dtype, *(self.text[name] for name in extra), strict=True)
-        members: dict[tuple[str, ...], list[int]] = {}
-        for row, key in enumerate(keys):
-            members.setdefault(key, []).append(row)
+        members = grouped((key, row) for row, key in enumerate(keys))
         return {key: np.asarray(rows, dtype=np.int64) for key, rows in members.items()}
 
 

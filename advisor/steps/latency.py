@@ -5,7 +5,6 @@ Bounds and costs of layers of experts, and `Cost`: what any operator of a step c
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +33,7 @@ from advisor.result.schema import PIPELINES, Latency
 from advisor.steps.collectives import ENGINES
 from advisor.steps.model_config import FOUR_BITS
 from advisor.steps.operators import Operator
+from advisor.system import grouped
 from advisor.system.errors import UsageError
 from advisor.tables.entries import version_number
 
@@ -188,11 +188,10 @@ def costs(
     Raises:
         UsageError: The GPU has no unit for a type.
     """
-    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for i, operator in enumerate(operators):
-        groups[
-            operator.family, operator.op, operator.dtype, operator.block_shape, operator.cache, tuple(operator.sizes), operator.words
-        ].append(i)
+    groups = grouped(
+        ((operator.family, operator.op, operator.dtype, operator.block_shape, operator.cache, tuple(operator.sizes), operator.words), i)
+        for i, operator in enumerate(operators)
+    )
     by_operator: dict[int, Cost] = {}
     for members in groups.values():
         some = [operators[i] for i in members]

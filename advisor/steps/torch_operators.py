@@ -6,13 +6,13 @@ A training step is forward and backward; gradients are written, not added to old
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from advisor.steps.model_config import Architecture
 from advisor.steps.operators import Operator
 from advisor.steps.workload import Load, Split
+from advisor.system import grouped
 from advisor.system.errors import UsageError
 
 GELU_TANH = ("mulu", "powu", "mulu", "add", "mulu", "tanh", "addu", "mul")
@@ -77,9 +77,7 @@ def torch_operators(
         dtype=dtype or model.dtype,
     )
     operators = [*step.embeddings(), *step.layers(), *step.head(), *step.communication(split, replicas)]
-    alike: dict[tuple[object, ...], list[Operator]] = defaultdict(list)
-    for operator in operators:
-        alike[operator.name, operator.op, tuple(operator.sizes.items())].append(operator)
+    alike = grouped(((operator.name, operator.op, tuple(operator.sizes.items())), operator) for operator in operators)
     merged = [replace(some[0], count=sum(item.count for item in some)) for some in alike.values()]
     return [item for item in merged if item.count]
 

@@ -19,6 +19,7 @@ from advisor.steps.collectives import load_constants
 from advisor.steps.latency import Cost, costs
 from advisor.steps.operators import Operator
 from advisor.steps.step import advice, problem_words
+from advisor.system import grouped
 from advisor.system.errors import InputError, UsageError, shorten
 from advisor.system.reading import read_bytes, read_start
 
@@ -257,9 +258,7 @@ def _number(event: dict[str, Any], name: str) -> bool:
 def _leaves(operators: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The operators within which no other of their thread runs; what runs within a product, attention or norm is part of that."""
     leaves: list[dict[str, Any]] = []
-    threads: dict[object, list[dict[str, Any]]] = defaultdict(list)
-    for operator in sorted(operators, key=lambda event: (event["ts"], -event["dur"])):
-        threads[_thread(operator)].append(operator)
+    threads = grouped((_thread(operator), operator) for operator in sorted(operators, key=lambda event: (event["ts"], -event["dur"])))
     for mine in threads.values():
         wholes = {id(entry): entry for entry in _innermost([item for item in mine if is_whole(str(item["name"]))])}
         end, outside = -float("inf"), []

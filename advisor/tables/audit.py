@@ -13,6 +13,7 @@ from pathlib import Path
 
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.result.schema import Configuration, Severity
+from advisor.system import grouped
 from advisor.system.errors import InputError, NothingMatchedError, NotOursError
 from advisor.system.reading import files_below, not_permitted
 from advisor.tables.launchability import (
@@ -385,10 +386,7 @@ def _device_alias(table: Table, names: set[tuple[str, str]]) -> Iterator[AuditIs
 
 def _copies(tables: list[Table]) -> Iterator[AuditIssue]:
     """Tables with the very same entries under names that differ in more than spelling: copied, not tuned."""
-    groups: dict[tuple[object, ...], list[Table]] = {}
-    for table in tables:
-        if len(table.entries) > 1:
-            groups.setdefault(tuple(repr(entry) for entry in table.entries), []).append(table)
+    groups = grouped((tuple(repr(entry) for entry in table.entries), table) for table in tables if len(table.entries) > 1)
     for group in groups.values():
         shapes = {(t.name.E, t.name.N, t.name.K, t.name.device_name, t.name.dtype, t.name.block_shape) for t in group}
         if len(shapes) == 1:

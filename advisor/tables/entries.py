@@ -109,8 +109,6 @@ def _shown(raw: Any) -> str:
         return type(raw).__name__
 
 
-NEWEST_STACKS = {"vllm": "0.33", "sglang": "0.5.23"}
-"""The versions whose defaults are taken where none is named."""
 DEFAULT_STACKS: tuple[str, ...] = ("vllm", "sglang", "sglang-early")
 FIELDS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
 

@@ -14,6 +14,7 @@ from advisor.learned.library.direct import DirectModel, Streaming
 from advisor.learned.library.tiled import Physics
 from advisor.learned.machine import machine
 from advisor.pipelines import Array
+from advisor.system import grouped
 from advisor.training import quality
 from advisor.training.data import Measured, leave_out
 from advisor.training.grow import grow
@@ -36,10 +37,11 @@ GPU_FOLDS = 5
 
 def groups(data: Sequence[Measured]) -> dict[str, list[Measured]]:
     """Measured library kernels by `direct.kind_of`. A cold cache is not learned: what it adds the analytical model says."""
-    out: dict[str, list[Measured]] = {}
-    for part in data:
-        if direct.covers(part.problem, part.configuration) and part.problem.cache == "warm":
-            out.setdefault(direct.kind_of(part.problem), []).append(part)
+    out = grouped(
+        (direct.kind_of(part.problem), part)
+        for part in data
+        if direct.covers(part.problem, part.configuration) and part.problem.cache == "warm"
+    )
     return out
 
 

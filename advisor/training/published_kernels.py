@@ -36,6 +36,7 @@ from advisor.pipelines.occupancy import Resources
 from advisor.pipelines.schedule import latency_us
 from advisor.python_source.source import SourceFile, read_source
 from advisor.rows.launches import recorded_launch
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, InputError, MissingDependencyError, NothingMatchedError
 from advisor.system.reading import read_bytes
 from advisor.system.settings import read_settings
@@ -306,10 +307,7 @@ def _columns(parts: Sequence[Any], chosen: Sequence[int] | slice = slice(None)) 
 
 def stacked(measured: Iterable[Measured]) -> list[Rows]:
     """Launches without matrix products, by GPU and cache state."""
-    groups: dict[tuple[str, str], list[Measured]] = {}
-    for entry in measured:
-        if entry.analysis.demand.phases is not None:
-            groups.setdefault((entry.gpu.name, entry.analysis.cache), []).append(entry)
+    groups = grouped(((entry.gpu.name, entry.analysis.cache), entry) for entry in measured if entry.analysis.demand.phases is not None)
     return [
         Rows(
             gpu=group[0].gpu,

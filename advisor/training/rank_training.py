@@ -21,6 +21,7 @@ from advisor.learned.moe.model import Core
 from advisor.learned.moe.ranker import Ranker
 from advisor.learned.moe.ranking_features import COMPARISONS, GPU_FIGURES, matrix, ranking_features, rivals
 from advisor.pipelines import Array, ProblemBatch
+from advisor.system import grouped
 from advisor.training.correction_network import torch_on_one_thread
 from advisor.training.data import Measured
 from advisor.training.grow import grow_classifier, grow_ranker
@@ -198,9 +199,7 @@ def published_wins(best: Sequence[Measured], known: Array, near: dict[object, li
 def _places(known: Array, keys: Sequence[object], rows: Array) -> dict[object, list[int]]:
     """For every problem the rows in `known` of its near-optimal configurations."""
     place = {tuple(row): i for i, row in enumerate(known.tolist())}
-    near: dict[object, list[int]] = {}
-    for key, row in zip(keys, rows.tolist(), strict=True):
-        near.setdefault(key, []).append(place[tuple(row)])
+    near = grouped((key, place[tuple(row)]) for key, row in zip(keys, rows.tolist(), strict=True))
     return near
 
 

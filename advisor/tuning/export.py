@@ -11,8 +11,9 @@ from typing import Any
 
 from advisor.advising.exports import PredictedTable, triton_config
 from advisor.rendering.figures import microseconds
-from advisor.result.schema import Configuration, Export, ExportRow, Result
+from advisor.result.schema import Configuration, Export, Result
 from advisor.search.search_report import Winner
+from advisor.system import grouped
 from advisor.system.writing import replacing, unwritable
 from advisor.tables.audit import AuditIssue, entry_errors
 from advisor.tables.names import TableName
@@ -200,9 +201,7 @@ def write_predicted(folder: Path, tables: Sequence[PredictedTable], result: Resu
 
 def _marks(predicted: PredictedTable, table: Table, result: Result) -> dict[str, Any]:
     """What the sidecar says of a table: each entry, where it comes from, and per launch what is predicted before and after."""
-    rows: dict[int, list[ExportRow]] = defaultdict(list)
-    for row in predicted.rows:
-        rows[row.tokens].append(row)
+    rows = grouped((row.tokens, row) for row in predicted.rows)
     otherwise = "what the stack runs without a table" if predicted.tuned.new else "as it was"
     sources = sorted({launch.predicted.source for launch in result.launches if launch.predicted is not None})
     return {
@@ -223,7 +222,7 @@ def _marks(predicted: PredictedTable, table: Table, result: Result) -> dict[str,
                         "high_us": row.high_us,
                         "reason": row.reason,
                     }
-                    for row in rows[tokens]
+                    for row in rows.get(tokens, ())
                 ],
             }
             for tokens in table.keys

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from advisor.search.prior import prior_of
 from advisor.search.space import SearchSpace
 from advisor.search.storage import Task
 from advisor.search.study import Decision
+from advisor.system import grouped
 from advisor.system.errors import InputError, NothingMatchedError
 from advisor.system.reading import read_bytes
 from advisor.tables.audit import entry_errors
@@ -111,9 +112,7 @@ def make_plan(order: Order) -> Plan:
     elif kernel is None:
         kernel = kernel_of(target)
     target = replace(target, warnings=tuple(warnings))
-    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
-    for launch in target.launches:
-        shares[launch.decision_id].append(launch)
+    shares = grouped((launch.decision_id, launch) for launch in target.launches)
     if recording is None:
         space, valid = space_of(target, kernel, shares, measuring=True)
     else:

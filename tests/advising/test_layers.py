@@ -179,3 +179,6 @@ def test_blocks_that_do_not_divide_a_rank_s_columns_are_the_headline(model, spli
     result = advisor.advise("fused_moe", block_shape=(128, 128), **options)
     assert ("do not load this" in result.verdict.sentence) is warned
     assert not advisor.advise("fused_moe", **options).warnings
+    notes = result.verdict.notes
+    assert f"What a whole step gains: advisor model {model}-FP8 --gpu H200 --stack vllm --tp {split} --batch 64" in notes
+    assert sum(f"--expert-parallel {split} in place of --tp {split}" in note for note in notes) == 1

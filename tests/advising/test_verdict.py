@@ -119,6 +119,8 @@ def test_where_nothing_is_recommended_the_headline_says_what_is_left_to_win() ->
         bare, **{name: replace(getattr(bare, name), us=us) for name, us in (("predicted", 3.0), ("ceiling", 2.91), ("bound", 1.0))}
     )
     assert verdict((small,), ()).sentence.endswith("Tuning cannot win more than 3 %."), "0.09 us are below what a benchmark sees"
+    slow = verdict((replace(small, share_of_peak=0.3),), ()).sentence
+    assert slow.endswith("Tuning cannot win more than 3 %, a better kernel up to 67 %.")
 
 
 @pytest.mark.parametrize(("source", "words"), [(ANALYTICAL, "the analytical model alone"), (f"learned, {EXTRAPOLATED}", "extrapolated")])

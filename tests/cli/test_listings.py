@@ -58,7 +58,7 @@ def test_schema_describes_the_result(tmp_path, capsys):
     [
         (["tunable", "ceiling"], "tunable ceiling: "),
         (["CTA"], "CTAs: "),
-        (["tail", "wave"], "tail wave: "),
+        (["partial", "last", "wave"], "partial last wave: "),
         (["tail-wave"], "tail-wave: "),
         (["expert-padding"], "expert-padding: "),
     ],

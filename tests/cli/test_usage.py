@@ -75,6 +75,7 @@ def test_an_output_that_cannot_be_written(tmp_path, capsys):
         (["gpus", "H200", "H100"], "advisor gpus: error: unrecognized arguments: H100; see `advisor gpus --help`"),
         (["cache", "ls", "--fromat", "json"], "did you mean --format?"),
         (["--verion"], "did you mean --version?"),
+        (["model", "Qwen3-30B-A3B", "--gpu", "H100", "--tokens", "8"], "did you mean --batch, --prefill?"),
     ],
 )
 def test_an_unknown_option_is_told_the_nearest_of_its_command(arguments, words, capsys):

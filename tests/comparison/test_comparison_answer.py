@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,12 +11,13 @@ from advisor.advising.public import report_on
 from advisor.comparison import Options, assemble
 from advisor.comparison.assembling import counts, headline
 from advisor.comparison.gate import DEFAULT, gate
+from advisor.comparison.kernels.time_verdict import _read_again
 from advisor.comparison.settings import Settings
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_answer import answer, why
 from advisor.rendering.comparison_files import to_comment, to_page, to_text
 from advisor.rendering.comparison_words import measuring
-from advisor.result.comparison_schema import Compared, ResourceRow, StaticRow, StaticSide, Subject
+from advisor.result.comparison_schema import Compared, ResourceRow, Resources, StaticRow, StaticSide, Subject
 from advisor.result.schema import Latency
 
 from .repository import Repository, compared_files
@@ -42,11 +44,37 @@ def a_kernel(*rows: StaticRow) -> Subject:
 def test_the_first_line_has_the_factor_the_times_and_the_change():
     subject = a_kernel(judged(253.0, 43.0))
     assert headline([subject], *counts([subject])) == (
-        "Predicted about 6x faster on H100 (253.0 → 43.0 µs; 80 % interval 38.7 to 77.4): BLOCK 128 → 4096; not measured"
+        "Predicted about 6x faster on H100 (253.0 → 43.0 µs; 80 % intervals 227.7 to 278.3 → 38.7 to 77.4): BLOCK 128 → 4096; not measured"
     )
     slower = a_kernel(judged(100.0, 120.0))
     assert answer([slower]).startswith("Predicted 20 % slower on H100 (100.0 → 120.0 µs; ")
     assert "about 2.0x slower" in answer([a_kernel(judged(100.0, 200.0))])
+
+
+def test_bytes_are_the_first_cause_and_spills_follow_the_time_that_counts_them():
+    held = [Resources(origin="compiled", registers_per_thread=255, spill_bytes=each, shared_memory_bytes=0) for each in (0, 4)]
+    reads = "reads x_ptr 3 times → once, 1.57 GB → 524 MB"
+    subject = a_kernel(replace(judged(253.0, 43.0), cause=reads))
+    for thread_bytes, spills in ((1024.0, ""), (100.0, "; New or more spills: k on H100 0 → 4 B per thread")):
+        compiled = replace(subject.resources[0], base=held[0], head=held[1], thread_bytes=thread_bytes)
+        line = headline(both := [replace(subject, resources=(compiled,))], *counts(both))
+        assert line.startswith("Predicted about 6x") and line.endswith(f": {reads}; BLOCK 128 → 4096; not measured{spills}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ({"x": (300.0, 100.0), "y": (100.0, 100.0)}, {"x": (101.0, 100.0)}, "reads x 3 times → once, 300 B → 101 B"),
+        ({"x": (250.0, 100.0)}, {"x": (100.0, 100.0)}, ""),
+        ({"x": (100.0, 100.0)}, {"x": (100.0, 100.0)}, ""),
+    ],
+)
+def test_a_tensor_read_again_is_named_where_it_is_read_whole_times(before, after, text):
+    def demand(reads):
+        accesses = [SimpleNamespace(kind="load", name=name, requested_bytes=asked) for name, (asked, _) in reads.items()]
+        return SimpleNamespace(accesses=accesses, likely_read_footprints={name: distinct for name, (_, distinct) in reads.items()})
+
+    assert _read_again(demand(before), demand(after)) == text
 
 
 def test_two_gpus_are_one_answer_and_several_rows_are_none():

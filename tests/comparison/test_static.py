@@ -86,7 +86,7 @@ def test_static_row_within_doubt_names_the_part_of_the_prediction_that_changed_m
         for report, other in zip(base, reports[1], strict=True)
     ]
     row = static_row("M64", "M=64", "H200", base, head)
-    assert row.verdict == "within-doubt" and re.search(r"can tell; most of it: tail wave [\d.]+ → [\d.]+ µs$", row.reason)
+    assert row.verdict == "within-doubt" and re.search(r"can tell; most of it: partial last wave [\d.]+ → [\d.]+ µs$", row.reason)
 
 
 def test_a_head_faster_than_the_base_is_not_told_to_go_back(reports):

@@ -500,7 +500,7 @@ def test_what_the_power_limit_takes_no_better_kernel_is_promised():
             replace(each, gap=(GapPart(cause="power", us=each.ceiling.us - each.bound.us, origin="predicted"),)) for each in plain.launches
         ),
     )
-    promise, limit = "a better kernel could win it", "out of reach of tuning, mostly for the board"
+    promise, limit = "a better kernel could win it", "mostly out of reach, for the board"
     assert promise in page.to_html(plain) and limit not in page.to_html(plain)
     assert promise not in page.to_html(held) and limit in page.to_html(held)
 

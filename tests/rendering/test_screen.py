@@ -143,7 +143,7 @@ def test_what_the_l2_may_hold_is_why_a_bound_lies_below_the_traffic() -> None:
         problem_time_us=300.0,
     )
     streamed = replace(launch, bound=replace(launch.bound, us=300.0), gap=(), pipelines=(dram,))
-    assert figures.shown_bound(streamed).text.endswith("328.4 µs if the L2, taken as warm, keeps nothing")
+    assert figures.shown_bound(streamed).text.endswith("assumes a warm L2; 328.4 µs with a cold one")
     assert "L2" not in figures.shown_bound(replace(streamed, bound=replace(launch.bound, us=327.0))).text
 
 

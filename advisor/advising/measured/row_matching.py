@@ -25,6 +25,7 @@ from advisor.rows.cells import failed
 from advisor.rows.columns import CONFIG_DEFAULTS
 from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows, parse_rows, read_rows
 from advisor.rows.types_and_origin import simulated_rows
+from advisor.system import grouped
 from advisor.system.errors import InputError, NothingMatchedError, agree, part, several
 from advisor.system.phrases import phrase
 from advisor.tables.names import row_dtypes
@@ -152,9 +153,7 @@ def match(target: Target, path: str | os.PathLike[str], text: str | None = None)
     """
     file = read_file(path, text)
     here = _on_gpu(file.rows, target)
-    shares: dict[str, list[PlannedLaunch]] = defaultdict(list)
-    for launch in target.launches:
-        shares[launch.decision_id].append(launch)
+    shares = grouped((launch.decision_id, launch) for launch in target.launches)
     groups = [_match_group(file, group, here, target) for group in shares.values()]
     launches = {launch.id: launch for group in groups for launch in group.launches}
     measured = {name: its for group in groups for name, its in group.measured.items()}

@@ -44,7 +44,7 @@ def fused_moe_kernel(request: Request) -> Target:
         check_routing(request.routing, sizes["E"], "--routing")
     stack = request.stack or "vllm"
     apart = stack == "sglang"
-    source = phrase("note.untuned", stack=STACKS[stack], version=request.stack_version or entries.NEWEST_STACKS[stack])
+    source = phrase("note.untuned", stack=f"{STACKS[stack]} {request.stack_version or ''}".strip())
     launches: list[PlannedLaunch] = []
     operands = request.dtype or "bf16"
     layer = Problem(family="fused_moe", op="w13", sizes=sizes, dtype=operands, block_shape=request.block_shape)

@@ -15,6 +15,7 @@ from advisor.python_source.launch_sites import LaunchCall, imported_launches, la
 from advisor.python_source.literal_values import ConfigLiteral
 from advisor.python_source.source import SourceFile
 from advisor.result.schema import Configuration
+from advisor.system import grouped
 from advisor.system.errors import InputError
 
 LARGEST_SPACE = 50_000
@@ -127,9 +128,7 @@ def launches_elsewhere(sources: Iterable[tuple[str, SourceFile]]) -> Elsewhere:
     """The launches of files, each given with its path as it is shown, of kernels that they import."""
     by_kernel: dict[tuple[Path, str], list[Launching]] = {}
     for where, source in sources:
-        calls: dict[tuple[Path, str], list[LaunchCall]] = {}
-        for file, kernel, scopes, call in imported_launches(source):
-            calls.setdefault((file.path, kernel), []).append((scopes, call))
+        calls = grouped(((file.path, kernel), (scopes, call)) for file, kernel, scopes, call in imported_launches(source))
         for key, item in calls.items():
             by_kernel.setdefault(key, []).append(Launching(where=where, source=source, calls=tuple(item)))
     return by_kernel

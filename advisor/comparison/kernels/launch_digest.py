@@ -19,6 +19,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
+from advisor.system import grouped
 from advisor.system.phrases import phrase
 
 LONGEST = 80
@@ -79,10 +80,8 @@ def launch_digest(function: JitFunction, launching: Launching, tunable: Set[str]
     host: dict[str, list[str]] = {}
     around = frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes)
     for worked_out in _host_code(function, tunable, launching, host, renamed):
-        whole: dict[str, list[str]] = {}  # all that gives a name something: no part of it is a launch that came or went
-        for name, tree in meaning(launching.source, worked_out, kernels=False, imports=False):
-            whole.setdefault(name, []).append(tree)
-        for name, trees in whole.items():
+        # All that gives a name something: no part of it is a launch that came or went.
+        for name, trees in grouped(meaning(launching.source, worked_out, kernels=False, imports=False)).items():
             host.setdefault(name, []).append("\x1d".join(trees))
     return LaunchDigest(
         passed={name: tuple(texts) for name, texts in passed.items()},
@@ -455,9 +454,7 @@ SAME = "The kernel is the same; its launch"
 def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     """How launches of a kernel changed, `same`: while it did not."""
     how = SAME if same else "The launch"
-    alike: dict[str, list[str]] = {}
-    for launch in changed:
-        alike.setdefault(launch.words, []).append(launch.new.where or "its file")
+    alike = grouped((launch.words, launch.new.where or "its file") for launch in changed)
     return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
 
 

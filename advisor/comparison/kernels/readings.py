@@ -9,6 +9,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion, launches_el
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Subject
+from advisor.system import grouped
 
 Sides = tuple[Mapping[str, KernelVersion], Mapping[str, KernelVersion]]
 """The kernels of base and head, by name."""
@@ -39,9 +40,7 @@ def readings(
         origins: Kernels that lay in another file of the base, each with that file's path, and the file.
         left: Kernels of the base that lie in another file of the head.
     """
-    targets: dict[tuple[str | None, int | str | None], list[GpuSpec]] = {}
-    for gpu in gpus:
-        targets.setdefault(gpu.triton_target[:2], []).append(gpu)
+    targets: dict[tuple[str | None, int | str | None], list[GpuSpec]] = grouped((gpu.triton_target[:2], gpu) for gpu in gpus)
     pairs = []
     for target, group in (targets or {(None, None): []}).items():
         elsewhere = [launches_elsewhere((where, source.on(*target)) for where, source in launcher) for launcher in launchers]

@@ -45,6 +45,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, agree
 from advisor.system.phrases import phrase
 
@@ -193,6 +194,7 @@ def judged(
                     unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
                     work=next((item.work for item in filter(None, verdicts)), 1.0) if timed == (base, head) else 1.0,
+                    thread_bytes=next((item.thread_bytes for item in filter(None, verdicts)), None),
                     guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
                 )
             )
@@ -281,10 +283,9 @@ def _tuned_alone(run: Run) -> str:
 
 def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
     """The tensors whose types a time rests on and nothing says, in a sentence; none where all are said."""
-    kinds: dict[str, list[str]] = {}
-    for name, kind in {**base.invented, **head.invented}.items():
-        if str(kind).startswith(POINTERS):
-            kinds.setdefault(str(kind).lstrip("*"), []).append(name)
+    kinds = grouped(
+        (str(kind).lstrip("*"), name) for name, kind in {**base.invented, **head.invented}.items() if str(kind).startswith(POINTERS)
+    )
     return [phrase("answer.types", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
 
 

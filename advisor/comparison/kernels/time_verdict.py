@@ -25,7 +25,7 @@ from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_o
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
-from advisor.rendering.figures import microseconds
+from advisor.rendering.figures import microseconds, quantity
 from advisor.result.comparison_schema import StaticRow, StaticVerdict
 from advisor.result.schema import LaunchReport
 from advisor.system.phrases import phrase
@@ -61,10 +61,11 @@ def machine_code(attempt: Attempt) -> str:
 class Prediction:
     """What both versions are predicted to take, how much of it a program of the head does, to one of the base, and the values that have
     to be known for a verdict and are not, with what was taken for them. `one_guess`: the same was taken for what a changed launch passes,
-    which is `passed`, and they differ in nothing else."""
+    which is `passed`, and they differ in nothing else. `thread_bytes`: what a thread of the head moves in a trip of its longest loop."""
 
     row: StaticRow
     work: float
+    thread_bytes: float
     lacking: Mapping[str, Any] = field(default_factory=dict)
     one_guess: bool = False
     passed: frozenset[str] = frozenset()
@@ -154,6 +155,8 @@ def time_verdict(
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason="; ".join(filter(None, (why, "" if unseen else both_near_peak(*reports)))))
+    if row.verdict in ("predicted-improved", "predicted-regressed"):
+        row = replace(row, cause=_read_again(*(side.demand for side in pair)))
     if row.change is not None:
         notes += [
             phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
@@ -161,8 +164,42 @@ def time_verdict(
             if latency is not None
         ]
     return Prediction(
-        row=row, work=work, lacking=lacking, one_guess=bool(guessed) or (alike and changed), passed=frozenset(passed if alike else guessed)
+        row=row,
+        work=work,
+        thread_bytes=_thread_bytes(pair[1]),
+        lacking=lacking,
+        one_guess=bool(guessed) or (alike and changed),
+        passed=frozenset(passed if alike else guessed),
     )
+
+
+def _thread_bytes(side: Inspection) -> float:
+    """Bytes that a thread loads and stores, in a trip of the loop of most trips where there is one."""
+    demand, resources = side.demand, side.compiled.resources
+    trips = max((loop.trips / max(demand.programs, 1) for loop in demand.loops), default=1.0)
+    moved = demand.requested_load_bytes + demand.requested_store_bytes
+    return moved / max(demand.programs, 1) / max(trips, 1.0) / (32 * resources.num_warps)
+
+
+WHOLE = 0.1
+"""How far the times that a tensor is read may lie from a whole number."""
+
+
+def _read_again(base: KernelDemand, head: KernelDemand) -> str:
+    """The tensor that one side reads more times over than the other, in words: `reads x_ptr 3 times → once, 1.57 GB → 524 MB`; of several
+    that of which most is spared; "": there is none, or not whole times."""
+    texts: dict[float, str] = {}
+    for name in base.likely_read_footprints.keys() & head.likely_read_footprints.keys():
+        whole, read = [], []
+        for side in (base, head):
+            read.append(sum(item.requested_bytes for item in side.accesses if item.kind == "load" and item.name == name))
+            times = read[-1] / max(side.likely_read_footprints[name], 1.0)
+            whole.append(round(times) if abs(times - round(times)) <= WHOLE else 0)
+        if all(whole) and whole[0] != whole[1]:
+            before, after = ("once" if times == 1 else f"{times:,} times" for times in whole)
+            amounts = " → ".join(quantity(amount, "bytes") for amount in read)
+            texts[abs(read[0] - read[1])] = phrase("answer.reads", name=name, before=before, after=after, amounts=amounts)
+    return texts[max(texts)] if texts else ""
 
 
 def _of_both(report: LaunchReport, pair: Sequence[Inspection]) -> LaunchReport:

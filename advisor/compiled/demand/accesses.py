@@ -26,6 +26,7 @@ from advisor.compiled.ir.lattices import Lattice, distinct_bytes
 from advisor.compiled.ir.places import PlaceRecorder
 from advisor.compiled.ir.slicing import address_operands
 from advisor.compiled.ir.values import Value, contiguous
+from advisor.system import grouped
 
 SECTOR_BYTES = 32
 """Granule of L1 and L2. Source: CUDA C++ Best Practices Guide, coalesced access to global memory."""
@@ -63,10 +64,7 @@ def unused_sector_bytes(accesses: Sequence[AccessDemand]) -> list[float]:
     the L1 (of even and odd elements, the second load). Stores go through it, each by itself.
     """
     apart = [a for a in accesses if scattered(a)]
-    near: dict[tuple[str | None, int | None], list[AccessDemand]] = {}
-    for access in apart:
-        if access.kind == "load":
-            near.setdefault((access.argument, access.loop), []).append(access)
+    near = grouped(((access.argument, access.loop), access) for access in apart if access.kind == "load")
     shares = {id(item): share for group in near.values() for share in [_shared(group)] for item in group}
     ratios = {id(a): a.sector_ratio * shares.get(id(a), 1.0) for a in apart}
     return [a.requested_bytes * (ratio - 1) if (ratio := ratios.get(id(a), 1.0)) >= CONSIDERABLE else 0.0 for a in accesses]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from advisor.compiled.compiler.kernel import CompiledKernel
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.ir.ir import parse
+from advisor.system import grouped
 from advisor.system.errors import InputError
 
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)\s*(.*?);")
@@ -254,9 +255,7 @@ def access_widths(ptx: str, own_files: set[str]) -> dict[tuple[str, int], tuple[
         ptx: Text of the module.
         own_files: Names of the author's files; accesses of other files count where they were inlined.
     """
-    by_line: dict[tuple[str, int], list[int]] = {}
-    for _, kind, width, line in _accesses(ptx, own_files):
-        by_line.setdefault((kind, line), []).append(width)
+    by_line = grouped(((kind, line), width) for _, kind, width, line in _accesses(ptx, own_files))
     return {place: tuple(widths) for place, widths in by_line.items()}
 
 

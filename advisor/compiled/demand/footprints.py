@@ -20,6 +20,7 @@ from advisor.compiled.ir.ir import Module, Operation
 from advisor.compiled.ir.lattices import distinct_bytes, likely_distinct_bytes
 from advisor.compiled.ir.slicing import address_operands
 from advisor.compiled.ir.values import OR
+from advisor.system import grouped
 
 
 def footprints(accesses: Sequence[AccessDemand], inputs: Inputs) -> dict[str, float]:
@@ -72,9 +73,7 @@ def _footprints(
     unknown_bytes: Callable[[Sequence[AccessDemand], float | None], float],
     likely: bool,
 ) -> dict[str, float]:
-    by_name: dict[str, list[AccessDemand]] = {}
-    for access in accesses:
-        by_name.setdefault(access.name, []).append(access)
+    by_name = grouped((access.name, access) for access in accesses)
     footprints = {}
     for name, group in by_name.items():
         located = [a for a in group if a.reach_bytes is not None]

@@ -19,6 +19,7 @@ from advisor.compiled.ir.execution import Inputs, Positions, not_given, what_hol
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.values import OR, argument_of
 from advisor.python_source.stride_use import STRIDE_NAME
+from advisor.system import grouped
 
 ARGUMENT = "argument "
 """Begins the reason why something is not known where it is an argument's value."""
@@ -137,9 +138,7 @@ def _follows_another(access: AccessDemand, accesses: Iterable[AccessDemand]) -> 
 def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
     """How many elements of each tensor lie between the first and the last that its accesses touch, all of them together: two halves of a
     row are one."""
-    together: dict[str, list[AccessDemand]] = {}
-    for access in accesses:
-        together.setdefault(access.name, []).append(access)
+    together = grouped((access.name, access) for access in accesses)
     for name, item in together.items():
         size = element_bytes(item[0].element)
         reaches: dict[int, list[tuple[float, float]]] = {0: [access.reach_bytes for access in item if access.reach_bytes is not None]}

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.stride_use import STRIDE_NAME, possible_unit_strides
+from advisor.system import grouped
 
 NARROWER = {"*i64": "*i32"}
 """What else a guess is likely to be, of fewer bytes: indices are of 64 bits in torch, and of 32 in what serving stacks keep of them."""
@@ -48,10 +49,7 @@ OTHER_TYPES = "--element or --signature changes types"
 
 def shown_together(assumptions: Sequence[Assumption]) -> list[str]:
     """The assumptions as shown to people: arguments of one type together, first, with the options that say otherwise."""
-    names_by_type: dict[str, list[str]] = {}
-    for item in assumptions:
-        if item.kind == "type":
-            names_by_type.setdefault(f"{item.value}{item.note}", []).append(item.name)
+    names_by_type = grouped((f"{item.value}{item.note}", item.name) for item in assumptions if item.kind == "type")
     types = "; ".join(f"{', '.join(names)}: {kind}" for kind, names in names_by_type.items())
     return [*([f"{types} ({OTHER_TYPES})"] if types else ()), *(item.text for item in assumptions if item.kind != "type")]
 
@@ -85,10 +83,7 @@ def unit_strides(function: JitFunction, unknown: Sequence[str], given: Mapping[s
     if not unknown:
         return ()
     possible = possible_unit_strides(function.node)
-    groups: dict[str, list[str]] = {}
-    for parameter in function.parameters:
-        if STRIDE_NAME.search(parameter.name):
-            groups.setdefault(_tensor(parameter.name), []).append(parameter.name)
+    groups = grouped((_tensor(parameter.name), parameter.name) for parameter in function.parameters if STRIDE_NAME.search(parameter.name))
     last = {group[-1] for group in groups.values() if len(group) > 1 and not any(given.get(other) == 1 for other in group)}
     return tuple(name for name in unknown if name in last & possible)
 

@@ -14,6 +14,7 @@ from advisor.compiled.guesses.inference import Given
 from advisor.compiled.launches.launch import KernelLaunch
 from advisor.python_source.source import SourceFile, parse_source
 from advisor.rows.launches import LaunchRecords, RecordedLaunch, read_launches
+from advisor.system import grouped
 from advisor.system.errors import InputError, NothingMatchedError
 
 
@@ -47,9 +48,7 @@ def heaviest(recorded: Sequence[RecordedKernel]) -> tuple[list[RecordedKernel], 
     sentence of sums for each kernel, those that took most first."""
     if len(recorded) <= MOST_SHOWN:
         return list(recorded), []
-    groups: dict[str, list[RecordedKernel]] = defaultdict(list)
-    for launch in recorded:
-        groups[launch.launch.kernel].append(launch)
+    groups = grouped((launch.launch.kernel, launch) for launch in recorded)
     firsts = {id(group[0]) for group in groups.values()}
     kept = {id(element) for element in sorted(recorded, key=lambda entry: id(entry) not in firsts)[:MOST_SHOWN]}
     total_us = sum(record.cost_us for record in recorded)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
@@ -23,6 +22,7 @@ from advisor.diagnosis.rule import amount, make_finding, microseconds, rule
 from advisor.pipelines.bound import throughput_per_us
 from advisor.pipelines.demand import Demand
 from advisor.result.schema import Finding
+from advisor.system import grouped
 
 
 @rule("Neighbouring threads touch scattered addresses")
@@ -147,10 +147,11 @@ DENSE = 0.9
 @rule("Adjacent narrow elements are loaded one by one")
 def packable_loads(context: CompiledContext) -> Finding | None:
     """Adjacent narrow elements are loaded one by one."""
-    groups: dict[str, list[AccessDemand]] = defaultdict(list)
-    for access in context.demand.accesses:
-        if access.kind == "load" and element_bytes(access.element) < WORD_BYTES and access.contiguous == 1 and scattered(access):
-            groups[access.name].append(access)
+    groups = grouped(
+        (access.name, access)
+        for access in context.demand.accesses
+        if access.kind == "load" and element_bytes(access.element) < WORD_BYTES and access.contiguous == 1 and scattered(access)
+    )
     packable = [(group, packed) for group in groups.values() if (packed := _packed(context, group)) > 1]
     if not packable:
         return None

@@ -268,7 +268,7 @@ def mask_never_binds(context: CompiledContext) -> Finding | None:
         f"Masks on {names} never bind for these sizes and blocks",
         evidence=f"{len(idle)} masked load{'s' if len(idle) > 1 else ''} in a loop, all lanes active "
         + (f"in all {context.demand.programs:,} programs" if context.demand.programs != 1 else "in the one program"),
-        remedy="add a constexpr such as EVEN_K (with @triton.heuristics) and load without a mask where it holds",
+        remedy="let @triton.heuristics set a constexpr where blocks divide the sizes, and load without a mask there",
         line=idle[0].line,
         file=idle[0].file,
     )

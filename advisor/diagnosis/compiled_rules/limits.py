@@ -59,8 +59,11 @@ def block_exceeds_registers(context: CompiledContext) -> Finding | None:
     live = (compiled.resources.registers or 0) + (compiled.resources.spill_bytes or 0) / 4
     fits = 1 << int(elements * COMFORTABLE / live).bit_length() - 1
     warps = 2 ** math.ceil(math.log2(compiled.num_warps * live / COMFORTABLE))
-    more = f"num_warps={warps}, or " if warps * compiled.target.warp_size <= MAX_THREADS_PER_CTA else ""
     names = [name for name, value in compiled.constexprs.items() if value == elements]
+    if warps * compiled.target.warp_size <= MAX_THREADS_PER_CTA:
+        remedy = f"num_warps={warps}: {elements // (warps * compiled.target.warp_size):,} elements for each thread"
+    else:
+        remedy = f"blocks of {fits:,} elements, in a loop in each program (`for start in range(0, size, {names[0] if names else 'BLOCK'})`)"
     function = context.inspection.launch.source.kernel(compiled.name)
     return make_finding(
         context,
@@ -68,8 +71,7 @@ def block_exceeds_registers(context: CompiledContext) -> Finding | None:
         f"{names[0] if names else 'A block'} of {elements:,} elements: {elements // threads:,} for each of {threads:,} threads",
         evidence=f"about {live:,.0f} registers are needed, and a thread has {compiled.resources.registers}; judged without compiling, "
         "which may take Triton minutes",
-        remedy=f"{more}blocks of {fits:,} elements: more programs, or a loop over the blocks in each program (`for start in range(0, size, "
-        f"{names[0] if names else 'BLOCK'})`)",
+        remedy=remedy,
         line=function.line,
         saving_us=context.without_spills(),
     )
@@ -108,12 +110,13 @@ def too_few_ctas(context: CompiledContext) -> Finding | None:
     saving = context.saving(lambda demand: _spread(demand, sms / ctas, min(max(trips, 1.0), sms / ctas))) if ctas < sms else None
     if saving is None or saving < THRESHOLD * analysis.predicted.us:
         return None
+    loop = "split-K" if context.demand.total_tensor_flop else "let several programs share a loop,"
     return make_finding(
         context,
         "warning",
         f"{ctas:,.0f} CTA{'s' if ctas > 1 else ''} for {sms} SMs: {percent(1 - ctas / sms)} of the GPU idles",
         evidence=f"{sms - ctas:,.0f} SMs get none",
-        remedy="use smaller tiles, or split-K with a second launch that sums the parts",
+        remedy=f"use smaller tiles, or {loop} with a second launch that sums the parts",
         saving_us=saving,
     )
 

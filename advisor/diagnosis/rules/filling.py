@@ -74,7 +74,7 @@ def launch_bound(context: LaunchContext) -> Finding | None:
     return make_finding(
         context,
         "info",
-        f"{percent(launch / (launch + work))} of launch and work is the launch",
+        f"{percent(launch / (launch + work))} of the time is the launch itself",
         evidence=f"launch in a stream {microseconds(launch)}, work at full throughput {microseconds(work)}",
         remedy="fuse it with a neighbouring kernel, or batch more work into one launch; no configuration helps",
     )

@@ -119,7 +119,7 @@ def few_stages(context: LaunchContext) -> Finding | None:
     return cured(
         context,
         better,
-        f"{trips:,.0f} trips of the loop, {stages} stages deep, wait for their loads",
+        f"{stages} stages do not hide the loads of {trips:,.0f} loop iterations",
         evidence=f"with free loads the launch would be {microseconds(costs)} faster",
         costs_us=costs,
     )
@@ -138,7 +138,7 @@ def k_loop_shorter_than_pipeline(context: LaunchContext) -> Finding | None:
     return cured(
         context,
         better,
-        f"{trips:.0f} trip{'s' if trips > 1 else ''} through a pipeline of {stages} stages",
-        evidence=f"the loop over K has {trips:.0f} trips of {block}; its buffers take "
+        f"{trips:.0f} loop iteration{'s' if trips > 1 else ''} for {stages} pipeline stages",
+        evidence=f"the loop over K has {trips:.0f} iterations of {block}; its buffers take "
         f"{kibibytes(first(context.launch_demand.resources.shared_memory_bytes))} of shared memory",
     )

@@ -18,11 +18,12 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import network, own_rows
 from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.layers.layer_time import LayerTime, layer_time
-from advisor.learned.layers.moe_layer import AS_MEASURED, KINDS, WEIGHT_BYTES, Key, Launched, Layers, TunedTables, keys, launched
+from advisor.learned.layers.moe_layer import AS_MEASURED, KINDS, WEIGHT_BYTES, Launched, Layers, TunedTables, keys, launched
 from advisor.learned.network import Mixed
 from advisor.learned.own_rows import OwnRows
 from advisor.pipelines.columns import Array
 from advisor.pipelines.token_draws import Loads
+from advisor.system import grouped
 from advisor.tables.entries import FIELDS
 
 NEWEST = {True: 514, False: 2400}
@@ -210,10 +211,11 @@ class LayerModel:
         if configuration is not None:
             return launch
         seen = {(r.sglang, r.gpu, r.held, r.inner, r.kind, r.version): r.tuned for r in self.ran if r.gpu == gpu.name}
-        groups: dict[tuple[Key, float], list[int]] = {}
-        for row, (key, version) in enumerate(zip(keys(launch), layers.version.tolist(), strict=True)):
-            if seen.get((*key, int(version)), tables is not None and key in tables):
-                groups.setdefault((key, version), []).append(row)
+        groups = grouped(
+            ((key, version), row)
+            for row, (key, version) in enumerate(zip(keys(launch), layers.version.tolist(), strict=True))
+            if seen.get((*key, int(version)), tables is not None and key in tables)
+        )
         best: dict[str, Array] | None = None
         for (key, version), rows in groups.items():
             entry = None if tables is None else tables.running(key, version, launch.kept[rows])

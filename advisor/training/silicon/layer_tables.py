@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from advisor.learned.layers.layer_model import Ran, own_kind
 from advisor.learned.layers.layer_time import layer_time
-from advisor.learned.layers.moe_layer import Key, Launched, TunedTables, keys
+from advisor.learned.layers.moe_layer import Launched, TunedTables, keys
 from advisor.pipelines import Array
 from advisor.steps.latency import layer_bound
+from advisor.system import grouped
 from advisor.tables.entries import FIELDS
 from advisor.training import quality
 from advisor.training.silicon.library_kernels import summed
@@ -58,10 +59,11 @@ def choose_launches(parts: Sequence[Measured], tuned: TunedTables, constants: Ar
     for part in parts:
         layers = part.launch.layers
         configuration = {name: values.copy() for name, values in part.launch.configuration.items()}
-        groups: dict[tuple[Key, float], list[int]] = {}
-        for row, (key, version) in enumerate(zip(keys(part.launch), layers.version.tolist(), strict=True)):
-            if key in tuned:
-                groups.setdefault((key, version), []).append(row)
+        groups = grouped(
+            ((key, version), row)
+            for row, (key, version) in enumerate(zip(keys(part.launch), layers.version.tolist(), strict=True))
+            if key in tuned
+        )
         for (key, version), members in groups.items():
             rows = np.array(members)
             some = part.take(rows)

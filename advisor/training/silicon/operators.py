@@ -34,6 +34,7 @@ from advisor.learned.operators.work import KIND_OF, KINDS, columns_of, further_w
 from advisor.pipelines import Array
 from advisor.rows import silicon
 from advisor.rows.columns import CONNECTIONS
+from advisor.system import grouped
 from advisor.training.grow import one_thread
 from advisor.training.silicon import series
 from advisor.training.silicon.series import TREES, Fit, Learnable, Split, merged
@@ -114,9 +115,7 @@ def read(
                 file.columns["op_name"] = operators
                 for kind in dict.fromkeys(KIND_OF[item] for item in operators.tolist() if item in KIND_OF):
                     chosen_files.setdefault((kind, file.gpu), []).append((file, np.isin(operators, KINDS[kind].operators)))
-    out: dict[str, list[Measured]] = {}
-    for (kind, gpu), files in sorted(chosen_files.items()):
-        out.setdefault(kind, []).append(_measured(kind, gpu, files, progress))
+    out = grouped((kind, _measured(kind, gpu, files, progress)) for (kind, gpu), files in sorted(chosen_files.items()))
     return out
 
 
