@@ -312,9 +312,7 @@ def limited_by(unit: str | None, shown: str, share: float) -> str:
     """
     if unit is None or not 0 < share < 1.005:
         return ""
-    if round(share, 2) < UTILISED:
-        return phrase("verdict.low", share=shown, unit=UNITS.get(unit, unit))
-    return phrase(f"verdict.{unit}", share=shown)
+    return phrase(f"verdict.{'low' if round(share, 2) < UTILISED else unit}", share=shown, unit=UNITS.get(unit, unit))
 
 
 def unit_peak(pipeline: str | None) -> str:
@@ -325,30 +323,24 @@ def unit_peak(pipeline: str | None) -> str:
 
 def beyond_bound(*launches: LaunchReport) -> str:
     """What the launches' own work takes at the peak where that is more than their bound, in words; else the bound with what is assumed."""
-    assumed_us = sum(launch.assumed_us for launch in launches)
-    if any(map(stuck, launches)):
-        return ""
+    (us, key), assumed_us = _own_work(launches), sum(launch.assumed_us for launch in launches)
     if assumed_us:
-        return phrase("bound.with_assumed", us=microseconds(sum(launch.bound.us for launch in launches) + assumed_us))
-    us, key = _own_work(launches)
-    return phrase(f"bound.{key}", us=microseconds(us)) if key and (len(launches) == 1 or key == "from_warm") else ""
+        us, key = sum(launch.bound.us for launch in launches) + assumed_us, "with_assumed"
+    shown = key and not any(map(stuck, launches)) and (len(launches) == 1 or key != "own_work")
+    return phrase(f"bound.{key}", us=microseconds(us)) if shown else ""
 
 
 def _own_work(launches: Sequence[LaunchReport]) -> tuple[float, str]:
     """Microseconds of the launches' own work at the peak, and what makes it more than their bound, a phrase; empty: rounding alone."""
-    bound_us, units = sum(launch.bound.us for launch in launches), set()
-    us = bound_us
-    for launch in launches:
-        peaks = ((1e6 * it.demand / it.throughput_per_s, it.pipeline) for it in launch.pipelines if it.throughput_per_s > 0)
-        own_us, unit = max(peaks, default=(0.0, ""))
-        if own_us > launch.bound.us:
-            us += own_us - launch.bound.us
-            units.add(unit)
+    bound_us, parts = sum(launch.bound.us for launch in launches), [(launch.bound.us, launch.pipelines) for launch in launches]
+    peaks = [[(1e6 * it.demand / it.throughput_per_s - us, it.pipeline) for it in its if it.throughput_per_s > 0] for us, its in parts]
+    more = [most for most in (max(item, default=(0.0, "")) for item in peaks) if most[0] > 0]
+    more_us = sum(us for us, _ in more)
     # The bound leaves out what the L2 may hold, and what another configuration spares.
-    if not units or us < 1.02 * bound_us:
+    if not more or more_us < 0.02 * bound_us:
         return bound_us, ""
     warm = "from_warm" if launches[0].problem.cache == "warm" else "from_dram"
-    return us, warm if units == {"dram"} else "own_work"
+    return bound_us + more_us, warm if all(unit == "dram" for _, unit in more) else "own_work"
 
 
 def least_us(launches: Sequence[LaunchReport]) -> float:
@@ -472,10 +464,8 @@ def where_run(result: Result) -> str:
 
 def source_text(finding: Finding) -> str:
     """`file.py:87`, or nothing."""
-    if not finding.source_file:
-        return ""
     line = f":{finding.source_line}" if finding.source_line is not None else ""
-    return clean(finding.source_file) + line
+    return clean(finding.source_file) + line if finding.source_file else ""
 
 
 def fitting(table: Sequence[Sequence[str]], width: int | None) -> int:
