@@ -19,7 +19,7 @@ from advisor.compiled.launch_report import (
 )
 from advisor.compiled.phases import shipped
 from advisor.compiled.source_lines import source_texts
-from advisor.diagnosis.compiled_rules import COMPILED_RULES, check_compiled, not_judged
+from advisor.diagnosis.compiled_rules import COMPILED_RULES, accesses, check_compiled, not_judged
 from advisor.diagnosis.diagnose import NOTES
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
@@ -137,6 +137,10 @@ class KernelReports:
 def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:
     findings = check_compiled(analysis.inspection, analysis.facts, gpu, analysis)
     others = {finding.rule for finding in findings} | not_judged(analysis.inspection)
+    short = (analysis.occupancy.in_flight_bytes or math.inf) < (analysis.occupancy.needed_bytes or 0.0)
+    widths = (min(line_widths) for (kind, _), line_widths in analysis.facts.widths.items() if kind == "load")
+    if short and min(widths, default=math.inf) < accesses.WORD_BYTES:
+        others.add(accesses.narrow_access.id)  # as wide as the blocks let them be, which is not wide enough
     passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in others)
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
     analysis = replace(

@@ -57,9 +57,10 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
         for name, item in one.likely_footprint_bytes.items()
         for read_once in (loaded.get(name, 0.0),)
     )
-    asked = {load.name: 0.0 for load in loads}
-    for load in loads:
-        asked[load.name] += load.requested_bytes if load not in exchanged else 0.0
+    asked = {
+        name: sum(load.requested_bytes for load in loads if load.name == name and load not in exchanged)
+        for name in dict.fromkeys(load.name for load in loads)
+    }
     again = {name: max(amount - loaded.get(name, 0.0), 0.0) * demand.programs for name, amount in asked.items()}
     near = sum(again.values()) * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
     lost = (1 - kept) * float(residency.second_pass_fraction(np.array([held]), gpu)[0])
@@ -77,24 +78,29 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
     return replace(chain, reductions=one.reductions), repeated + stored_lost, near
 
 
-def _as_compiled(loads: Sequence[AccessDemand], loops: Mapping[int, int]) -> list[AccessDemand]:
-    """The loads with those of unrolled loops as one, of all trips together: the compiler lets them all begin before it waits for the first.
+def _as_compiled(loads: Sequence[AccessDemand], loops: Mapping[int, tuple[int, int]]) -> list[AccessDemand]:
+    """The loads with those of unrolled loops as one, of all trips, or of some, together: the compiler lets them all begin before it waits
+    for the first.
 
     Args:
-        loads: As the IR has them.
-        loops: By line, how many loops its loads stand in as compiled (`loops_around_loads`).
+        loads: Of one program, as the IR has them.
+        loops: By line, how many loops its loads stand in as compiled, and trips that are waited for together (`loops_around_loads`).
     """
     compiled = []
     for load in loads:
-        gone = len(load.around) - loops.get(load.line or 0, len(load.around))
-        trips = [trips for _, trips in load.around[len(load.around) - gone :]] if gone > 0 else []
+        left, _ = loops.get(load.line or 0, (len(load.around), 1))
+        trips = [trips for _, trips in load.around[left:]]
         if trips and all(trips):
-            outer = load.around[:-gone]
-            load = replace(
-                load, executions=load.executions / math.prod(map(int, filter(None, trips))), loop=outer[-1][0] if outer else None
-            )
-        compiled.append(load)
+            inner = load.around[left - 1][0] if left else None
+            load = replace(load, executions=load.executions / math.prod(map(int, filter(None, trips))), loop=inner)
+        compiled.append(replace(load, executions=max(load.executions / trips_together(load, loops), min(load.executions, 1.0))))
     return compiled
+
+
+def trips_together(load: AccessDemand, loops: Mapping[int, tuple[int, int]]) -> int:
+    """Trips of a load's loop that are waited for together; `loops` as of `loops_around_loads`."""
+    left, together = loops.get(load.line or 0, (0, 1))
+    return together if any(trips is None for _, trips in load.around[:left][-1:]) else 1
 
 
 def in_flight_bytes(chain: phases.Chain, demand: Demand, gpu: GpuSpec, resident: int) -> float | None:
@@ -136,7 +142,7 @@ def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, f
         lengths = [far + (1 - far) * L2_LATENCY_US / DRAM_LATENCY_US for _, far in group]
         for (access, _), length in zip(group, lengths, strict=True):
             waits[access.line, access.operation.text] = count * max(lengths) * length / sum(lengths)
-        if count * farthest > most:
+        if count * farthest > most and (group[0][0].lanes > 1 or not most):
             most, in_flight = count * farthest, sum(access.requested_bytes * far for access, far in group) / count
     from_dram = far_rounds / rounds if rounds else 1.0
     return phases.Chain(rounds=max(rounds, 1.0), reductions=0.0, from_dram=from_dram, in_flight_bytes=in_flight, waits=waits)

@@ -26,6 +26,9 @@ GDDR = ("6.1", "7.5", "8.6", "8.9", "12.0", "12.1")
 """Compute capabilities whose memory is GDDR."""
 LONG_US = 25.0
 """From which predicted latency on a launch is a long one: below, what starts it counts more than its bytes."""
+COLD_ROUNDS = 11
+"""Rounds that a CTA of a cold launch made at most, of those measured. What follows is taken to wait as in launches whose bytes the L2 has
+lost, which were measured up to 512 rounds: what a cold GPU has to find first, pages and code, it has found by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,8 @@ class Chain:
     """What one CTA of a launch does in turn.
 
     Attributes:
-        rounds: Loads that wait for each other: one for all that stand outside of loops, one for each trip that loads, one for each scalar.
+        rounds: Loads that wait for each other: one for all that stand outside of loops, one for each trip that loads, or for some that the
+            compiler makes one of, one for each scalar.
         reductions: Reductions and scans over the CTA's threads.
         from_dram: Share of these loads that DRAM answers: what a program reads again, or others have read before it, is nearer.
         in_flight_bytes: Of one of them that DRAM answers, where most do.
@@ -78,7 +82,9 @@ class Constants:
         share = values["dram"] + values["gddr"] * (capability in GDDR) + values.get(f"dram {capability}", 0.0)
         near_us = values["warm round_us"] * L2_LATENCY_US / DRAM_LATENCY_US  # a cache answers as fast whatever it held before
         round_us = values[f"{warm}round_us"] * chain.from_dram + near_us * (1 - chain.from_dram)
-        serial = values[f"{warm}cta_us"] + round_us * (chain.rounds - 1) + values[f"{warm}reduce_us"] * chain.reductions
+        found_us = (values[f"{warm}round_us"] - values["warm round_us"]) * chain.from_dram * (gpu.vendor == "nvidia")
+        waited = round_us * (chain.rounds - 1) - found_us * np.maximum(chain.rounds - COLD_ROUNDS, 0)
+        serial = values[f"{warm}cta_us"] + waited + values[f"{warm}reduce_us"] * chain.reductions
         return Phases(
             start_us=None if start is None else column(start),
             serial_us=np.maximum(column(serial), 0.0),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.demand.assembly import access_widths, read_facts
+from advisor.compiled.demand.assembly import access_widths, loops_around_loads, read_facts
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.python_source.source import read_source
@@ -37,6 +37,35 @@ PTX = """
 
 def test_inline_assembly_belongs_to_its_first_line() -> None:
     assert access_widths(PTX, {"k.py"}) == {("load", 11): (8,), ("load", 20): (16,), ("store", 30): (2,)}
+
+
+LOOP = """
+	.file	1 "/tmp/somewhere/k.py"
+$L__BB0_2:                              // =>This Inner Loop Header: Depth=1
+	.loc	1 7 9                           // k.py:7:9
+	ld.global.b16 	{ %rs1 }, [ %rd6 + 0 ];
+	cvt.f32.bf16 	%r8, %rs1;
+	add.f32 	%r10, %r10, %r8;
+	add.s64 	%rd9, %rd9, -1;
+	add.s32 	%r9, %r9, %r2;
+	setp.ne.b64 	%p2, %rd9, 0;
+	@%p2 bra 	$L__BB0_2;
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "together"),
+    [
+        ("", "", 4),
+        ("ld.global.b16", "ld.global.v4.b32", 1),  # more registers than four trips have at once
+        ("add.f32 	%r10, %r10, %r8;", "st.global.b32 	[%rd8], %r8;", 1),  # the next load may be of what is stored
+        ("add.f32 	%r10, %r10, %r8;", "div.full.f32 	%r10, %r10, %r8;\n" * 5, 1),  # long
+        ("add.s64 	%rd9, %rd9, -1;", "sub.s64 	%rd9, %rd8, %rd7;", 1),  # a search, which does not count
+        ("	.loc", '	.pragma "nounroll";\n	.loc', 1),
+    ],
+)
+def test_trips_that_ptxas_makes_one_of(old: str, new: str, together: int) -> None:
+    assert loops_around_loads(LOOP.replace(old, new) if old else LOOP, {"k.py"}) == {7: (1, together)}
 
 
 @pytest.mark.parametrize("other", ["", ", other=0.0"])

@@ -153,6 +153,10 @@ def test_a_cold_start_and_a_chain_of_loads_take_their_time() -> None:
     short, long = (constants.phases(Chain(rounds=n, reductions=0, from_dram=1.0), gpu, "cold") for n in (1, 5))
     near, far = (constants.phases(Chain(rounds=5, reductions=0, from_dram=share), gpu, "warm") for share in (0.0, 1.0))
     assert long.serial_us[0] - short.serial_us[0] == pytest.approx(4 * constants.values["round_us"])
+    alone, after = (
+        constants.phases(Chain(rounds=1024, reductions=0, from_dram=1.0), gpu, cache).serial_us[0] for cache in ("cold", "warm")
+    )
+    assert after < alone < 1.05 * after  # what is cold is found in the first rounds
     assert near.serial_us[0] < far.serial_us[0] < long.serial_us[0]
     assert short.start_us is not None and 3 < short.start_us[0] < 12
     # In a graph the next launch starts 0.8 us after an empty one, by the first minutes on an H100, and after its own work is stored.

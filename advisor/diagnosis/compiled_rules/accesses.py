@@ -9,12 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.compiled.demand.accesses import scattered
+from advisor.compiled.demand.assembly import WORD_BYTES, loops_around_loads
 from advisor.compiled.demand.costs import cost, element_bytes
 from advisor.compiled.demand.counts import AccessDemand
 from advisor.compiled.demand.machine_work import executions_at
 from advisor.compiled.ir.lattices import likely_distinct_bytes
 from advisor.compiled.ir.slicing import address_operands, needed_values
-from advisor.compiled.launches.launch import author_file
+from advisor.compiled.launches.launch import author_file, own_files
+from advisor.compiled.one_program import trips_together
 from advisor.compiled.source_lines import exposed_us
 from advisor.diagnosis.compiled_rules.context import BYTES_A_THREAD, CompiledContext
 from advisor.diagnosis.pricing import first
@@ -28,13 +30,8 @@ from advisor.system import grouped
 @rule("Neighbouring threads touch scattered addresses")
 def uncoalesced_access(context: CompiledContext) -> Finding | None:
     """Neighbouring threads touch scattered addresses."""
-    worst = None
-    for access in context.demand.accesses:
-        if not access.unused_bytes:
-            continue
-        if worst is None or access.unused_bytes > worst.unused_bytes:
-            worst = access
-    if worst is None:
+    worst = max(context.demand.accesses, key=lambda access: access.unused_bytes, default=None)
+    if worst is None or not worst.unused_bytes:
         return None
     fetched = context.demand.load_bytes + context.demand.store_bytes + sum(a.unused_bytes for a in context.demand.accesses)
     share = (worst.issued_bytes + worst.unused_bytes) / fetched
@@ -137,9 +134,6 @@ def _untold(context: CompiledContext, access: AccessDemand) -> list[str]:
     return [name for name, value in zip(names, function.arguments, strict=False) if name in aligned and value in goes_by]
 
 
-WORD_BYTES = 4
-"""What one register holds."""
-
 DENSE = 0.9
 """Share of the bytes from the first to the last that all loads together touch, from which on they lie there whole: borders are masked."""
 
@@ -228,26 +222,18 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
 
 def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
     """Bytes asked for of each argument."""
-    by_name: dict[str, float] = {}
-    for access in loads:
-        by_name[access.name] = by_name.get(access.name, 0.0) + access.requested_bytes
-    return by_name
+    return {name: sum(load.requested_bytes for load in loads if load.name == name) for name in (load.name for load in loads)}
 
 
-def _once(demand: Demand, spared: float) -> Demand:
-    """The demand without `spared` bytes of loads, which find them in the registers."""
+def _once(demand: Demand, spared: float, waited: float = 0.0) -> Demand:
+    """The demand without `spared` bytes of loads, which find them in the registers, and without the share `waited` of waiting for loads."""
     return replace(
         demand,
         l2_bytes=np.maximum(demand.l2_bytes - spared, 0.0),
         dram_bytes=np.minimum(demand.dram_bytes, np.maximum(demand.dram_bytes - spared, demand.compulsory_bytes)),
         cta_load_bytes=np.maximum(demand.cta_load_bytes - spared / demand.ctas, 0.0),
+        phases=demand.phases and replace(demand.phases, serial_us=demand.phases.serial_us * (1 - waited)),
     )
-
-
-def _waiting_less(demand: Demand, share: float) -> Demand:
-    """The demand where each program waits for its loads that `share` less."""
-    phases = demand.phases
-    return demand if phases is None else replace(demand, phases=replace(phases, serial_us=phases.serial_us * (1 - share)))
 
 
 MOST_BYTES_OF_A_ROW = 65_536
@@ -265,7 +251,7 @@ def second_pass(context: CompiledContext) -> Finding | None:
     per_program = requested / max(demand.programs, 1)
     one_block = per_program <= MOST_BYTES_OF_A_ROW
     waited = _spared_waits(context, again, one_block)
-    saving = context.saving(lambda work: _waiting_less(_once(work, requested), waited))
+    saving = context.saving(lambda work: _once(work, requested, waited))
     if saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     most = max(again, key=lambda load: load.requested_bytes)
@@ -352,16 +338,18 @@ def loads_in_turn(context: CompiledContext) -> Finding | None:
     a_trip = sum(access.requested_bytes / access.executions for access in rows)
     at_once = min(BYTES_A_THREAD * first(analysis.demand.resources.num_warps) * analysis.gpu.warp_size / a_trip, trips)
     times = 2.0 ** math.floor(math.log2(max(at_once, 1.0)))
+    around = loops_around_loads(context.compiled.ptx, set(own_files(context.compiled)))
+    now = min(trips_together(access, around) for access in rows)
     waits = analysis.chain.waits
     waited = sum(waits.get(place, 0.0) for place in {(load.line, load.operation.text) for load in loads}) / (sum(waits.values()) or 1.0)
-    saving = context.saving(lambda work: _waiting_less(work, waited * (1 - 1 / times)))
+    saving = context.without(waits=waited * max(1 - now / times, 0.0))
     if saving is None or saving < LEAST_SHARE_OF_TURNS * analysis.predicted.us:
         return None
     most = max(rows, key=lambda access: access.requested_bytes)
     return make_finding(
         context,
         "warning",
-        f"Each program waits for {trips:,.0f} rows of {most.name} in turn, {amount(a_trip)} at a time",
+        f"Each program waits for {trips:,.0f} rows of {most.name} in turn, {amount(a_trip * now)} at a time",
         evidence=f"{times:.0f} rows at a time are {amount(a_trip * times)}, {BYTES_A_THREAD} bytes for a thread at most",
         remedy=f"load {times:.0f} rows as one block of two dimensions and reduce it along the rows, or let more programs share the rows",
         line=most.line,

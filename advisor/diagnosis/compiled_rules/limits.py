@@ -116,7 +116,9 @@ def too_few_ctas(context: CompiledContext) -> Finding | None:
         "warning",
         f"{ctas:,.0f} CTA{'s' if ctas > 1 else ''} for {sms} SMs: {percent(1 - ctas / sms)} of the GPU idles",
         evidence=f"{sms - ctas:,.0f} SMs get none",
-        remedy=f"use smaller tiles, or {loop} with a second launch that sums the parts",
+        remedy="split the loop over more programs, with a second launch that sums the parts"
+        if context.loops_by_ones
+        else f"use smaller tiles, or {loop} with a second launch that sums the parts",
         saving_us=saving,
     )
 
