@@ -14,7 +14,7 @@ from advisor.comparison.gate import DEFAULT
 from advisor.comparison.kernels.attempts import SPENT, Compiling
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
-from advisor.comparison.tables import told_of_table
+from advisor.comparison.tables import table_in_worker
 from advisor.comparison.trees.links import changes_behind_links
 from advisor.comparison.trees.trees import FileChange, Tree, changes, holds
 from advisor.comparison.unseen import changed_by_imports, taken_instead, written_otherwise
@@ -74,7 +74,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     taken = unjudged = 0
     looked_at = (*relevant, *launched.unchanged(base, head, relevant))
     tables = files.predicted(looked_at[:LARGEST_CHANGES] if options.processes else ())
-    told = workers.enter_context(table_workers(len(tables), options.weights, predictor))(told_of_table, tables.values())
+    answers = workers.enter_context(table_workers(len(tables), options.weights, predictor))(table_in_worker, tables.values())
     for number, change in enumerate(looked_at):
         if taken >= LARGEST_CHANGES:
             unjudged = len(looked_at) - number
@@ -82,7 +82,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
             subjects += files.failing(looked_at[number:])
             break
         try:
-            answer = next(told) if change in tables else None
+            answer = next(answers) if change in tables else None
             found_subjects = files.subjects(change) if answer is None else [answer]
         except NotOursError as error:
             skipped.append(str(error))

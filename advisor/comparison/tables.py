@@ -234,7 +234,7 @@ def table_subject(
         )
 
 
-def told_of_table(arguments: Mapping[str, Any]) -> Subject | None:
+def table_in_worker(arguments: Mapping[str, Any]) -> Subject | None:
     """In a worker: `table_subject` of its arguments but for what predicts; None: it raises an error."""
     with contextlib.suppress(Exception):
         return table_subject(predictor=predictor_of_worker(), **arguments)
