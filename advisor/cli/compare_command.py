@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compile-limit",
         metavar="S[,ALL]",
-        help="seconds of one compilation, and of all together with what is predicted of tables (default: 15,60)",
+        help="seconds of one compilation, and of all together with what is predicted of tables (default: 60 of one)",
     )
     parser.add_argument("--repository", metavar="DIR", default=".", help="where the git repository lies (default: here)")
     parser.add_argument("--weights", metavar="FILE", help="weights that `advisor train` wrote (default: those shipped)")

@@ -8,7 +8,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from advisor.python_source.bindings import Scope, argument_defaults, arguments, call_arguments, innermost_function, other_values
+from advisor.python_source.bindings import (
+    Scope,
+    argument_defaults,
+    arguments,
+    assigned_values,
+    call_arguments,
+    innermost_function,
+    other_values,
+    stores,
+)
 from advisor.python_source.language import dotted
 
 if TYPE_CHECKING:
@@ -121,9 +130,12 @@ class _Calls:
             return None
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (owner := _class(source, function)) is not None:
             return self._kept(source, owner, node, depth)
-        if isinstance(node, ast.Name) and node.id in arguments(function) and not _changed_before(source, function, node):
-            return self.argument(source, scopes, node.id, depth)
-        return None
+        if not isinstance(node, ast.Name):
+            return None
+        if node.id in arguments(function):
+            return None if _changed_before(source, function, node) else self.argument(source, scopes, node.id, depth)
+        given = assigned_values(function).get(node.id, []) if stores(function)[node.id] == 1 else []
+        return next(((constant,) for item in given if (constant := _constant(item)) is not None), None)
 
     def _kept(self, source: SourceFile, owner: ast.ClassDef, node: ast.Attribute, depth: int) -> tuple[Given] | None:
         """What `ctx.name` is in `backward`, where `forward` keeps one of its arguments or a constant under that name, once."""

@@ -56,10 +56,6 @@ def verdict_word(verdict: str) -> str:
     return STATIC_WORDS.get(verdict, verdict)
 
 
-LONGEST_REASON = 120
-"""Characters of why a version could not be compiled, among what could not be told."""
-
-
 def lacking_for_time(subject: Subject) -> str:
     """Without what the time of a subject cannot be told, in words; empty: it can, or nothing was asked."""
     gpus: dict[str, dict[str, None]] = {}
@@ -68,9 +64,8 @@ def lacking_for_time(subject: Subject) -> str:
             gpus.setdefault(row.reason, {})[row.gpu] = None
     everywhere = gpu_count(subject)
     reasons = [reason if len(names) == everywhere else f"on {', '.join(names)} {reason}" for reason, names in gpus.items()]
-    alone = [row for row in subject.resources if (row.base is None) != (row.head is None)]
-    shown = [(row, row.reason if len(row.reason) <= LONGEST_REASON else row.reason[: LONGEST_REASON - 1] + "…") for row in alone]
-    reasons += [f"as {reason}" for row, reason in shown if row.unfinished and reason]
+    alone = [row for row in subject.resources if (row.base is None) != (row.head is None) and row.unfinished and row.reason]
+    reasons += [f"as the {'base' if row.base is None else 'head'} could not be compiled" for row in alone]
     return " or ".join(dict.fromkeys(reasons))
 
 

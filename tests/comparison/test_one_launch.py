@@ -13,6 +13,7 @@ from advisor.comparison.kernels.one_launch import both_launches, closest, typica
 from advisor.comparison.kernels.time_verdict import MOST_PROGRAMS
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, read_settings
+from advisor.compiled.compiler.pool import Pool
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
 from advisor.rendering.comparison_files import to_comment
@@ -335,8 +336,19 @@ def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predic
     assert "instructions \\(for the same work\\)" in to_comment(found)
 
 
+def given_up(times: int) -> Pool:
+    pool = Pool(1)
+    pool.given_up = times
+    return pool
+
+
 @pytest.mark.parametrize(
-    ("compiling", "said"), [(Compiling(left=1), "compilations of one"), (Compiling(until=0.0), "the time that a comparison takes")]
+    ("compiling", "said"),
+    [
+        (Compiling(left=1), "compilations of one"),
+        (Compiling(until=0.0), "the time that a comparison takes"),
+        (Compiling(shared=given_up(3)), "given up 3 times"),
+    ],
 )
 def test_the_budget_of_a_comparison_is_kept_and_said(compiling, said):
     found = resources.judged("k", tuned(4), tuned(8), {}, [H100], compiling, "bf16")

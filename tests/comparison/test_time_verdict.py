@@ -359,6 +359,23 @@ def test_what_torch_does_beside_the_launch_is_said(repository):
     assert "Beside the launch, run no longer calls .contiguous, .zero_." in subject.notes
 
 
+MADE = "y = torch.empty(n, dtype=torch.int32)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("x = x.contiguous()", "", "no longer calls .contiguous"),
+        (MADE, MADE.replace("int32", "long"), "no longer calls torch.empty of torch.int32 and now calls torch.empty of torch.long"),
+        ("", MADE, ""),
+    ],
+)
+def test_what_changed_beside_the_launch_alone_is_said_of_the_file(repository, before, after, said):
+    sides = [{"k.py": HEAD + PLAIN.replace("    decay[(rows", f"    {line}\n    decay[(rows")} for line in (before, after)]
+    subjects = compared_files(repository, AnalyticalPredictor(), *sides).subjects
+    assert [(item.kind, item.notes) for item in subjects] == ([("file", (f"Beside the launch, run {said}.",))] if said else [])
+
+
 TILED = """def wide(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * n + tl.arange(0, BLOCK)
     inside = tl.arange(0, BLOCK) < n

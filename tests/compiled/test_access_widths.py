@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.demand.assembly import access_widths, loops_around_loads, read_facts
+from advisor.compiled.demand.assembly import access_widths, classify, loops_around_loads, read_facts
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.python_source.source import read_source
@@ -33,6 +33,13 @@ PTX = """
 	.file	1 "/tmp/somewhere/k.py"
 	.file	2 "/lib/other.py"
 """
+
+
+@pytest.mark.parametrize(
+    ("opcode", "kind"), [("DFMA", "fp64"), ("DSETP", "fp64"), ("FFMA", "fma"), ("DMMA", "tensor"), ("DEPBAR", "synchronisation")]
+)
+def test_double_precision_is_counted_apart(opcode: str, kind: str) -> None:
+    assert classify(opcode) == kind
 
 
 def test_inline_assembly_belongs_to_its_first_line() -> None:

@@ -39,8 +39,9 @@ def given(text, *, callers=()):
         ("def user(x, flag: bool | None):\n    run(x, flag)\n", None),
         ("def user(x, weight=None):\n    weight = weight.contiguous()\n    run(x, weight)\n", None),
         ("def outer(x, flag=True):\n    inner(x, flag)\n\ndef inner(x, flag):\n    run(x, flag)\n", True),
+        ("def user(x):\n    large, small = 16, 8\n    run(x, small)\n", 8),
     ],
-    ids=["constant", "default", "negative", "required", "optional", "its-own-method", "two-calls-up"],
+    ids=["constant", "default", "negative", "required", "optional", "its-own-method", "two-calls-up", "local"],
 )
 def test_given_by_callers(callers, flag):
     assert given(f"def run(x, flag):\n    k[(1,)](x, x, 1, 64, flag)\n\n{callers}")["flag"] == flag
@@ -54,6 +55,8 @@ def test_given_by_callers(callers, flag):
         "def user(x, *more):\n    run(x, *more)\n",
         "def user(x, **more):\n    run(x, **more)\n",
         "class Other:\n    def user(self, x):\n        run(x, self.flag)\n",
+        "def user(x, flag=None):\n    if flag is None:\n        flag = 8\n    run(x, flag)\n",
+        "def user(x):\n    small = 8\n    small *= x.ndim\n    run(x, small)\n",
     ],
 )
 def test_given_by_callers_unknown(callers):

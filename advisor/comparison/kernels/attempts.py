@@ -41,6 +41,8 @@ MOST_SHOWN = 4
 """Guesses that a reason names."""
 LARGEST_COMPILATIONS = 40
 """Per comparison: each takes a second or two."""
+MOST_GIVEN_UP = 3
+"""Compilations of one comparison that are waited for in vain."""
 SPENT = "the time that a comparison takes for that, which --compile-limit sets, is used up"
 LONGEST_S = 60.0
 """Of one compilation: most end within two, and one that is cut off on one machine and not on another gives two comments of one change."""
@@ -74,6 +76,8 @@ class Compiling:
 
     def spent(self, needed: int) -> str:
         """What of the budget is used up, in words; "": there is enough left."""
+        if self.shared is not None and self.shared.given_up >= MOST_GIVEN_UP:
+            return f"Triton was given up {self.shared.given_up} times already (--compile-limit)"
         if self.left < needed:
             return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up"
         return self.late()
@@ -240,8 +244,10 @@ def compiled_pair(
         only = [_attempt(launch, gpu, workers) if launch.launch is not None else launch for launch in launches]
         return only[0], only[1]
     first = _attempt(launches[1], gpu, workers)
+    if first.kind == "timeout":  # the other takes Triton as long
+        return launches[0], first
     second = _attempt(_guessed_as(launches[0], first, old), gpu, workers)
-    if second.refused is None or (first.guess is None and second.refused is not None):
+    if second.refused is None or first.guess is None or second.kind == "timeout":
         base, head = second, first
     else:  # what was guessed of the head is not what the base takes
         base = _attempt(launches[0], gpu, workers)

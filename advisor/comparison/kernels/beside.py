@@ -26,6 +26,8 @@ _METHODS = frozenset(
     | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
 )
 """Methods of a tensor that launch a kernel of torch's."""
+MADE = "torch.empty"
+"""Makes a tensor of no contents: another type of its elements is another launch."""
 _OF_HOST = (
     "torch.cuda",
     "torch.empty",
@@ -111,6 +113,8 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     notes = []
     for name in sides[0].keys() & sides[1].keys():
         gone, came = sides[0][name] - sides[1][name], sides[1][name] - sides[0][name]
+        if not all(any(text.startswith(MADE) for text in calls) for calls in (gone, came)):  # one more of them takes no time
+            gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(MADE)}) for calls in (gone, came))
         parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("now calls", came)) if calls]
         notes += [f"Beside the launch, {name} {' and '.join(parts)}."] if parts else []
     return sorted(notes)
@@ -150,8 +154,9 @@ def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
 def _of_torch(name: str, call: Call) -> str:
     """What a call of torch is called, by the last part of its name; "": it is none that launches something."""
     text = dotted(call.func)
+    element = next((written(item.value) for item in call.keywords if item.arg == "dtype"), "")
     if text.startswith("torch."):
-        return "" if text.startswith(_OF_HOST) else text
+        return f"{text} of {element}" if text == MADE and element.startswith("torch.") else "" if text.startswith(_OF_HOST) else text
     return f".{name}" if name in _METHODS and text != name else ""
 
 

@@ -97,6 +97,7 @@ def kernel_subjects(
     former = _former_names(sides[0], sides[1], base, head)
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
+    beside: dict[str, None] = {}  # what changed beside launches of kernels that are the same
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
         parts = []
@@ -108,6 +109,7 @@ def kernel_subjects(
                 changed = changed_launches(old, new)
                 instead = same and not changed and any(in_its_place(old, new, gpu, {}, former) for gpu in reading.gpus)
                 if same and not changed and not instead:
+                    beside |= dict.fromkeys(torch_calls(old, new))
                     continue
                 if changed:  # others, a benchmark, say, are not what is compared
                     old = replace(old, launching=tuple(item.old for item in changed))
@@ -143,6 +145,7 @@ def kernel_subjects(
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
     if len(names) > LARGEST_KERNELS:
         unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
+    unread += [note for note in beside if not any(note in item.notes for item in out)]
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
     return out

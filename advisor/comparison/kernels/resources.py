@@ -55,8 +55,9 @@ TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
 ONE_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
-_LACKING = re.compile(r"cannot import name '(\w+)' from 'rebuilt_")
-"""What Python says of an import that Triton lacks: a file may do without it (`except ImportError`), no guess makes up for it."""
+_LACKING = re.compile(r"cannot import name '(\w+)' from 'rebuilt_|(?:Feature|Instruction) '([^']+)' not supported on \.target '(\w+)'")
+"""What Python says of an import that Triton lacks (a file may do without it: `except ImportError`), and ptxas of what a GPU lacks: no guess
+makes up for them."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
 
 
@@ -267,7 +268,7 @@ def _reason(base: Attempt, head: Attempt) -> str:
     """Why versions were not compiled, once where both are refused alike; "": they were."""
     refused = [str(getattr(side.refused, "got", None) or side.refused) for side in (base, head) if side.refused]
     texts = [re.sub(rf"{PLACE.pattern}|\d+", "", text) for text in refused]
-    if len(texts) == 2 and texts[0] == texts[1]:
+    if len(texts) == 2 and (texts[0] == texts[1] or _why_refused(base) == _why_refused(head)):
         return f"base and head: {_why_refused(head)}"
     return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
 
@@ -296,7 +297,7 @@ def _why_refused(attempt: Attempt) -> str:
     if not attempt.kind and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
     if lacking := _LACKING.search(str(got)):
-        return f"the Triton at hand lacks {lacking[1]}"
+        return f"the Triton at hand lacks {lacking[1]}" if lacking[1] else f"{lacking[3]} has no {lacking[2]}"
     if attempt.certain and guessed and got and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}"  # whatever was guessed
     if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:

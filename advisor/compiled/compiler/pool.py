@@ -217,6 +217,7 @@ class Pool:
         self.limit_name = OPTION  # what `timeout_s` follows from
         self.until = time.monotonic() + (limits_s[1] if budget_s is None else budget_s)
         self.idle: list[Worker] = []
+        self.given_up = 0  # compilations that took longer than that
         self.lock = threading.Lock()
 
     def __enter__(self) -> Pool:
@@ -246,6 +247,7 @@ class Pool:
             raise
         with self.lock:
             self.idle.append(worker)
+            self.given_up += answer.get("kind") == "timeout"
         return answer
 
     def map(self, requests: Sequence[dict[str, Any]], done: Callable[[int, dict[str, Any]], None]) -> None:
