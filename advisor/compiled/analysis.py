@@ -288,6 +288,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
     on_lanes = (demand.fma_flop + rest + demand.fp64_flop) / 1.5 + demand.xu_op + demand.alu_op + copies.instructions
     issue = on_lanes / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
+    if not tensor:  # as compiled: what is estimated of the IR has no address, no branch and no exchange between threads
+        issue = max(issue, extra.instructions) if facts.loops or not facts.code else extra.instructions
     per_cta = {
         "tensor": tensor,
         "fma": fma,
