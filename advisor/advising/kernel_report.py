@@ -448,6 +448,8 @@ def _with_ceiling(
         )
     if recommendation is not None:
         left = {finding.rule: finding for finding in best.findings}
+        cured = [item.title for item in report.findings if item.saving_us and item.rule not in left]
+        recommendation = replace(recommendation, reason="; ".join([recommendation.reason, *cured]))
         # A mask that binds in the blocks that are recommended is no finding.
         lasting = [item for item in report.findings if item.rule != mask_never_binds.id or item.rule in left]
         found = {item.rule for item in report.findings}

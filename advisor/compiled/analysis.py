@@ -417,7 +417,7 @@ def _one_programs_loads(inspection: Inspection) -> float:
 
 
 def _wave_loads(inspection: Inspection, slots: float, working: float) -> Mapping[str, float]:
-    """Bytes of each argument that all waves load, each distinct byte once per wave of `slots` programs: a wave in the middle stands for all."""
+    """Bytes of each argument that all waves of `slots` programs load, each byte once in a wave: one in the middle stands for all."""
     demand = inspection.demand
     waves = math.ceil(working / slots)
     if waves <= 1 or not demand.programs:
