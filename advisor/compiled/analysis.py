@@ -277,14 +277,13 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     stored_first = sum(demand.stored_first.values())
     in_place = _column(max(demand.likely_in_place_bytes - stored_first, 0.0))
     compulsory = _column(sum(demand.likely_read_footprints.values()) - stored_first + sum(demand.likely_written_footprints.values()))
-    once = demand.likely_read_footprints
-    loaded = _wave_loads(inspection, slots / cluster, ctas / cluster)
-    # What is read in many rounds over it (a table of positions, by every head) is read again before much else has passed.
-    rounds = {name: 1.0 if tensor else max(amount / max(once.get(name, 0.0), 1.0), 1.0) for name, amount in loaded.items()}
-    more = sum(loaded.values()) - sum(once.values())
+    once, loaded = demand.likely_read_footprints, _wave_loads(inspection, slots / cluster, ctas / cluster)
     again = {name: max(amount - once.get(name, 0.0), 0.0) for name, amount in loaded.items()}
-    lost = sum(again[name] * residency.re_read_fraction((compulsory - in_place) / count, gpu.l2_bytes) for name, count in rounds.items())
-    missed = max(min(more, requested - sum(once.values())), 0.0) * float(np.sum(lost)) / (sum(again.values()) or 1.0)
+    # What is read in many rounds over it (a table of positions, by every head) is read again before much else has passed.
+    rounds = [1.0 if demand.total_tensor_flop else max(amount / max(once.get(name, amount), 1.0), 1.0) for name, amount in loaded.items()]
+    lost = residency.re_read_fraction((compulsory - in_place) / np.array(rounds or [1.0]), gpu.l2_bytes)
+    missed = max(min(requested, sum(loaded.values())) - sum(once.values()), 0.0)
+    missed *= float(lost @ np.array([*again.values()] or [0.0])) / max(sum(again.values()), 1.0)
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
     chain, repeated, near = of_one_program(inspection, gpu, min(slots, ctas), cluster)
     missed += repeated + extra.spill_l2_bytes * float(residency.second_pass_fraction(_column(extra.spilled_at_once), gpu)[0])

@@ -156,7 +156,7 @@ def test_scalars_that_every_warp_loads(tmp_path: Path, pool: Pool) -> None:
     issued = 8 * len(analysis.facts.code)  # none of a loop: once by every warp, also by those whose threads have no element of their own
     padding = 8 * sum(item.opcode == "NOP" for item in analysis.facts.code)
     assert float(analysis.demand.per_cta["issue"][0]) == pytest.approx(issued - padding)
-    assert rules["masked-lanes"].title == "128 elements fill 4 warps; the other 4 repeat their work"
+    assert rules["masked-lanes"].title == "128 elements fill 4 of 8 warps; the others repeat their work"
     assert "num_warps=4" in rules["masked-lanes"].remedy and rules["masked-lanes"].saving_us
     assert rules["scalar-loads"].title == "32 scalar loads in a program, each issued by all 256 threads"
     assert rules["scalar-loads"].source_line == 10
