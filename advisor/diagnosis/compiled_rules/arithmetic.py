@@ -234,8 +234,11 @@ def masked_lanes(context: CompiledContext) -> Finding | None:
     saving = context.without(changes_type=False, **totals) if idle >= LEAST_MASKED else None
     if saving is None or saving < LEAST_SHARE_OF_MASKED * analysis.predicted.us:
         return None
-    title = f"{percent(masked)} of the lanes that load are masked off"
-    evidence, remedy = "they are still computed", "use the next power of two of the length as the block, or loop over smaller blocks"
+    title, evidence, remedy = (
+        f"{percent(masked)} of the lanes that load are masked off",
+        "they are still computed",
+        "use the next power of two of the length as the block, or loop over smaller blocks",
+    )
     if repeated > masked:
         title = f"{most.lanes} elements fill {filled} of {compiled.num_warps} warps; the others repeat their work"
         evidence, remedy = "only their stores are left out", f"use num_warps={filled}, or a block of several rows or heads"
