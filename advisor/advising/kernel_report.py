@@ -447,12 +447,12 @@ def _with_ceiling(
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
     if recommendation is not None:
-        left, found = ({finding.rule: finding for finding in item.findings} for item in (best, report))
+        left, current = ({finding.rule: finding for finding in item.findings} for item in (best, report))
         cured = [item.title for item in report.findings if item.saving_us and item.rule not in left]
         recommendation = replace(recommendation, reason="; ".join([recommendation.reason, *cured]))
         # A mask that binds in the blocks that are recommended is no finding.
         lasting = [item for item in report.findings if item.rule != mask_never_binds.id or item.rule in left]
-        new = [item for item in best.findings if item.rule not in found and item.saving_us and item.rule in report.passed_rules]
+        new = [item for item in best.findings if item.rule not in current and item.saving_us and item.rule in report.passed_rules]
         report = replace(
             report,
             findings=tuple(_with_change(item, left, best.predicted.us) for item in (*lasting, *new)),
@@ -489,5 +489,5 @@ def _with_change(finding: Finding, left: Mapping[str, Finding], then_us: float) 
         return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; {phrase('remedy.cured')}")
     more = left[finding.rule].saving_us or 0.0
     key = "remedy.after" if finding is left[finding.rule] else "remedy.besides"
-    told = phrase(key, us=microseconds(more), then=microseconds(then_us - more))
-    return replace(finding, remedy=f"{finding.remedy}; {told}") if more else finding
+    remainder = phrase(key, us=microseconds(more), then=microseconds(then_us - more))
+    return replace(finding, remedy=f"{finding.remedy}; {remainder}") if more else finding
