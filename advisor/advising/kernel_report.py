@@ -289,15 +289,15 @@ TIE = 1.01
 
 
 def _best(reports: Sequence[LaunchReport], like: Configuration = USUAL, tie: float = NEAR_BEST) -> LaunchReport:
-    """The least predicted latency; of those within a `tie` the one that is most `like` another, the first of
-    equals: in its warps and stages, and in what else that one has."""
+    """The least predicted latency; of those within a `tie` the one that is most `like` another, the first of equals: in what that one has,
+    its warps, or else the fewest, and its stages."""
 
-    def unlike(report: LaunchReport) -> tuple[float, int]:
+    def unlike(report: LaunchReport) -> tuple[float, int, int]:
         made = report.configuration
         if made is None:
-            return math.inf, 0
-        blocks_and_warps = {**like.parameters, "num_warps": like.num_warps}
-        return _apart(blocks_and_warps, made.flat()), abs(made.num_stages - like.num_stages)
+            return math.inf, 0, 0
+        warps = made.num_warps if made.num_warps != like.num_warps else 0
+        return _apart(like.parameters, made.flat()), warps, abs(made.num_stages - like.num_stages)
 
     least = min(map(_predicted_us, reports))
     return min((report for report in reports if _predicted_us(report) <= tie * least), key=unlike)
@@ -313,6 +313,10 @@ def _tunables(given: Given) -> dict[str, Any]:
     return {**given.constexprs, **given.options}
 
 
+NAMED = 3
+"""Of configurations that are as good as the best."""
+
+
 def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchReport], stopped: str) -> str:
     """What came of trying, in a sentence: what was tried, what of it cannot be told apart, and why it ended."""
     values: dict[str, set[int]] = defaultdict(set)
@@ -320,12 +324,17 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
         for name, value in report.configuration.flat().items() if report.configuration is not None else ():
             values[name] |= {value} if type(value) is int else set()
     ranges = ", ".join(f"{name} {min(item)}–{max(item)}" for name, item in values.items() if len(item) > 1)
-    near = sum(_predicted_us(report) <= DOUBT * _predicted_us(best) for report in group if report is not best)
+    near = [report for report in group if report is not best and _predicted_us(report) <= DOUBT * _predicted_us(best)]
+    named = (_arguments(best.configuration, report.configuration) for report in near[:NAMED] if report.configuration is not None)
     doubt = f"{100 * (DOUBT - 1):.0f} %"
     if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
         outcome = phrase("note.none_faster", doubt=doubt)
     else:
-        outcome = phrase("note.near_best", count=near, doubt=doubt) if near else phrase("note.none_near", doubt=doubt)
+        outcome = (
+            phrase("note.near_best", count=len(near), doubt=doubt, which=" or ".join(named))
+            if near
+            else phrase("note.none_near", doubt=doubt)
+        )
     ranges = f" ({ranges})" if ranges else ""
     return phrase("note.tried", kernel=main.kernel, count=len(group), ranges=ranges, outcome=outcome, stopped=stopped)
 
@@ -434,12 +443,20 @@ def _with_ceiling(
             triton_config=triton_config(best.configuration) if line is None else _arguments(report.configuration, best.configuration),
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
-    left = {finding.rule: finding.saving_us for finding in best.findings}
-    # A mask that binds in the blocks that are recommended is no finding.
-    lasting = [item for item in report.findings if item.rule != mask_never_binds.id or item.rule in left]
+    if recommendation is not None:
+        left, current = ({finding.rule: finding for finding in item.findings} for item in (best, report))
+        cured = [item.title for item in report.findings if item.saving_us and item.rule not in left]
+        recommendation = replace(recommendation, reason="; ".join([recommendation.reason, *cured]))
+        # A mask that binds in the blocks that are recommended is no finding.
+        lasting = [item for item in report.findings if item.rule != mask_never_binds.id or item.rule in left]
+        new = [item for item in best.findings if item.rule not in current and item.saving_us and item.rule in report.passed_rules]
+        report = replace(
+            report,
+            findings=tuple(_with_change(item, left, best.predicted.us) for item in (*lasting, *new)),
+            passed_rules=tuple(rule for rule in report.passed_rules if rule not in {item.rule for item in new}),
+        )
     return replace(
         report,
-        findings=report.findings if recommendation is None else tuple(_with_change(item, left) for item in lasting),
         ceiling=ceiling,
         ceiling_configuration=best.configuration,
         headroom=now / ceiling.us - 1 if now is not None else None,
@@ -460,12 +477,14 @@ def _of_part(report: LaunchReport, unsearched: str) -> LaunchReport:
     return replace(report, unsearched=unsearched)
 
 
-def _with_change(finding: Finding, left: Mapping[str, float | None]) -> Finding:
-    """A finding beside a recommended configuration, by what the rules in that would save (`left`): one that it no longer has is part of
-    what it saves, another says what it still saves."""
+def _with_change(finding: Finding, left: Mapping[str, Finding], then_us: float) -> Finding:
+    """A finding beside a recommended configuration that takes `then_us`, by the findings that are `left` in it: one that it no longer has
+    is part of what it saves, another says what it still saves, and what both take."""
     if finding.saving_us is None:
         return finding
     if finding.rule not in left:
         return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; {phrase('remedy.cured')}")
-    more = left[finding.rule]
-    return replace(finding, remedy=f"{finding.remedy}; {phrase('remedy.besides', us=microseconds(more))}") if more else finding
+    more = left[finding.rule].saving_us or 0.0
+    key = "remedy.after" if finding is left[finding.rule] else "remedy.besides"
+    remainder = phrase(key, us=microseconds(more), then=microseconds(then_us - more))
+    return replace(finding, remedy=f"{finding.remedy}; {remainder}") if more else finding

@@ -277,8 +277,13 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     stored_first = sum(demand.stored_first.values())
     in_place = _column(max(demand.likely_in_place_bytes - stored_first, 0.0))
     compulsory = _column(sum(demand.likely_read_footprints.values()) - stored_first + sum(demand.likely_written_footprints.values()))
-    again = max(_wave_loads(inspection, slots / cluster, ctas / cluster) - sum(demand.likely_read_footprints.values()), 0.0)
-    missed = again * float(residency.re_read_fraction(compulsory - in_place, gpu.l2_bytes)[0])
+    once, loaded = demand.likely_read_footprints, _wave_loads(inspection, slots / cluster, ctas / cluster)
+    again = {name: max(amount - once.get(name, 0.0), 0.0) for name, amount in loaded.items()}
+    # What is read in many rounds over it (a table of positions, by every head) is read again before much else has passed.
+    rounds = [1.0 if demand.total_tensor_flop else max(amount / max(once.get(name, amount), 1.0), 1.0) for name, amount in loaded.items()]
+    lost = residency.re_read_fraction((compulsory - in_place) / np.array(rounds or [1.0]), gpu.l2_bytes)
+    missed = max(min(requested, sum(loaded.values())) - sum(once.values()), 0.0)
+    missed *= float(lost @ np.array([*again.values()] or [0.0])) / max(sum(again.values()), 1.0)
     extra = machine_work(compiled, demand, facts, gpu, ctas, slots / gpu.num_sms)
     chain, repeated, near = of_one_program(inspection, gpu, min(slots, ctas), cluster)
     missed += repeated + extra.spill_l2_bytes * float(residency.second_pass_fraction(_column(extra.spilled_at_once), gpu)[0])
@@ -288,6 +293,8 @@ def _demand(inspection: Inspection, gpu: GpuSpec, facts: CodeFacts, cache: str) 
     scattered = sum(a.unused_bytes for a in demand.accesses if a.kind == "load")
     on_lanes = (demand.fma_flop + rest + demand.fp64_flop) / 1.5 + demand.xu_op + demand.alu_op + copies.instructions
     issue = on_lanes / gpu.warp_size + extra.access_instructions + tensor / instruction_flop
+    if not tensor:  # as compiled: what is estimated of the IR has no address, no branch and no exchange between threads
+        issue = max(issue, extra.instructions) if facts.loops or not facts.code else extra.instructions
     per_cta = {
         "tensor": tensor,
         "fma": fma,
@@ -408,12 +415,12 @@ def _one_programs_loads(inspection: Inspection) -> float:
     return certain_footprint(certain_of_guesses(one, inspection.guess)).read
 
 
-def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
-    """Bytes all waves load, each distinct byte once per wave of `slots` programs: a wave in the middle stands for all."""
+def _wave_loads(inspection: Inspection, slots: float, working: float) -> Mapping[str, float]:
+    """Bytes of each argument that all waves of `slots` programs load, each byte once in a wave: one in the middle stands for all."""
     demand = inspection.demand
     waves = math.ceil(working / slots)
     if waves <= 1 or not demand.programs:
-        return sum(demand.likely_read_footprints.values())
+        return demand.likely_read_footprints
     count = max(int(min(slots, demand.programs)), 1)
     start = (demand.programs // 2) // count * count
     chosen = np.arange(start, min(start + count, demand.programs), dtype=np.int64)
@@ -421,7 +428,7 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> float:
     inputs = inspection.likely or inputs_of(inspection.launch, inspection.guess)
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), chosen)
     reads = likely_footprints(tuple(a for a in one.accesses if a.kind == "load"), inputs, len(chosen))
-    return min(demand.requested_load_bytes, waves * sum(reads.values()))
+    return {name: waves * amount for name, amount in reads.items()}
 
 
 def _pipeline_times(

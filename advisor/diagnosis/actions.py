@@ -43,7 +43,7 @@ ADVICE: dict[str, str] = {
     "scalar-loads": "Load scalars once",
     "single-stage-loop": "Prefetch with more stages",
     "block-exceeds-registers": "Spread the block over more threads, or split it",
-    "masked-lanes": "Cover the length with a smaller block",
+    "masked-lanes": "Give every lane an element of its own",
     "small-programs": "Give each program more work",
     "register-spills": "Use fewer registers",
     "dot-without-tensor-instruction": "Run the dot on the tensor cores",

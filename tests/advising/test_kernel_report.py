@@ -6,19 +6,22 @@ log2(e), a quotient two beside the reciprocal, a sum one addition; what a produc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from advisor.advising.kernel_report import advise_compiled
+from advisor.advising.kernel_report import _best, _with_ceiling, advise_compiled
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.compiled.launches.target import open_kernel
+from advisor.diagnosis import actions
 from advisor.gpus.hardware import load_gpu
+from advisor.result.schema import Configuration, Finding, Latency, LaunchReport
 from tests.compiled.shared_pool import POOL
+from tests.rendering import factory
 
 H100 = load_gpu("H100")
 FILE = Path(__file__).resolve().parents[1] / "data" / "hand_counted.py"
@@ -225,3 +228,34 @@ def test_each_gets_advice_from_what_was_tried(name: str) -> None:
     nothing = any("none is predicted to be faster" in text for text in result.verdict.unknowns)
     assert (report.recommendation is None) == nothing and (report.findings or report.recommendation or nothing)
     assert report.predicted is not None and report.bound.us <= report.predicted.us
+
+
+def _of_warps(warps: int, us: float, *saving_us: float) -> LaunchReport:
+    """A launch with so many warps, and a finding of too small programs where something is saved."""
+    small = [Finding(rule="small-programs", severity="warning", title="s", evidence="e", remedy="r", saving_us=us, scope="kernel")]
+    found = [replace(small[0], saving_us=us) for us in saving_us]
+    return replace(
+        factory.launch(64),
+        id=str(warps),
+        configuration=Configuration(parameters={}, num_warps=warps),
+        predicted=Latency(us=us, origin="predicted", source="m"),
+        recommendation=None,
+        findings=tuple(found),
+        passed_rules=() if found else ("small-programs",),
+    )
+
+
+@pytest.mark.parametrize("now", [(), (100.0,)], ids=["found only then", "found already"])
+def test_rules_are_judged_in_the_recommended_configuration(now: tuple[float, ...]) -> None:
+    """What the recommended configuration still suffers from is an action beside it, with what both take; no rule is said to have passed."""
+    report = _with_ceiling(_of_warps(8, 800.0, *now), _of_warps(2, 240.0, 110.0), 2, 1.05, 1)
+    assert report.recommendation is not None and [item.rule for item in report.findings] == ["small-programs"]
+    assert not report.passed_rules
+    assert "130.0 µs" in report.findings[0].remedy
+    assert [action.rule for action in actions([report])] == [None, "small-programs"]
+
+
+@pytest.mark.parametrize(("launched", "chosen"), [(8, "1"), (2, "2")], ids=["fewest", "what runs"])
+def test_fewer_warps_win_a_tie(launched: int, chosen: str) -> None:
+    tied = [_of_warps(8, 800.0), _of_warps(2, 240.0), _of_warps(1, 240.1)]
+    assert _best(tied, Configuration(parameters={}, num_warps=launched), 1.01).id == chosen

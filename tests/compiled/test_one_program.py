@@ -95,3 +95,33 @@ def test_what_is_in_flight_is_far_less_than_dram_needs(tmp_path: Path) -> None:
     assert small.needed_bytes == large.needed_bytes == pytest.approx(needed) and 12e3 < needed < 20e3
     for found, block in ((small, 128), (large, 1024)):  # of several trips of the first pass
         assert found.in_flight_bytes == pytest.approx(UNROLLED * found.resident_ctas_per_sm * block * 2, rel=0.1)
+
+
+HEADS = """import triton
+import triton.language as tl
+
+@triton.jit
+def k(ids_ptr, table_ptr, x_ptr, out_ptr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    place = (tl.program_id(0) * 40 + tl.program_id(1)) * BLOCK + cols
+    turned = tl.load(table_ptr + tl.load(ids_ptr + tl.program_id(0)) * BLOCK + cols)
+    tl.store(out_ptr + place, tl.load(x_ptr + place) * turned)
+"""
+
+
+def test_a_table_that_every_head_reads_comes_from_dram_once(tmp_path: Path) -> None:
+    """168 MB pass in 40 rounds over a table of 4 MB: little of that passes between two uses of a row."""
+    path = tmp_path / "k.py"
+    path.write_text(HEADS)
+    types = {"ids_ptr": "*i64", "table_ptr": "*fp32", "x_ptr": "*bf16", "out_ptr": "*bf16"}
+    launch = make_launch(
+        read_source(path),
+        "k",
+        types=types,
+        constexprs={"BLOCK": 128},
+        options={"num_warps": 8},
+        contents={"ids_ptr": range(TOKENS)},
+        grid=(TOKENS, 40),
+    )
+    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False), load_gpu("H100"), "cold")
+    assert analysis.demand.dram_bytes[0] == pytest.approx((2 * 40 + 2) * TOKENS * 128 * 2 + TOKENS * 8, rel=0.01)

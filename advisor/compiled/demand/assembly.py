@@ -101,6 +101,12 @@ class CodeFacts:
     conversions_in_loop: tuple[tuple[int | None, str, float], ...]
     code: tuple[Instruction, ...] = field(repr=False, default=())
 
+    @property
+    def straight_line(self) -> Mapping[int | None, int]:
+        """Line -> instructions outside of all loops, none of which pads."""
+        loops = [range(loop.start, loop.end + 1) for loop in self.loops if loop.depth == 1]
+        return Counter(i.line for i in self.code if i.opcode != "NOP" and not any(i.address in loop for loop in loops))
+
     def unrolled(self, line: int | None, depth: int) -> bool:
         """Whether the machine code has no loop for the one that begins on a line, so deep: fewer stand around what counts its trips."""
         counting = (i for i in self.code if i.line == line)

@@ -33,6 +33,7 @@ class MachineWork:
         sector_bytes: Of sectors that are fetched and not used, because neighbouring threads are far apart.
         access_instructions: Warp instructions of global loads and stores, each of which every warp issues, whatever few elements it has.
         access_instructions_widest: The same with 16 bytes per thread.
+        instructions: Warp instructions that all warps issue outside of the loops of the machine code, as often as their lines execute.
     """
 
     spill_bytes: float
@@ -42,6 +43,7 @@ class MachineWork:
     sector_bytes: float
     access_instructions: float
     access_instructions_widest: float
+    instructions: float
 
 
 def machine_work(
@@ -73,6 +75,9 @@ def machine_work(
         sector_bytes=sum(access.unused_bytes for access in demand.accesses),
         access_instructions=narrow,
         access_instructions_widest=widest,
+        instructions=sum(
+            count * compiled.num_warps * min(executions_at(demand, line, ctas), ctas) for line, count in facts.straight_line.items()
+        ),
     )
 
 

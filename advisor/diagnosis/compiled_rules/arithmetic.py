@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from advisor.compiled.demand.costs import Cost, cost, element_bytes
@@ -213,29 +214,40 @@ LEAST_SHARE_OF_MASKED = 0.05
 """Of the predicted latency: what costs less is not reported."""
 
 
-@rule("Many lanes are masked off")
+@rule("Many lanes do nothing of their own")
 def masked_lanes(context: CompiledContext) -> Finding | None:
-    """Lanes that do what nobody needs, for their loads and stores are masked off.
+    """Lanes that do what nobody needs: their loads and stores are masked off, or a block is smaller than the CTA and all further warps
+    repeat the work of the first.
 
     The saving is what the arithmetic of those lanes costs; None where that is little, or products share it.
     """
-    analysis = context.analysis
+    analysis, compiled = context.analysis, context.compiled
     loads = [access for access in context.demand.accesses if access.kind == "load" and access.lanes > 1 and access.issued_bytes]
     whole = [load.executions * load.lanes * element_bytes(load.element) for load in loads]
     if analysis is None or analysis.predicted is None or not loads or context.demand.total_tensor_flop:
         return None
-    masked = 1 - sum(load.issued_bytes for load in loads) / sum(whole)
-    totals = {name: masked * float(analysis.demand.totals()[name][0]) for name in ("alu", "xu", "fma", "issue")}
-    saving = context.without(changes_type=False, **totals) if masked >= LEAST_MASKED else None
+    most = max(loads, key=lambda load: load.executions * load.lanes)
+    filled = math.ceil(most.lanes / compiled.target.warp_size)
+    masked, repeated = 1 - sum(load.issued_bytes for load in loads) / sum(whole), 1 - filled / compiled.num_warps
+    idle = max(masked, repeated)
+    totals = {name: idle * float(analysis.demand.totals()[name][0]) for name in ("alu", "xu", "fma", "issue")}
+    saving = context.without(changes_type=False, **totals) if idle >= LEAST_MASKED else None
     if saving is None or saving < LEAST_SHARE_OF_MASKED * analysis.predicted.us:
         return None
-    most = max(loads, key=lambda load: load.executions * load.lanes)
+    title, evidence, remedy = (
+        f"{percent(masked)} of the lanes that load are masked off",
+        "they are still computed",
+        "use the next power of two of the length as the block, or loop over smaller blocks",
+    )
+    if repeated > masked:
+        title = f"{most.lanes} elements fill {filled} of {compiled.num_warps} warps; the others repeat their work"
+        evidence, remedy = "only their stores are left out", f"use num_warps={filled}, or a block of several rows or heads"
     return make_finding(
         context,
         "warning",
-        f"{percent(masked)} of the lanes that load are masked off",
-        evidence=f"they are still computed; most belong to {most.name}",
-        remedy="use the next power of two of the length as the block, or loop over smaller blocks",
+        title,
+        evidence=f"{evidence}; most belong to {most.name}",
+        remedy=remedy,
         line=most.line,
         file=most.file,
         saving_us=saving,
