@@ -14,13 +14,32 @@ from typing import Any
 from advisor.advising.targets import Request
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.kernels.attempts import Compiling
-from advisor.comparison.kernels.importers import LARGEST_IMPORTED, LaunchedElsewhere, Launchers, Reading, callers
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, is_kernel_source, mentions_triton, parsed, refused, unreadable
+from advisor.comparison.kernels.importers import (
+    LARGEST_IMPORTED,
+    LARGEST_SOURCE_BYTES,
+    LaunchedElsewhere,
+    Launchers,
+    Reading,
+    callers,
+    is_kernel_source,
+    mentions_triton,
+    parsed,
+    refused,
+    unreadable,
+)
 from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.settings import Recorded, Settings
 from advisor.comparison.tables import Fallback, fallback_entry, named_like_table, table_request, table_subject, version_folders
-from advisor.comparison.trees.links import reached_file
-from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, FolderTree, RevisionTree, Tree, check_readable
+from advisor.comparison.trees.trees import (
+    LARGEST_FILE_BYTES,
+    Entry,
+    FileChange,
+    FolderTree,
+    RevisionTree,
+    Tree,
+    check_readable,
+    reached_file,
+)
 from advisor.comparison.unseen import no_longer_a_kernel
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor

@@ -15,8 +15,7 @@ from advisor.comparison.kernels.attempts import SPENT, Compiling
 from advisor.comparison.kernels.importers import launched_elsewhere
 from advisor.comparison.settings import FILE_NAME, Recorded, Settings, matches, read_recorded, read_settings, settings_file
 from advisor.comparison.tables import table_in_worker
-from advisor.comparison.trees.links import changes_behind_links
-from advisor.comparison.trees.trees import FileChange, Tree, changes, holds
+from advisor.comparison.trees.trees import FileChange, Tree, changes, changes_behind_links, holds
 from advisor.comparison.unseen import changed_by_imports, taken_instead, written_otherwise
 from advisor.compiled.compiler.compile import cache_folder
 from advisor.learned.base import Predictor

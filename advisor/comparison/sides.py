@@ -15,7 +15,7 @@ from advisor.comparison.assembling import Options, assemble, chosen_gpus
 from advisor.comparison.compare import compare_trees
 from advisor.comparison.files import common_fingerprint, result_subject, rows_subject, title_of
 from advisor.comparison.kernels.attempts import Compiling
-from advisor.comparison.kernels.kernel_source import parse
+from advisor.comparison.kernels.importers import parse
 from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.settings import FILE_NAME, Settings, read_recorded, settings_file
 from advisor.comparison.tables import named_like_table, table_request, table_subject

@@ -8,9 +8,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from advisor.comparison.kernels.importers import Reading, is_source
+from advisor.comparison.kernels.importers import LARGEST_SOURCE_BYTES, ODD, Reading, is_source, mentions_triton, parsed
 from advisor.comparison.kernels.kernel_digest import meaning
-from advisor.comparison.kernels.kernel_source import LARGEST_SOURCE_BYTES, ODD, mentions_triton, parsed
 from advisor.comparison.trees import git
 from advisor.comparison.trees.trees import LARGEST_FILE_BYTES, Entry, FileChange, RevisionTree, Tree
 from advisor.python_source.bindings import names_in

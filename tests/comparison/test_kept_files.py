@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.comparison.kernels.kernel_source import parse
+from advisor.comparison.kernels.importers import parse
 from advisor.system.errors import InputError
 
 

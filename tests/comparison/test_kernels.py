@@ -13,7 +13,7 @@ from advisor.advising.targets import Request
 from advisor.advising.targets.kernel_targets import closed_form_kernel
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import Attempt, Compiling
-from advisor.comparison.kernels.kernel_source import parse
+from advisor.comparison.kernels.importers import parse
 from advisor.comparison.kernels.kernels import kernel_subjects
 from advisor.comparison.settings import KernelSettings, Settings
 from advisor.gpus.hardware import load_gpu

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from advisor.comparison.kernels.kernel_source import ODD
+from advisor.comparison.kernels.importers import ODD
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_sites import LaunchCall, imported_launches, launches
 from advisor.python_source.literal_values import ConfigLiteral

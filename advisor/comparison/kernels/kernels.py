@@ -17,9 +17,9 @@ from typing import Any
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import Compiling, same_body
 from advisor.comparison.kernels.beside import in_its_place, launches_besides, torch_calls
+from advisor.comparison.kernels.importers import ODD
 from advisor.comparison.kernels.kernel_digest import meaning, own_tree, renamed
 from advisor.comparison.kernels.kernel_rows import kernel_row
-from advisor.comparison.kernels.kernel_source import ODD
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.diagnosis.context import LaunchContext
 from advisor.diagnosis.rule import Rule
-from advisor.diagnosis.rules import experts, filling, limits, products, traffic
+from advisor.diagnosis.rules import experts, filling, limits, products
 
 RULES: tuple[Rule[LaunchContext], ...] = (
     limits.cannot_launch,
@@ -20,9 +20,9 @@ RULES: tuple[Rule[LaunchContext], ...] = (
     products.few_stages,
     products.k_loop_shorter_than_pipeline,
     products.tile_below_matrix_instruction,
-    traffic.operand_traffic,
-    traffic.group_size_l2,
-    traffic.smem_bound,
+    limits.operand_traffic,
+    limits.group_size_l2,
+    limits.smem_bound,
     limits.slower_than_predicted,
     filling.launch_bound,
     experts.low_rows_per_expert,
