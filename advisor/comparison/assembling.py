@@ -61,11 +61,7 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
         for failure in subject.failures
     ]
     first = [f"Certain to fail: {_several(certain)}"] if certain else []
-    again = [
-        subject.title  # its base was certain to be refused, and the head is not
-        for subject in subjects
-        if any(row.base is None and row.head is not None and row.reason and not row.unfinished for row in subject.resources)
-    ]
+    again = [subject.title for subject in subjects if _compiles_again(subject)]
     if again:
         first.append(f"{_counted(len(again), 'kernel')} compile{'s' * (len(again) == 1)} again ({_several(again)})")
     if answered := answer(subjects):  # it counts them
@@ -87,10 +83,7 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     lacking = words.untimed({_short_name(subject): words.lacking_for_time(subject) for subject in subjects}, ", ", MOST_NAMED)
     last = [f"no time can be predicted for {lacking}"] if lacking else []
     unread = [
-        _short_name(subject)
-        for subject in subjects
-        if (subject.kind, subject.change) == ("kernel", "modified")
-        and not (subject.static or subject.resources or subject.measured or subject.failures)
+        _short_name(subject) for subject in subjects if subject.kind == "kernel" and subject.change == "modified" and _is_silent(subject)
     ]
     if unread and any(subject.static or subject.resources for subject in subjects):
         last.append(f"not compared: {_several(unread)}")
@@ -98,6 +91,10 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     parts = [text for text in (*first, verdicts, *last) if text]
     text = "; ".join(part[:1].lower() + part[1:] if number and part in (answered, verdicts) else part for number, part in enumerate(parts))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
+
+
+def _is_silent(subject: Subject) -> bool:
+    return not (subject.static or subject.resources or subject.measured or subject.failures)
 
 
 def _counted(count: int, word: str) -> str:
@@ -183,6 +180,11 @@ def _several(names: Sequence[str]) -> str:
 
 def _short(reason: str) -> str:
     return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1].rstrip() + "…"
+
+
+def _compiles_again(subject: Subject) -> bool:
+    """Whether the base of a kernel was certain to be refused, and the head is not."""
+    return any(row.base is None and row.head is not None and row.reason and not row.unfinished for row in subject.resources)
 
 
 def _registers(subject: Subject) -> str:

@@ -274,11 +274,7 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
     floors = [side.noise_floor for side in (base, head) if side is not None and side.noise_floor is not None]
     judgement = verdict(_side(base), _side(head), floor=max(floors) if floors else None)
     reason = judgement.reason
-    if (
-        judgement.verdict == "inconclusive"
-        and judgement.effect is None
-        and not all(side is not None and side.rounds for side in (base, head))
-    ):
+    if judgement.verdict == "inconclusive" and judgement.effect is None and not _has_rounds(base, head):
         reason = "a latency without rounds says nothing of its noise: measure both sides with `advisor measure`"
     sides = [_latency(side) for side in (base, head)]
     return MeasuredRow(
@@ -305,6 +301,10 @@ def measured_row(identifier: str, label: str, base: Ran | None, head: Ran | None
         likely_cause=context.cause if judgement.verdict == "regressed" else (),
         advice=context.advice,
     )
+
+
+def _has_rounds(*sides: Ran | None) -> bool:
+    return all(side is not None and bool(side.rounds) for side in sides)
 
 
 def _side(ran: Ran | None) -> Side | None:

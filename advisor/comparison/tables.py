@@ -194,7 +194,7 @@ def table_subject(
         name = parse_table_name(path)
         gpu_of_name = match_device_name(name.device_name)
         notes = []
-        unasked = change != "compared" and any(issue.check == "unreachable-name" for issue in getattr(new or old, "issues", ()))
+        unasked = change != "compared" and _is_unasked(new or old)
         if unasked:
             notes.append("No launch asks for a table of this name: it changes nothing that runs.")
         elif gpu_of_name is None and not anywhere:
@@ -213,8 +213,7 @@ def table_subject(
                 compared_rows, remarks = [], [f"No prediction on {gpu.name}: {error}"]
             rows += compared_rows
             notes += [item for item in remarks if item not in notes]
-        data = head or b""
-        lines = {key[1].decode(): data.count(b"\n", 0, key.start()) + 1 for key in _KEY.finditer(data)}
+        lines = _entry_lines(head or b"")
         rows = [replace(row, line=lines.get(row.id.removeprefix("M"))) for row in rows]
         return Subject(
             kind="table",
@@ -240,6 +239,16 @@ def table_in_worker(arguments: Mapping[str, Any]) -> Subject | None:
     with contextlib.suppress(Exception):
         return table_subject(predictor=predictor_of_worker(), **arguments)
     return None
+
+
+def _entry_lines(data: bytes) -> dict[str, int]:
+    """The line of each entry of a table, by its key."""
+    return {lines[1].decode(): data.count(b"\n", 0, lines.start()) + 1 for lines in _KEY.finditer(data)}
+
+
+def _is_unasked(version: _Version | None) -> bool:
+    """Whether no launch asks for a table of its name."""
+    return version is not None and any(issue.check == "unreachable-name" for issue in version.issues)
 
 
 def _read_fallback(fallback: Fallback, path: str, folder: Path) -> _Version | None:

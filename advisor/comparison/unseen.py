@@ -147,10 +147,14 @@ def taken_instead(head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject
         matched = next((match for pattern in INSTEAD if (match := pattern.fullmatch(change.path))), None)
         stands = f"{matched['folder']}{matched['name']}" if matched else change.path if change.head.kind != "file" else ""
         entry = head.entries().get(f"{stands}.py")
-        if entry is not None and entry.kind == "file" and entry.size_bytes <= LARGEST_SOURCE_BYTES and mentions_triton(head.read(entry)):
+        if entry is not None and entry.kind == "file" and _is_kernels(head, entry):
             reason = f"Python may take {change.path} in its place, which is not compared"
             failure = Failure(condition="failed", what="", reason=reason)
             yield Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(reason,), failures=(failure,))
+
+
+def _is_kernels(tree: Tree, entry: Entry) -> bool:
+    return entry.size_bytes <= LARGEST_SOURCE_BYTES and mentions_triton(tree.read(entry))
 
 
 def no_longer_a_kernel(head: Tree, entry: Entry | None, subject: Subject) -> Subject:

@@ -134,8 +134,9 @@ class _Calls:
             return None
         if node.id in arguments(function):
             return None if _changed_before(source, function, node) else self.argument(source, scopes, node.id, depth)
-        given = assigned_values(function).get(node.id, []) if stores(function)[node.id] == 1 else []
-        return next(((constant,) for item in given if (constant := _constant(item)) is not None), None)
+        given = assigned_values(function).get(node.id, [])
+        constant = _constant(given[0]) if len(given) == stores(function)[node.id] == 1 else None
+        return (constant,) if constant is not None else None
 
     def _kept(self, source: SourceFile, owner: ast.ClassDef, node: ast.Attribute, depth: int) -> tuple[Given] | None:
         """What `ctx.name` is in `backward`, where `forward` keeps one of its arguments or a constant under that name, once."""

@@ -104,7 +104,6 @@ def test_another_launch_is_a_change_and_is_named(repository, predictor, old, new
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("torch.relu(x)", "torch.sigmoid(x)"),
         ("def run(x):", "def run(x):\n    # in place"),
         ("return torch", "x += 1\n    return torch"),
         ("    return torch.relu(x)\n", f"    return torch.relu(x)\n\n\ndef again(x):{KERNEL.partition('def run(x):')[2]}"),
@@ -113,6 +112,18 @@ def test_another_launch_is_a_change_and_is_named(repository, predictor, old, new
 )
 def test_what_has_no_part_in_the_launch_is_none(repository, predictor, old, new):
     assert not compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)}).subjects
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("torch.relu(x)", "torch.sigmoid(x)", "no longer calls torch.relu and now calls torch.sigmoid"),
+        ("    n = x.numel()\n", "    if not x.is_contiguous():\n        x = x.contiguous()\n    n = x.numel()\n", "now calls .contiguous"),
+    ],
+)
+def test_calls_of_torch_beside_the_launch_are_a_note_of_the_file_alone(repository, predictor, old, new, said):
+    found = compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)})
+    assert [(subject.kind, subject.notes) for subject in found.subjects] == [("file", (f"Beside the launch, run {said}.",))]
 
 
 PLAIN = """
@@ -379,19 +390,11 @@ def test_constants_that_were_guessed_are_named(repository, predictor):
     assert found.headline.endswith("; no time can be predicted for scale without n and BLOCK"), "at typical sizes the GPU is all but idle"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("    n = x.numel()\n", "    if not x.is_contiguous():\n        x = x.contiguous()\n    n = x.numel()\n"),
-        ("def run(x):", "class Base:\n    def forward(self, x):\n        return x\n\n    block = 64\n\n\ndef run(x):"),
-    ],
-)
-def test_what_a_tensor_holds_and_methods_of_classes_are_no_launch(repository, predictor, old, new):
-    text = KERNEL.replace("num_warps=warps", "num_warps=warps if x is not None else 1")
-    text = text.replace("x, n, block,", "x, n, Base.block,") if "Base" in new else text
-    before = text.replace(old, new) if "Base" in new else text
-    changed = before.replace("return x\n", "return x + 1\n").replace("class Base:\n", 'class Base:\n    """Documented."""\n\n')
-    after = changed if "Base" in new else text.replace(old, new)
+def test_methods_of_classes_are_no_launch(repository, predictor):
+    base = "class Base:\n    def forward(self, x):\n        return x\n\n    block = 64\n\n\ndef run(x):"
+    before = KERNEL.replace("num_warps=warps", "num_warps=warps if x is not None else 1").replace("x, n, block,", "x, n, Base.block,")
+    before = before.replace("def run(x):", base)
+    after = before.replace("return x\n", "return x + 1\n").replace("class Base:\n", 'class Base:\n    """Documented."""\n\n')
     assert before != after and not compared(repository, predictor, {"ops/scale.py": after}, {**BASE, "ops/scale.py": before}).subjects
 
 

@@ -179,6 +179,12 @@ def test_what_functions_hand_on_besides_does_not(repository, predictor, old, new
     assert not compared_files(repository, predictor, base, edited(base, old, new)).subjects
 
 
+def test_a_call_of_torch_beside_a_launch_elsewhere_is_a_note_of_the_file_alone(repository, predictor):
+    base = files()
+    (subject,) = compared_files(repository, predictor, base, edited(base, "relu", "sigmoid")).subjects
+    assert subject.kind == "file" and subject.notes == ("Beside the launch, run no longer calls torch.relu and now calls torch.sigmoid.",)
+
+
 DEFAULTS = """
 from .kernels import scale
 from .tools import warps_for
@@ -245,7 +251,6 @@ def test_all_that_a_launch_passes_counts(repository, predictor, path, old, new, 
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("relu", "sigmoid"),
         ("return torch", "x += 1\n    return torch"),
         ("def run(x):", "def scaled(x):"),
         ("def run(x):\n", "def run(x, scale):\n"),

@@ -142,8 +142,9 @@ def test_a_name_that_triton_lacks_fails_where_every_launch_comes_to_it(tmp_path,
     found = compare_files(*sides, Options(gpus=("H200",)), predictor, Settings())
     (row,) = found.subjects[0].resources
     assert row.base is not None and (row.head is None or "<<" in line)
-    told = f"Certain to fail: {sides[1]}::scale_kernel on H200 (" if fails else "could not be compiled with guessed TWICE = "
+    told = f"Certain to fail: {sides[1]}::scale_kernel on H200 (" if fails else "as the head could not be compiled"
     assert (told in found.headline) is (row.head is None)
+    assert ("could not be compiled with guessed TWICE = " in row.reason) is (row.head is None and not fails)
     assert found.gate.failed == fails and ("on H200 (" in found.gate.sentence and "has no tl.no_such_thing" in found.gate.sentence) == fails
     back = compare_files(*reversed(sides), Options(gpus=("H200",)), predictor, Settings())
     assert not back.gate.failed and "no longer" not in back.headline and back.headline.startswith("1 kernel compiles again") is fails

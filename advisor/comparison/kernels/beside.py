@@ -155,8 +155,10 @@ def _of_torch(name: str, call: Call) -> str:
     """What a call of torch is called, by the last part of its name; "": it is none that launches something."""
     text = dotted(call.func)
     element = next((written(item.value) for item in call.keywords if item.arg == "dtype"), "")
+    if text == MADE and element.startswith("torch."):
+        return f"{text} of {element}"
     if text.startswith("torch."):
-        return f"{text} of {element}" if text == MADE and element.startswith("torch.") else "" if text.startswith(_OF_HOST) else text
+        return "" if text.startswith(_OF_HOST) else text
     return f".{name}" if name in _METHODS and text != name else ""
 
 

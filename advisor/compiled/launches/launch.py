@@ -51,25 +51,30 @@ REGISTERS = {"cuda": 255, "hip": 512}
 """Of 32 bits that a thread has at most. Sources: CUDA C++ Programming Guide, compute capabilities; CDNA 3 ISA, registers."""
 JUDGED = "judged without compiling"
 """Key in the metadata of what was: the elements of its largest tensor."""
+COMPILED_UP_TO = {"cuda": 256, "hip": 512}
+"""Elements of 32 bits of one tensor for each thread, up to which a kernel is compiled: Triton 3.9 takes two seconds of processor time for
+256 on sm_90, six for 512 and half a minute for 1,024. What it then spills no count of elements tells: a quantisation of rows with 256 for
+each thread 64 bytes, a norm's backward pass 8,176."""
 
 
 def judged(request: CompileRequest, pool: Pool) -> CompiledKernel | None:
     """The IR of a kernel with its registers and spills estimated, where one of its tensors alone has more elements for each thread than
-    that has registers; None: it is to be compiled, as are products, whose results may lie elsewhere.
+    `COMPILED_UP_TO`; None: it is to be compiled, as are products, whose results may lie elsewhere.
 
     Raises:
         CompileError: The front end refuses it.
     """
     warps = int(request.options.get("num_warps") or 4)
-    threads, most = warps * request.target.warp_size, REGISTERS.get(request.target.backend, 255)
+    backend, threads = request.target.backend, warps * request.target.warp_size
+    most, compiled = REGISTERS.get(backend, 255), COMPILED_UP_TO.get(backend, 256) * threads
     sizes = sorted(v for v in request.constexprs.values() if type(v) is int and v > 1 and v & (v - 1) == 0)
-    if not sizes or sizes[-1] * (sizes[-2] if len(sizes) > 1 else 1) <= most * threads:
+    if not sizes or sizes[-1] * (sizes[-2] if len(sizes) > 1 else 1) <= compiled:
         return None
     front = compile_kernel(replace(request, only="ttir", sass=False), pool)
     if "tt.dot" in front.ttir:
         return None
     largest, live, touched = _registers(parse(front.ttir, tuple(front.origins)).kernel)
-    if largest[0] / threads <= most:
+    if largest[0] <= compiled:
         return None
     without = max(live / threads - most, 0.0)  # registers that are live and not there
     spilled = {line: 4 * item / threads * without / (most + without) for line, item in touched.items()}
