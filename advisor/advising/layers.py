@@ -92,7 +92,11 @@ def step_notes(target: Target, layers: Sequence[LayerReport], predictor: Predict
     model = _layer_model(cast(Hashable, predictor))
     if target.model is None or model is None or not layers or not layers[0].routing:
         return ()
-    whole, problems = find_model(target.model), [launches[0].problem for launches in layer_launches(target).values()]
+    try:
+        whole = find_model(target.model)
+    except AdvisorError:  # guessed by the sizes of a table
+        return ()
+    problems = [launches[0].problem for launches in layer_launches(target).values()]
     first = problems[0]
     slices, sets = whole.N // first.sizes["N"], whole.E // first.sizes["E"]
     try:
