@@ -99,26 +99,36 @@ def register_spills(context: CompiledContext) -> Finding | None:
     )
 
 
+MOST_PER_SM = 8
+"""CTAs for each SM, up to which more programs are reckoned to share a loop."""
+AS_GOOD = 0.97
+"""Of what the best number of parts saves: fewer leave less to combine."""
+
+
 @rule("Some SMs get no CTA")
 def too_few_ctas(context: CompiledContext) -> Finding | None:
-    """SMs that get no program. Fires where the same work, spread over all SMs, saves time."""
+    """SMs that get no program. Fires where the same work, spread over all SMs, saves time: where at least half get none, with each loop
+    split over as many programs as that pays for, a power of two."""
     analysis = context.analysis
     if analysis is None or analysis.predicted is None:
         return None
     ctas, sms = first(analysis.demand.ctas), analysis.gpu.num_sms
-    trips = first(analysis.demand.k_iterations) / max(len(context.demand.loops), 1)
-    saving = context.saving(lambda demand: _spread(demand, sms / ctas, min(max(trips, 1.0), sms / ctas))) if ctas < sms else None
-    if saving is None or saving < THRESHOLD * analysis.predicted.us:
+    if ctas >= sms:
         return None
-    loop = "split-K" if context.demand.total_tensor_flop else "let several programs share a loop,"
+    trips = max(first(analysis.demand.k_iterations) / max(len(context.demand.loops), 1), 1.0)
+    parts = [2**n for n in range(1, 16) if 2 * ctas <= sms and 2**n <= trips and 2**n * ctas <= MOST_PER_SM * sms]
+    spread = {n: context.saving(lambda demand, n=n: _spread(demand, n, min(n, trips))) or 0.0 for n in parts or [sms / ctas]}  # type: ignore[misc]
+    saving, shared = next((us, n) for n, us in spread.items() if us >= AS_GOOD * max(spread.values()))
+    if saving < THRESHOLD * analysis.predicted.us:
+        return None
     return make_finding(
         context,
         "warning",
         f"{ctas:,.0f} CTA{'s' if ctas > 1 else ''} for {sms} SMs: {percent(1 - ctas / sms)} of the GPU idles",
         evidence=f"{sms - ctas:,.0f} SMs get none",
-        remedy="split the loop over more programs, with a second launch that sums the parts"
-        if context.loops_by_ones
-        else f"use smaller tiles, or {loop} with a second launch that sums the parts",
+        remedy=f"split the loop over {shared if parts else 'more'} programs (split-K, split-KV), and combine the parts in a second launch"
+        if trips >= 2
+        else "use smaller tiles, so that there are more programs",
         saving_us=saving,
     )
 
