@@ -65,7 +65,13 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     kept = without_followers(lacking, constants, lambda others: [_with_values(launch, others)])
     missing += [f"--constexpr {name}=…" for name in kept if name in deciding]
     if launch.grid is None:
-        missing = [*launch.asks.values(), *missing, *([] if launch.asks else ["--grid …"])]
+        held = not_given(frozenset[str]().union(*(loop.reasons for loop in demand.loops)))  # tensors that say how often a loop runs
+        missing = [
+            *launch.asks.values(),
+            *missing,
+            *([] if launch.asks else ["--grid …"]),
+            *(f"--content {name}=…" for name in sorted(held)),
+        ]
     return tuple(dict.fromkeys(missing))
 
 

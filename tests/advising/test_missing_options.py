@@ -46,6 +46,31 @@ def options(arguments: list[str]) -> LaunchOptions:
     return LaunchOptions(arguments=named["--arg"], constexprs=named["--constexpr"])
 
 
+SEQUENCES = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def means(x_ptr, lengths_ptr, y_ptr, longest, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(tl.load(lengths_ptr + tl.program_id(0))):
+        total += tl.load(x_ptr + (tl.program_id(0) * longest + row) * BLOCK + at)
+    tl.store(y_ptr + tl.program_id(0) * BLOCK + at, total)
+
+def run(x, lengths, y, sequences, longest):
+    means[(sequences,)](x, lengths, y, longest, BLOCK=128)
+"""
+
+
+def test_what_says_how_often_a_loop_runs_is_asked_for_with_the_sizes(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "k.py"
+    path.write_text(SEQUENCES)
+    first = advise_compiled(f"{path}::means", H100, cache="cold", command="advisor advise", launch_options=LaunchOptions(), try_s=0.0)
+    assert {"sequences=…", "lengths_ptr=…"} <= set(shlex.split(first.actions[0].snippet or ""))
+
+
 def test_what_is_lacking_is_asked_for_in_one_round(tmp_path: Path) -> None:
     """With a value for all that the first report asks for, the second asks for nothing more by name; strides are taken for contiguous, and
     what the launcher works out is not asked for."""
