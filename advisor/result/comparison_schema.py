@@ -120,7 +120,7 @@ class StaticRow:
     cured_findings: tuple[Finding, ...] = ()
     advice: Recommendation | None = None  # what to try in place of the head's configuration
     line: int | None = None  # of the head's file, where its entry stands
-    cause: str = ""  # why a prediction changes, in bytes: "reads x_ptr 3 times → once, 1.57 GB → 524 MB"
+    cause: str = ""  # why a prediction changes, in bytes: "reads x_ptr 3 times → once, 1.57 GB → 524 MB requested"
     bound_of_certain: bool = False  # whether the bound covers certain work only: the rest depends on data that were not specified
 
 

@@ -53,7 +53,7 @@ def test_the_first_line_has_the_factor_the_times_and_the_change():
 
 def test_bytes_are_the_first_cause_and_spills_follow_the_time_that_counts_them():
     held = [Resources(origin="compiled", registers_per_thread=255, spill_bytes=each, shared_memory_bytes=0) for each in (0, 4)]
-    reads = "reads x_ptr 3 times → once, 1.57 GB → 524 MB"
+    reads = "reads x_ptr 3 times → once, 1.57 GB → 524 MB requested"
     subject = a_kernel(replace(judged(253.0, 43.0), cause=reads))
     for thread_bytes, spills in ((1024.0, ""), (100.0, "; New or more spills: k on H100 0 → 4 B per thread")):
         compiled = replace(subject.resources[0], base=held[0], head=held[1], thread_bytes=thread_bytes)
@@ -64,7 +64,8 @@ def test_bytes_are_the_first_cause_and_spills_follow_the_time_that_counts_them()
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
-        ({"x": (300.0, 100.0), "y": (100.0, 100.0)}, {"x": (101.0, 100.0)}, "reads x 3 times → once, 300 B → 101 B"),
+        ({"x": (300.0, 100.0), "y": (100.0, 100.0)}, {"x": (101.0, 100.0)}, "reads x 3 times → once, 300 B → 101 B requested"),
+        ({"x": (100.0, 100.0)}, {"x": (200.0, 100.0)}, ""),
         ({"x": (250.0, 100.0)}, {"x": (100.0, 100.0)}, ""),
         ({"x": (100.0, 100.0)}, {"x": (100.0, 100.0)}, ""),
     ],
@@ -74,7 +75,9 @@ def test_a_tensor_read_again_is_named_where_it_is_read_whole_times(before, after
         accesses = [SimpleNamespace(kind="load", name=name, requested_bytes=asked) for name, (asked, _) in reads.items()]
         return SimpleNamespace(accesses=accesses, likely_read_footprints={name: distinct for name, (_, distinct) in reads.items()})
 
-    assert _read_again(demand(before), demand(after)) == text
+    assert _read_again(demand(before), demand(after), fewer=True) == text
+    more = _read_again(demand(before), demand(after), fewer=False)
+    assert more == ("reads x once → twice, 100 B → 200 B requested" if after == {"x": (200.0, 100.0)} else "")
 
 
 def test_two_gpus_are_one_answer_and_several_rows_are_none():

@@ -156,7 +156,7 @@ def time_verdict(
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason="; ".join(filter(None, (why, "" if unseen else both_near_peak(*reports)))))
     if row.verdict in ("predicted-improved", "predicted-regressed"):
-        row = replace(row, cause=_read_again(*(side.demand for side in pair)))
+        row = replace(row, cause=_read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved"))
     if row.change is not None:
         notes += [
             phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
@@ -185,9 +185,12 @@ WHOLE = 0.1
 """How far the times that a tensor is read may lie from a whole number."""
 
 
-def _read_again(base: KernelDemand, head: KernelDemand) -> str:
-    """The tensor that one side reads more times over than the other, in words: `reads x_ptr 3 times → once, 1.57 GB → 524 MB`; of several
-    that of which most is spared; "": there is none, or not whole times."""
+TIMES = {1: "once", 2: "twice"}
+
+
+def _read_again(base: KernelDemand, head: KernelDemand, fewer: bool) -> str:
+    """The tensor that the head reads fewer (else more) times over, in words: `reads x_ptr 3 times → once, 1.57 GB → 524 MB requested`; of
+    several that of which most comes or goes; "": there is none, or not whole times."""
     texts: dict[float, str] = {}
     for name in base.likely_read_footprints.keys() & head.likely_read_footprints.keys():
         whole, read = [], []
@@ -195,8 +198,8 @@ def _read_again(base: KernelDemand, head: KernelDemand) -> str:
             read.append(sum(item.requested_bytes for item in side.accesses if item.kind == "load" and item.name == name))
             times = read[-1] / max(side.likely_read_footprints[name], 1.0)
             whole.append(round(times) if abs(times - round(times)) <= WHOLE else 0)
-        if all(whole) and whole[0] != whole[1]:
-            before, after = ("once" if times == 1 else f"{times:,} times" for times in whole)
+        if all(whole) and (whole[1] < whole[0] if fewer else whole[1] > whole[0]):
+            before, after = (TIMES.get(times, f"{times:,} times") for times in whole)
             amounts = " → ".join(quantity(amount, "bytes") for amount in read)
             texts[abs(read[0] - read[1])] = phrase("answer.reads", name=name, before=before, after=after, amounts=amounts)
     return texts[max(texts)] if texts else ""
