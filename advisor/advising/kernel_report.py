@@ -28,6 +28,7 @@ from advisor.compiled.launch_report import (
     targets_from,
     targets_recorded,
 )
+from advisor.compiled.launches.launch import KernelLaunch
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.compiled.launches.records import heaviest, record_target
 from advisor.diagnosis import LEAST_GAIN_US, WORTH_CHANGING, actions
@@ -253,8 +254,9 @@ def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[Sea
             main = replace(main, configuration=None, configuration_source=f"unknown: one of {count}")
         if tried:
             gathered.unknowns[main.id].append(_outcome(main, best, group, gathered.stopped[name]))
-        line = gathered.targets[main.id].launch.line if tried else None
-        shown[main.id] = _with_ceiling(main, best, count, DOUBT if tried else WORTH_CHANGING, line) if count > 1 else main
+        launch = gathered.targets[main.id].launch
+        named = launch if tried and launch.line is not None else None
+        shown[main.id] = _with_ceiling(main, best, count, DOUBT if tried else WORTH_CHANGING, named) if count > 1 else main
         if unsearched := gathered.unsearched.get(name):
             shown[main.id] = _of_part(shown[main.id], unsearched)
         searches += [_search(main, name, gathered)] if count > 1 else []
@@ -325,7 +327,9 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
             values[name] |= {value} if type(value) is int else set()
     ranges = ", ".join(f"{name} {min(item)}–{max(item)}" for name, item in values.items() if len(item) > 1)
     near = [report for report in group if report is not best and _predicted_us(report) <= DOUBT * _predicted_us(best)]
-    named = (_arguments(best.configuration, report.configuration) for report in near[:NAMED] if report.configuration is not None)
+    named = (
+        _as_arguments(_change(best.configuration, report.configuration)) for report in near[:NAMED] if report.configuration is not None
+    )
     doubt = f"{100 * (DOUBT - 1):.0f} %"
     if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
         outcome = phrase("note.none_faster", doubt=doubt)
@@ -418,10 +422,10 @@ def _why_not(reason: str) -> str:
 
 
 def _with_ceiling(
-    report: LaunchReport, best: LaunchReport, count: int, worth: float = WORTH_CHANGING, line: int | None = None
+    report: LaunchReport, best: LaunchReport, count: int, worth: float = WORTH_CHANGING, launch: KernelLaunch | None = None
 ) -> LaunchReport:
-    """A report with the ceiling that the `best` of `count` configurations is, and the change to that where it is `worth` it; in which
-    `line` the configuration stands, where a launch names it itself."""
+    """A report with the ceiling that the `best` of `count` configurations is, and the change to that where it is `worth` it; in which line
+    the configuration stands, where a `launch` names it itself."""
     if best.predicted is None or best.configuration is None:
         return report
     source = f"analytical model, best of {count} configurations: {best.configuration.label()}"
@@ -434,13 +438,14 @@ def _with_ceiling(
     recommendation = None
     gains = now is None or (speedup >= worth and now - best.predicted.us >= LEAST_GAIN_US)
     if report.configuration is None or (best.id != report.id and gains):
+        change = _change(report.configuration, best.configuration)
         recommendation = Recommendation(
             configuration=best.configuration,
             latency=best.predicted,
             speedup=speedup,
             p_speedup_10pct=None,
-            reason=phrase("choice.best", count=count) + (phrase("choice.at_line", line=line) if line is not None else ""),
-            triton_config=triton_config(best.configuration) if line is None else _arguments(report.configuration, best.configuration),
+            reason=phrase("choice.best", count=count) + (_where(launch, change) if launch is not None else ""),
+            triton_config=triton_config(best.configuration) if launch is None else _as_arguments(change),
             demand={part.pipeline: part.demand for part in best.pipelines if part.pipeline != "launch"},
         )
     if recommendation is not None:
@@ -464,10 +469,21 @@ def _with_ceiling(
     )
 
 
-def _arguments(now: Configuration | None, then: Configuration) -> str:
-    """What to write in a launch: the arguments that change, `BLOCK=2048, num_warps=8`."""
+def _change(now: Configuration | None, then: Configuration) -> dict[str, tuple[Any, Any]]:
+    """The arguments of a launch that change: before (None: not given) and after."""
     before = now.flat() if now is not None else {}
-    return ", ".join(f"{name}={value!r}" for name, value in then.flat().items() if before.get(name) != value)
+    return {name: (before.get(name), value) for name, value in then.flat().items() if before.get(name) != value}
+
+
+def _as_arguments(change: Mapping[str, tuple[Any, Any]]) -> str:
+    """What to write in a launch: `BLOCK=2048, num_warps=8`."""
+    return ", ".join(f"{name}={value!r}" for name, (_, value) in change.items())
+
+
+def _where(launch: KernelLaunch, change: Mapping[str, tuple[Any, Any]]) -> str:
+    """In which line of the file a change is made, and which number of the grid there changes with a block."""
+    in_grid = [phrase("choice.in_grid", now=now, then=then) for now, then in change.values() if now in launch.blocks_in_grid]
+    return phrase("choice.at_line", line=launch.line) + "".join(in_grid[:1])
 
 
 def _of_part(report: LaunchReport, unsearched: str) -> LaunchReport:

@@ -64,6 +64,7 @@ class KernelAnalysis:
     unknowns: tuple[str, ...]
     guessed: frozenset[str]  # why it is not known how far the bound is away: guesses stand for it, in the prediction and in the bound
     doubt_us: tuple[float, float] | None = None  # the least and the most where accesses may go to fewer bytes or to more
+    split_us: Mapping[int, float] = field(default_factory=dict)  # what it takes with each loop split over so many programs, where learned
 
 
 CONSIDERABLE = 1.1

@@ -34,7 +34,7 @@ def launch_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     analysis = kernel_analysis(inspection, gpu, cache, facts)
     if analysis.predicted is None or inspection.launch.grid is None or not inspection.demand.total_tensor_flop:
         return analysis
-    learned = _as_family(inspection, gpu, cache) or _far_off(analysis.predicted, gpu)
+    learned, split_us = _as_family(inspection, gpu, cache) or (_far_off(analysis.predicted, gpu), {})
     if learned is None:
         return analysis
     # The bound stays what it is: a prediction below it would be a fault of the model.
@@ -44,7 +44,7 @@ def launch_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     )
     times = learned.us / analysis.predicted.us
     doubt = None if analysis.doubt_us is None else (analysis.doubt_us[0] * times, analysis.doubt_us[1] * times)
-    return replace(analysis, predicted=learned, gap_parts=_split(analysis, learned.us), doubt_us=doubt)
+    return replace(analysis, predicted=learned, gap_parts=_split(analysis, learned.us), doubt_us=doubt, split_us=split_us)
 
 
 def analysed_alike(
@@ -59,13 +59,18 @@ def analysed_alike(
     return analyses, [None] * len(analyses)
 
 
-def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | None:
-    """The learned latency of the launch as one of its family; None where its code is of none, or of one that was not measured."""
+SPLITS = (2, 4, 8, 16, 32, 64)
+"""Programs over which the keys of attention are shared: each program is then as a head of fewer keys."""
+
+
+def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> tuple[Latency, dict[int, float]] | None:
+    """The learned latency of the launch as one of its family, and in µs that of attention with its keys split over so many programs; None
+    where its code is of none, or of one that was not measured."""
     compiled, launch = inspection.compiled, inspection.launch
     try:
-        text, files, inputs = compiled.ttir, own_files(compiled), inputs_of(launch, inspection.guess)
-        demand = inspection.counted.demand(text, launch.grid or (1,), inputs, files)
-        counted = family_launch(inspection.counted.module(text, files), demand, launch.shapes)
+        ttir, files, inputs = compiled.ttir, own_files(compiled), inspection.likely or inputs_of(launch, inspection.guess)
+        demand = inspection.counted.demand(ttir, launch.grid or (1,), inputs, files)
+        counted = family_launch(inspection.counted.module(ttir, files), demand, launch.shapes)
     except NoFamilyError:
         return None
     problem = replace(counted.problem, cache="cold" if cache == "cold" else "warm")
@@ -75,19 +80,24 @@ def _as_family(inspection: Inspection, gpu: GpuSpec, cache: str) -> Latency | No
         tile["GROUP_SIZE_M"] = groups[0] if len(groups) == 1 else 1
     configuration = Configuration(parameters=tile, num_warps=compiled.num_warps, num_stages=max(compiled.num_stages, 1))
     predictor = load_predictor()
-    prediction = predictor.predict(problem_batch([problem]), configuration_batch([configuration]), gpu)
+    sizes = problem.sizes
+    shared = [n for n in SPLITS if problem.family == "attention" and not sizes["causal"] and n * int(tile["BLOCK_N"]) <= int(sizes["N"])]
+    parts = [replace(problem, sizes={**sizes, "H": n * sizes["H"], "H_kv": n * sizes["H_kv"], "N": sizes["N"] // n}) for n in shared]
+    problems, configurations = problem_batch([problem, *parts]), configuration_batch([configuration] * (1 + len(parts)))
+    prediction = predictor.predict(problems, configurations, gpu)
     if not prediction.learned[0] and not (prediction.extrapolated and gpu.compute_capability == HOPPER):
         return None  # what other kernels have in common was measured on Hopper alone
     us = float(prediction.us[0])
-    sizes = " x ".join(f"{name} {value}" for name, value in problem.sizes.items() if name in ("M", "N", "K", "D"))
-    return Latency(
+    text = " x ".join(f"{name} {value}" for name, value in sizes.items() if name in ("M", "N", "K", "D"))
+    latency = Latency(
         us=us,
         origin="predicted",
-        source=f"{predictor.name}, as {problem.family} of {sizes}: what the compiled code does",
+        source=f"{predictor.name}, as {problem.family} of {text}: what the compiled code does",
         low_us=min(float(prediction.low_us[0]), us * math.exp(-LEAST_SPREAD)),
         high_us=max(float(prediction.high_us[0]), us * math.exp(LEAST_SPREAD)),
         coverage=prediction.coverage,
     )
+    return latency, dict(zip(shared, prediction.us[1:].tolist(), strict=True))
 
 
 def _far_off(latency: Latency, gpu: GpuSpec) -> Latency | None:

@@ -35,6 +35,7 @@ class FoundLaunch:
         grid: Programs; None: not known.
         line: Of the launch.
         text: The grid as it is written.
+        blocks_in_grid: Numbers in it that are a block's too, as in `k[(cdiv(n, 256),)](..., BLOCK=256)`: they change with the block.
         constexprs: Constants that the launch passes, as far as they can be worked out.
         options: Options that it passes (num_warps, ...), the same.
         numbers: Values of its other arguments, the same.
@@ -52,6 +53,7 @@ class FoundLaunch:
     grid: tuple[int, ...] | None
     line: int
     text: str
+    blocks_in_grid: frozenset[int] = frozenset()
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
@@ -81,6 +83,7 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         grid=grid,
         line=site.call.lineno,
         text=ast.unparse(grid_of(site.call))[:120],
+        blocks_in_grid=frozenset(site.walk(known).divided_by),
         constexprs=plain_values(constants),
         options=plain_values(launched),
         numbers=plain_values(numbers),

@@ -128,6 +128,11 @@ class LaunchWalk(FunctionReader):
         self.fixed = named | {name: value for name, value in values.items() if name in site.local}
         calls = ((name, node) for name, node in site.passed.items() if isinstance(node, ast.Call))
         self.as_passed = {ast.dump(node): values[name] for name, node in calls if type(values.get(name)) is int}
+        constants = ((name, node) for name, node in site.passed.items() if name in site.kernel.constants)
+        literals = [(node.value, values.get(name)) for name, node in constants if isinstance(node, ast.Constant)]
+        unclear = {number for number, value in literals for other, that in literals if number == other and value != that}
+        self.blocks = {number: value for number, value in literals if type(value) is int and number not in unclear}
+        self.divided_by: set[int] = set()  # by `cdiv`, of these literals: a block that is passed stands in the grid too
         extents = ((name, item) for name, item in site.asked.items() if isinstance(item, Extent) and isinstance(values.get(name), int))
         self.extents: dict[Extent, int] = {site.place(item): values[name] for name, item in extents}
         self.shapes: dict[str, tuple[Any, ...]] = {}  # by a tensor's name
@@ -368,6 +373,11 @@ class LaunchWalk(FunctionReader):
         if dotted(node.func) == "dict" and not node.args and all(keyword.arg for keyword in node.keywords):
             keys: list[ast.expr | None] = [ast.Constant(value=keyword.arg) for keyword in node.keywords]
             return self._dict(ast.copy_location(ast.Dict(keys=keys, values=[keyword.value for keyword in node.keywords]), node))
+        match node:
+            case ast.Call(args=[size, ast.Constant(value=int(literal))]) if literal in self.blocks and last_name(node) == "cdiv":
+                self.divided_by.add(literal)
+                block = ast.copy_location(ast.Constant(value=self.blocks[literal]), node)
+                node = ast.copy_location(ast.Call(func=node.func, args=[size, block], keywords=[]), node)
         made = self._made(node)
         return super()._call(node) if made is None else self._known_shape(made)
 

@@ -40,9 +40,17 @@ def rows(x_ptr, y_ptr, WIDTH: tl.constexpr):
 N = 2**24
 
 
-def advised(folder: Path, kernel: str, grid: str, seconds: float | None = 60.0, **constants: int) -> Result:
+RUN = """
+def run(x, y):
+    n = x.numel()
+    tiles = (triton.cdiv(n, 128),)
+    scale[tiles](x, y, n, BLOCK=128)
+"""
+
+
+def advised(folder: Path, kernel: str, grid: str | None, seconds: float | None = 60.0, **constants: int) -> Result:
     path = folder / "scale.py"
-    path.write_text(SCALE)
+    path.write_text(SCALE + (RUN if grid is None else ""))
     asked = LaunchOptions(constexprs=constants, arguments={"n": N} if kernel == "scale" else {}, grid=grid)
     return advise_compiled(f"{path}::{kernel}", H100, cache="cold", command="", launch_options=asked, try_s=seconds)
 
@@ -70,6 +78,15 @@ def test_the_grid_follows_the_block(tmp_path: Path) -> None:
     config = launch.recommendation.triton_config
     assert config.startswith('triton.Config({"BLOCK": ') and config == result.actions[0].snippet
     assert str(len(search.trials)) in said(result, "configurations were evaluated")
+
+
+def test_a_number_of_the_grid_that_is_the_block_changes_with_it(tmp_path: Path) -> None:
+    (launch,) = advised(tmp_path, "scale", None).launches
+    assert launch.recommendation is not None and launch.configuration is not None
+    block = launch.recommendation.configuration.parameters["BLOCK"]
+    assert launch.configuration.parameters == {"BLOCK": 128} and launch.recommendation.speedup > 1.5
+    assert launch.recommendation.triton_config.startswith(f"BLOCK={block}")
+    assert f"change the launch in line 18, and in its grid 128 to {block}" in launch.recommendation.reason
 
 
 def test_nothing_is_credited_against_a_block_that_nobody_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,10 @@ def test_sms_without_a_program_are_told_where_a_loop_can_be_divided(tmp_path: Pa
         saved = rules["too-few-ctas"].saving_us
         assert "16 CTAs for 132 SMs" in rules["too-few-ctas"].title
         assert analysis.predicted is not None and saved is not None and 0.7 * analysis.predicted.us < saved < analysis.predicted.us
+        us = analysis.predicted.us
+        learned = replace(analysis, split_us={2: us / 2, 4: us / 5, 8: us / 5.01})  # where a model knows launches like the parts
+        rule = next(item for item in check_compiled(inspection, analysis.facts, gpu, learned) if item.rule == "too-few-ctas")
+        assert rule.saving_us == pytest.approx(0.8 * us) and "over 4 programs" in rule.remedy
 
 
 def test_starting_a_million_programs_binds(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,11 @@ TAPS = """
 COPY = """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+"""
+BIAS = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x_ptr + i).to(tl.float32) + tl.load(w_ptr + i % n).to(tl.float32)
+    tl.store(y_ptr + i, (v * (1 + tl.erf(v))).to(tl.bfloat16))
 """
 PRODUCT = """
     m, d = tl.arange(0, 64), tl.arange(0, 64)
@@ -113,6 +119,15 @@ def test_division_of_indices_costs_what_the_flat_form_saves(tmp_path: Path, pool
     # The two lines that divide by 96.
     assert split["index-arithmetic"].source_line in (7, 8) and "division" in split["index-arithmetic"].evidence
     assert "index-arithmetic" not in flat
+
+
+def test_one_division_serves_all_that_a_thread_loads_at_once(tmp_path: Path, pool: Pool) -> None:
+    """Eight elements of bf16 for each thread: the IR divides for each of them, the machine code once."""
+    types = "x_ptr=*bf16,w_ptr=*bf16,y_ptr=*bf16"
+    rules, analysis = found(tmp_path, pool, BIAS, XWY, types, 2**15, n=14336, sass=True, BLOCK=2048, num_warps=8)
+    assert "index-arithmetic" not in rules
+    by_ir = check_compiled(analysis.inspection, replace(analysis.facts, code=()), H100, analysis)
+    assert "index-arithmetic" in {finding.rule for finding in by_ir}
 
 
 @pytest.mark.parametrize(("given", "mark"), [({"HALF": 64}, ""), ({}, " (guessed: HALF)")])

@@ -48,6 +48,20 @@ def test_found(body: str, grid: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("call", "tiles"),
+    [
+        ("k[(triton.cdiv(n, 256),)](x, n, m, BLOCK=256)", 2),
+        ("k[(triton.cdiv(n, 256),)](x, n, 256, BLOCK=256)", 2),  # what is passed for a number is none of the configuration
+        ("k[(triton.cdiv(n, 256),)](x, n, m, BLOCK=128)", 4),
+        ("k[(triton.cdiv(n, 256),)](x, n, 256)", 4),
+    ],
+)
+def test_a_block_that_stands_in_the_grid_as_a_number(call: str, tiles: int) -> None:
+    found = grid_from_launches(source(f"def run(x, n, m):\n    {call}\n"), "k", {"n": 1000, "m": 256, "BLOCK": 512})
+    assert found is not None and found.grid == (tiles,) and found.blocks_in_grid == ({256} if tiles == 2 else set())
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "",

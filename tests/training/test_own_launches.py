@@ -55,6 +55,10 @@ def test_a_product_of_whatever_name_is_predicted_as_one(measured: list[Measured]
     learned = [launch_analysis(each.analysis.inspection, each.gpu, "warm").predicted for each in products]
     assert all(each is not None for each in learned)
     assert any("gemm of M" in each.source and each.low_us is not None for each in learned if each is not None)
+    # Attention that looks at all keys can share them among programs; with enough of these already, more only cost.
+    attention = (each for each in measured if each.kernel == "flash_forward_kernel")
+    causal, whole = (launch_analysis(each.analysis.inspection, each.gpu, "warm").split_us for each in attention)
+    assert not causal and [*whole] == [2, 4, 8, 16, 32, 64] and whole[64] > 2 * whole[2]
     # What is compared with a launch that no learned model knows is not predicted by it either.
     other = next(each for each in measured if each.kernel == "add_kernel")
     alike, _ = analysed_alike([products[-1].analysis.inspection, other.analysis.inspection], other.gpu)

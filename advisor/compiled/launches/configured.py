@@ -51,7 +51,7 @@ def pinned(inspection: Inspection) -> KernelLaunch:
 
 def grid_that_follows(launch: KernelLaunch, constants: Mapping[str, Any], num_sms: int | None) -> tuple[int, ...] | None:
     """The grid with other constants, by the expression that was given or the file's launch; None: the grid is known as numbers alone."""
-    now = {**launch.given.scalars, **launch.given.constexprs}
+    now = {**launch.around, **launch.given.scalars, **launch.given.constexprs}
     if launch.grid_text:
         try:
             return grid_of(launch.grid_text, {**now, **constants}, launch.source)

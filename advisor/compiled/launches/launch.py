@@ -159,6 +159,7 @@ class KernelLaunch:
         asks: What its grid would follow from, with the file's launch: names, also of the function around it, each with its option.
         origins: Where the values of arguments, constants and options come from, as far as they are known; "grid" that of the grid.
         line: Of the launch in the file that names its configuration; None: none does.
+        blocks_in_grid: Numbers in the grid of that launch that change with a block.
     """
 
     source: SourceFile
@@ -179,6 +180,7 @@ class KernelLaunch:
     asks: Mapping[str, str] = field(default_factory=dict)
     origins: Mapping[str, Origin] = field(default_factory=dict)
     line: int | None = None
+    blocks_in_grid: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

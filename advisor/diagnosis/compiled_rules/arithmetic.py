@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from advisor.compiled.demand.costs import Cost, cost, element_bytes
 from advisor.compiled.demand.machine_work import executions_at
@@ -117,13 +117,18 @@ def index_arithmetic(context: CompiledContext) -> Finding | None:
         return None
     lines: dict[tuple[str | None, int | None], Cost] = defaultdict(Cost)
     kinds: dict[str, float] = defaultdict(float)
-    total = Cost()
+    total, warp = Cost(), context.compiled.target.warp_size
+    issued = Counter(item.line for item in context.facts.code)
+    counted: dict[int | None, float] = defaultdict(float)
+    for op in context.index_operations:
+        counted[op.line] += cost(op, context.divisors).alu
     for op in context.index_operations:
         spent = cost(op, context.divisors).times(executions_at(context.demand, op.line, 0.0))
+        if issued and counted[op.line]:  # one division serves all elements that a thread loads at once
+            spent = spent.times(min(issued[op.line] * context.compiled.num_warps * warp / counted[op.line], 1.0))
         lines[op.location.file if op.location else None, op.line].add(spent)
         kinds[_kind(op)] += spent.alu
         total.add(spent)
-    warp = context.compiled.target.warp_size
     saving = context.without(alu=total.alu, xu=total.xu, issue=(total.alu + total.xu) / warp) if total.alu else None
     if saving is None or saving < LEAST_SHARE_OF_INDICES * analysis.predicted.us:
         return None

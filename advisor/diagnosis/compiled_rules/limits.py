@@ -118,6 +118,8 @@ def too_few_ctas(context: CompiledContext) -> Finding | None:
     trips = max(first(analysis.demand.k_iterations) / max(len(context.demand.loops), 1), 1.0)
     parts = [2**n for n in range(1, 16) if 2 * ctas <= sms and 2**n <= trips and 2**n * ctas <= MOST_PER_SM * sms]
     spread = {n: context.saving(lambda demand, n=n: _spread(demand, n, min(n, trips))) or 0.0 for n in parts or [sms / ctas]}  # type: ignore[misc]
+    if parts and analysis.split_us:
+        spread = {n: analysis.predicted.us - max(us, analysis.config_bound.us) for n, us in analysis.split_us.items() if n in parts}
     saving, shared = next((us, n) for n, us in spread.items() if us >= AS_GOOD * max(spread.values()))
     if saving < THRESHOLD * analysis.predicted.us:
         return None
