@@ -15,8 +15,8 @@ KINDS = ("gemm", "attention", "moe", "norm", "elementwise", "collective")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """A kernel (or the few an engine launches for it) that a step launches `count` times: a problem of `pipelines`, of family `published`
-    an operator of `learned.operators` with what its columns of `words` hold, or a collective of `message_bytes` over `ranks`. Sizes need
-    not be whole: a ragged batch is told as an even one of the same work (`_even`)."""
+    an operator of `learned.operators` with what its columns of `words` hold (of experts how many are shared), or a collective of
+    `message_bytes` over `ranks`. Sizes need not be whole: a ragged batch is told as an even one of the same work (`_even`)."""
 
     name: str
     kind: str
@@ -322,6 +322,7 @@ class _Rows:
                 family="fused_moe",
                 op="layer",
                 sizes=sizes,
+                words=(("shared", str(shared)),) if shared else (),
                 dtype=moe.stored or self.dtype,
                 block_shape=None if moe.stored else self.block_shape,
                 cache="cold",

@@ -332,8 +332,9 @@ def problem_words(operator: Operator) -> str:
         mb = operator.message_bytes / 1e6
         return f"{mb:{',.0f' if mb >= 1e3 else '.4g'}} MB over {operator.ranks} GPUs"
     shown = " ".join(f"{name}={value:.6g}" for name, value in operator.sizes.items() if value)
+    shared = f", {number} of E shared" if (number := dict(operator.words).get("shared")) else ""
     scaled = "" if (operator.op, operator.dtype) != ("layer", "fp8") else " in blocks" if operator.block_shape else " per tensor"
-    return f"{shown} {operator.dtype}{scaled}"
+    return f"{shown} {operator.dtype}{scaled}{shared}"
 
 
 def _gap_row(gap: float, total: float, eager: bool) -> StepOperator:

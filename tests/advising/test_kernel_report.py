@@ -248,7 +248,7 @@ def _of_warps(warps: int, us: float, *saving_us: float) -> LaunchReport:
 @pytest.mark.parametrize("now", [(), (100.0,)], ids=["found only then", "found already"])
 def test_rules_are_judged_in_the_recommended_configuration(now: tuple[float, ...]) -> None:
     """What the recommended configuration still suffers from is an action beside it, with what both take; no rule is said to have passed."""
-    report = _with_ceiling(_of_warps(8, 800.0, *now), _of_warps(2, 240.0, 110.0), 2, 1.05, 1)
+    report = _with_ceiling(_of_warps(8, 800.0, *now), _of_warps(2, 240.0, 110.0), 2, 1.05)
     assert report.recommendation is not None and [item.rule for item in report.findings] == ["small-programs"]
     assert not report.passed_rules
     assert "130.0 µs" in report.findings[0].remedy

@@ -181,4 +181,5 @@ def test_blocks_that_do_not_divide_a_rank_s_columns_are_the_headline(model, spli
     assert not advisor.advise("fused_moe", **options).warnings
     notes = result.verdict.notes
     assert f"What a whole step gains: advisor model {model}-FP8 --gpu H200 --stack vllm --tp {split} --batch 64" in notes
+    assert sum("--moe-backend triton" in note for note in notes) == 1
     assert sum(f"--expert-parallel {split} in place of --tp {split}" in note for note in notes) == 1

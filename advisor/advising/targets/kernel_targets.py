@@ -80,6 +80,7 @@ def fused_moe_kernel(request: Request) -> Target:
         note = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
         routing = (note,) if note else ()
     one_scale = (phrase("note.one_scale"),) if operands == "fp8" and request.block_shape is None else ()
+    selects = operands == "fp8" and (stack, gpu.vendor) == ("vllm", "nvidia")  # the log of vllm-project/vllm#34249 names seven
     return Target(
         title="fused_moe",
         gpu=gpu,
@@ -89,7 +90,7 @@ def fused_moe_kernel(request: Request) -> Target:
         stack_version=request.stack_version,
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + slots_of_a_rank(request.expert_parallel),
-        notes=one_scale,
+        notes=one_scale + ((phrase("note.moe_backend"),) if selects else ()),
         refused=_uneven_blocks(sizes, request),
     )
 
