@@ -289,16 +289,17 @@ def layer_reports(
 
 
 def as_parts(reports: Sequence[LaunchReport], layers: Sequence[LayerReport]) -> tuple[LaunchReport, ...]:
-    """The launches, each predicted as narrowly as it is known as a part of its layer: to that layer's interval around what either says."""
+    """The launches, each predicted as narrowly as it is known as a part of its layer, where both models agree about that part: to the
+    layer's interval around what either says."""
     by_launch = {name: layer for layer in layers for name in layer.launches}
     out = []
     for report in reports:
         layer, alone = by_launch.get(report.id), report.predicted
         part = layer.parts.get(report.problem.op, 0.0) if layer is not None else 0.0
-        if layer is not None and alone is not None and part and None not in (ends := (alone.low_us, alone.high_us)):
-            whole, (low, high) = layer.predicted, cast(tuple[float, float], ends)
-            low = max(low, min(alone.us, part) * (whole.low_us or 0.0) / whole.us)
-            high = min(high, max(alone.us, part) * (whole.high_us or math.inf) / whole.us)
+        if layer is not None and alone is not None and (alone.low_us or math.inf) <= part <= (alone.high_us or 0.0):
+            whole = layer.predicted
+            low = max(alone.low_us or 0.0, min(alone.us, part) * (whole.low_us or 0.0) / whole.us)
+            high = min(alone.high_us or 0.0, max(alone.us, part) * (whole.high_us or math.inf) / whole.us)
             report = replace(report, predicted=replace(alone, low_us=low, high_us=high))
         out.append(report)
     return tuple(out)
