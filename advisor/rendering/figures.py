@@ -5,6 +5,7 @@ Whatever came from outside (file names, kernel names, JSON keys) goes through `c
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -339,8 +340,19 @@ def _own_work(launches: Sequence[LaunchReport]) -> tuple[float, str]:
     # The bound leaves out what the L2 may hold, and what another configuration spares.
     if not more or more_us < 0.02 * bound_us:
         return bound_us, ""
-    warm = "from_warm" if launches[0].problem.cache == "warm" else "from_dram"
-    return bound_us + more_us, warm if all(unit == "dram" for _, unit in more) else "own_work"
+    warm = launches[0].problem.cache == "warm"
+    of_problem_us = sum(max(_once_from_dram_us(launch), launch.bound.us) for launch in launches)
+    if all(unit == "dram" for _, unit in more) and bound_us + more_us <= 1.02 * of_problem_us:
+        return bound_us + more_us, "from_warm" if warm else "from_dram"
+    return (of_problem_us, "from_warm") if warm and of_problem_us >= 1.02 * bound_us else (bound_us + more_us, "own_work")
+
+
+def _once_from_dram_us(launch: LaunchReport) -> float:
+    """Microseconds that DRAM needs at its peak for each distinct byte of a launch once; infinite where these are not known."""
+    by_name = {part.pipeline: part for part in launch.pipelines}
+    if not (dram := by_name.get("dram")) or not dram.throughput_per_s or not (l2 := by_name.get("l2")) or not l2.problem_demand:
+        return math.inf
+    return 1e6 * l2.problem_demand / dram.throughput_per_s
 
 
 def least_us(launches: Sequence[LaunchReport]) -> float:
