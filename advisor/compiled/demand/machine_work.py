@@ -6,6 +6,7 @@ How often an instruction executes is taken from its source line; one that the co
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from advisor.compiled.compiler.kernel import CompiledKernel
@@ -33,7 +34,7 @@ class MachineWork:
         sector_bytes: Of sectors that are fetched and not used, because neighbouring threads are far apart.
         access_instructions: Warp instructions of global loads and stores, each of which every warp issues, whatever few elements it has.
         access_instructions_widest: The same with 16 bytes per thread.
-        instructions: Warp instructions that all warps issue outside of the loops of the machine code, as often as their lines execute.
+        instructions: Warp instructions that all warps issue, as often as their lines execute.
     """
 
     spill_bytes: float
@@ -75,10 +76,20 @@ def machine_work(
         sector_bytes=sum(access.unused_bytes for access in demand.accesses),
         access_instructions=narrow,
         access_instructions_widest=widest,
-        instructions=sum(
-            count * compiled.num_warps * min(executions_at(demand, line, ctas), ctas) for line, count in facts.straight_line.items()
-        ),
+        instructions=compiled.num_warps * _issued(demand, facts, ctas),
     )
+
+
+def _issued(demand: KernelDemand, facts: CodeFacts, ctas: float) -> float:
+    """Instructions of one warp of each CTA, all together: a loop's as often as most of its lines execute that the kernel's file has."""
+    issued = sum(count * min(executions_at(demand, line, ctas), ctas) for line, count in facts.straight_line.items())
+    for trip in facts.trips:
+        by_executions: dict[float, float] = defaultdict(float)
+        for line, count in trip.items():
+            if executions := executions_at(demand, line, 0.0):
+                by_executions[executions] += count
+        issued += sum(trip.values()) * max(by_executions, key=lambda executions: by_executions[executions], default=0.0)
+    return issued
 
 
 def width_of(access: AccessDemand, facts: CodeFacts) -> float:
