@@ -262,7 +262,8 @@ def second_pass(context: CompiledContext) -> Finding | None:
     if not one_block:
         if most.loop is None or any(access.loop == most.loop for access in context.accesses if access.kind != "load"):
             return None  # what is stored of each element needs all of the first pass
-        remedy = "make one loop of both, which keeps running results (online softmax, or Welford's mean and variance)"
+        remedy = "make one loop of both, which keeps running results in each lane (online softmax, or Welford's mean and variance), and "
+        remedy += "reduce them once after it"
     return make_finding(
         context,
         "advice",
