@@ -32,8 +32,8 @@ from advisor.learned.intervals import (
     slowed,
     widened,
 )
+from advisor.learned.layers.layer_model import LayerProducts
 from advisor.learned.layers.moe_layer import as_expert, scales_blocks, with_steps
-from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
 from advisor.learned.moe import corrections

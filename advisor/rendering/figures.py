@@ -12,7 +12,7 @@ from itertools import accumulate, count
 
 from advisor.result.problem import microseconds as microseconds
 from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")

@@ -19,7 +19,7 @@ from advisor.steps.operators import Operator, step_operators
 from advisor.steps.torch_operators import torch_operators
 from advisor.steps.workload import Load, Split, memory
 from advisor.system.errors import UsageError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 GAP_SPREAD = 0.35
 """Half an 80 % interval of the log of what gaps take together: hosts differ more than GPUs."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.learned import bushy_forest
+from advisor.learned.forest import bushy_from_arrays, flatten
 
 lightgbm = pytest.importorskip("lightgbm")
 
@@ -15,7 +15,7 @@ def fitted():
     y = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2])
     options = {"num_leaves": 63, "max_depth": 9, "max_bin": 63, "num_threads": 1, "verbose": -1}
     model = lightgbm.train(options, lightgbm.Dataset(x, y, params={"verbose": -1, "max_bin": 63}), 40)
-    return model, bushy_forest.flatten(model.dump_model()["tree_info"], 7), x
+    return model, flatten(model.dump_model()["tree_info"], 7), x
 
 
 def test_sums_are_those_of_the_library(fitted) -> None:
@@ -33,7 +33,7 @@ def test_a_row_on_a_threshold_goes_left(fitted) -> None:
 
 def test_stored_and_read_back_it_is_the_same(fitted) -> None:
     _, forest, x = fitted
-    again = bushy_forest.from_arrays(forest.arrays("a"), "a")
+    again = bushy_from_arrays(forest.arrays("a"), "a")
     assert np.array_equal(again(x[:99].astype(np.float64)), forest(x[:99].astype(np.float64)))
 
 
@@ -41,4 +41,4 @@ def test_too_many_thresholds_are_refused() -> None:
     leaf = {"leaf_value": 0.0}
     trees = [{"tree_structure": {"split_feature": 0, "threshold": float(i), "left_child": leaf, "right_child": leaf}} for i in range(256)]
     with pytest.raises(ValueError, match="fewer bins"):
-        bushy_forest.flatten(trees, 1)
+        flatten(trees, 1)

@@ -10,9 +10,9 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.machine import machine
-from advisor.learned.moe import diversity
-from advisor.learned.moe.diversity import PICKS, Wins
+from advisor.learned.moe import order
 from advisor.learned.moe.launch import as_configuration, moe_launch
+from advisor.learned.moe.order import PICKS, Wins
 from advisor.learned.moe.ranker import _moved_first
 from advisor.pipelines import batch
 from advisor.pipelines.space import family_space
@@ -34,7 +34,7 @@ def launch():
 def wins(launch, pairs: list[tuple[int, int]], machines: np.ndarray | None = None) -> Wins:
     """Problems all equal to the launch's; (problem, configuration) pairs that won."""
     count = max(p for p, _ in pairs) + 1
-    where, gpu = diversity.coordinates(launch)[:1], diversity.machine_coordinates(launch)[:1]
+    where, gpu = order.coordinates(launch)[:1], order.machine_coordinates(launch)[:1]
     return Wins(
         problems=np.repeat(where, count, axis=0).astype(np.float32),
         machines=(np.repeat(gpu, count, axis=0) if machines is None else machines).astype(np.float32),
@@ -60,7 +60,7 @@ def test_a_clear_lead_stays(launch):
 
 
 def test_other_gpus_count_only_where_the_same_was_never_swept(launch):
-    mine, others = diversity.machine_coordinates(launch)[0], diversity.machine_coordinates(launch)[0] + 1.0
+    mine, others = order.machine_coordinates(launch)[0], order.machine_coordinates(launch)[0] + 1.0
     pairs = [(0, 0), (0, 1), (1, 2)]
     both = wins(launch, pairs, np.stack([mine, others]))
     assert both._likeness(launch)[1] == 0
@@ -81,17 +81,17 @@ def test_what_makes_the_same_launch_is_picked_once(launch):
     # As many row tiles as active experts, far below 64: groups of 64 and 128 order the CTAs alike, one of 1 does not.
     alike = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3], [16, 64, 64, 1, 4, 3], [16, 64, 64, 128, 8, 3]], tokens=2)
     assert alike.row_tiles[0] < 64
-    where = diversity.configuration_coordinates(alike)
+    where = order.configuration_coordinates(alike)
     assert batch.repeats(where).tolist() == [False, True, False, False]
     assert batch.repeats(where[::-1]).tolist() == [False, False, False, True]
     assert alone(wins(alike, [(0, 3)]), [0.5, 1.0, 0.0, -1.0], alike) == [1, 2, 3]
     many = launches([[16, 64, 64, 64, 4, 3], [16, 64, 64, 128, 4, 3]], tokens=4096)
-    assert not batch.repeats(diversity.configuration_coordinates(many)).any()
+    assert not batch.repeats(order.configuration_coordinates(many)).any()
 
 
 def test_on_unknown_gpus_what_resembles_a_pick_moves_down(launch):
     alike = launches([[64, 64, 64, 1, 4, 3], [64, 64, 64, 1, 4, 4], [256, 128, 64, 1, 8, 3]])
-    here, away = wins(alike, [(0, 0)]), wins(alike, [(0, 0)], diversity.machine_coordinates(alike)[:1] + 1.0)
+    here, away = wins(alike, [(0, 0)]), wins(alike, [(0, 0)], order.machine_coordinates(alike)[:1] + 1.0)
     assert alone(here, [1.0, 0.9, 0.8], alike) == [0, 1, 2]
     assert alone(away, [1.0, 0.9, 0.8], alike) == [0, 2, 1]
     assert alone(away, [9.0, 8.0, 0.8], alike) == [0, 1, 2]
@@ -106,7 +106,7 @@ def test_opinions_pick_in_turn_what_no_other_picked(launch):
 
 def test_opinions_see_what_the_others_picked():
     alike = launches([[64, 64, 64, 1, 4, 3], [64, 64, 64, 1, 4, 4], [256, 128, 64, 1, 8, 3]])
-    away = wins(alike, [(0, 0)], diversity.machine_coordinates(alike)[:1] + 1.0)
+    away = wins(alike, [(0, 0)], order.machine_coordinates(alike)[:1] + 1.0)
     picks = away.picks(np.array([[1.0, 0.9, 0.8], [0.0, 0.9, 0.8]]), cycle([0, 1]), np.arange(3), alike, 3)
     assert picks.tolist() == [0, 2, 1]  # alone, the second would have begun with 1
 
@@ -121,7 +121,7 @@ def test_ranking_keeps_its_first_place_with_and_without(predictor, monkeypatch):
     moe = predictor.weights.moe
     space, gpu, problem = family_space("fused_moe"), machine(load_gpu("H800"), "bf16"), samples.problems(tokens=(64,))
     scores = moe.ranker.rankings(moe.core, [[problem]], space, gpu)[0].scores
-    monkeypatch.setattr(diversity, "STRENGTH", 0.0)
+    monkeypatch.setattr(order, "STRENGTH", 0.0)
     plain = moe.ranker.rankings(moe.core, [[problem]], space, gpu)[0].scores
     assert scores.argmin() == plain.argmin()
     assert np.isinf(scores).tolist() == np.isinf(plain).tolist()

@@ -17,9 +17,8 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import IntegrityError
 
 from advisor.search import study as claims
-from advisor.search.sampler import LOST
+from advisor.search.sampler import LOST, StoppingRule
 from advisor.search.search_report import best_of, decide, search_reports, state_of
-from advisor.search.stopping import StoppingRule
 from advisor.search.storage import Measurement, lock_file, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts
 from advisor.system.errors import AdvisorError, UsageError

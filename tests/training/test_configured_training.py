@@ -17,8 +17,8 @@ from advisor.pipelines import problem_batch
 from advisor.pipelines.space import problem_space
 from advisor.result.schema import Problem
 from advisor.rows.rows import read_rows
-from advisor.training import configured_judging as configured_judging
 from advisor.training import configured_training, data
+from advisor.training import judging as configured_judging
 from advisor.training.configured_training import own_measurements
 from advisor.training.own_gpu import calibrate
 

@@ -10,7 +10,7 @@ import pytest
 
 from advisor.cli import main
 from advisor.learned.layers import layer_time
-from advisor.training.silicon import layer_judging, layer_tables
+from advisor.training.silicon import layer_tables, layer_training
 from tests.training.layers.test_layer_training import measured
 
 
@@ -35,7 +35,7 @@ def test_two_defaults_are_set_against_each_other(part):
 
 def test_rows_given_of_a_gpu_bring_the_rest_nearer(part):
     told, off = np.log(part.launch.layers.tokens)[:, None], np.full(len(part), 0.3)
-    found = layer_judging._given(part, told, off, len(part) // 2)
+    found = layer_training._given(part, told, off, len(part) // 2)
     assert set(found) == {"layer bf16"}
     assert found["layer bf16"]["mape_percent"] < 3
     assert found["layer bf16"]["rows"] == len(part) - len(part) // 2

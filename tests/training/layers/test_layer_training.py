@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.forest import BushyForest
 from advisor.learned.layers import layer_model, layer_time
 from advisor.learned.layers.layer_model import LayerModel, Ran
 from advisor.learned.layers.moe_layer import TunedTables
