@@ -1,4 +1,4 @@
-"""What the cache's key is made of: the tuning key of a call, and the digest of a kernel's source.
+"""What the cache's key is made of: the tuning key of a call, the digest of a kernel's source, and the identity of `triton.Config` objects.
 
 Triton's key of a call is the values of the arguments named in `key`, then the dtype (as text) of every argument that has one. A
 generated function reads the same facts without building dictionaries or text, in about a microsecond; two calls whose facts are equal

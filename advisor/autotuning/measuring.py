@@ -1,4 +1,6 @@
-"""Measuring the configurations of one call, shared with every process that tunes the same: claims, hooks, limits, failures."""
+"""Measuring the configurations of one call, shared with every process that tunes the same: claims, hooks, limits, failures, and whether a
+configuration writes what the first one wrote.
+"""
 
 from __future__ import annotations
 

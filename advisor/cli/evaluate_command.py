@@ -72,9 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
-    from advisor.training import dejavu, silicon
+    from advisor.training import dejavu, judging, silicon
     from advisor.training import evaluate as evaluation
-    from advisor.training import judging as configured_judging
     from advisor.training.configured_training import own_measurements
     from advisor.training.published_kernels import is_layout, judge
     from advisor.training.step_cases import is_steps_folder
@@ -92,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     if [Path(path).resolve() for path in arguments.data] == [own_measurements().resolve()] and (
         arguments.given or arguments.leave_out == "kernel"
     ):
-        figures = configured_judging.rows_given(arguments.given) if arguments.given else configured_judging.kernels_left_out(progress)
+        figures = judging.rows_given(arguments.given) if arguments.given else judging.kernels_left_out(progress)
         return _print(figures, arguments, show_splits)
     if all(map(is_layout, arguments.data)):
         if arguments.weights or arguments.card or arguments.leave_out not in (None, "gpu"):

@@ -1,4 +1,6 @@
-"""`Prediction` and `Predictor`: the form of every answer, learned or analytical, and where the two meet."""
+"""`Prediction` and `Predictor`: the form of every answer, learned or analytical, where the two meet, and the caveats that every command
+words the same.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Boosted trees as flat arrays, evaluated in numpy without a Python loop over trees or levels.
+"""Boosted trees as flat arrays, evaluated in numpy: a `Forest` of many trees of few leaves, a `BushyForest` of trees of any number.
 
-Every tree has at most 16 leaves. A node that a row fails (its feature exceeds the threshold) rules out the leaves to its left; the
-first leaf that is left is the row's (Lucchese et al., QuickScorer, SIGIR 2015). Features are first replaced by the number of
-thresholds below them, so that the comparisons run over bytes.
+Every tree of a `Forest` has at most 16 leaves, and is evaluated without a Python loop over trees or levels. A node that a row fails (its
+feature exceeds the threshold) rules out the leaves to its left; the first leaf that is left is the row's (Lucchese et al., QuickScorer,
+SIGIR 2015). A `BushyForest` is walked level by level. In both, features are first replaced by the number of thresholds below them, so that
+the comparisons run over bytes.
 """
 
 from __future__ import annotations

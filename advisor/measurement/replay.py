@@ -1,10 +1,14 @@
-"""Recorded launches as launches that can be measured: the kernel rebuilt from its parsed source, the arguments made anew.
+"""Replaying what was recorded: launches as launches that can be measured, and files of rows for searches and reports without a GPU.
 
+A launch is made anew from its record: the kernel rebuilt from its parsed source, its arguments likewise.
 Nothing of the recorded program is run: a kernel is rebuilt from its own syntax tree, literals and triton imports
 (`advisor.python_source.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (integers: what the
 record holds of them, else zeros). A launch that reads integers of 16 bits or more, or bools, which were not recorded is left out: they may
 be indices, bounds or masks, and zeros would make it another launch. Integers of 8 bits count as data. A record has no reference, so what a
 replayed launch writes is not checked.
+
+Rows (`read_recording`): with a configuration and `latency_us` (a sweep, near-optimal rows, what `advisor measure` writes), and sweep
+summaries (`default_us` with its `default_…` columns).
 """
 
 from __future__ import annotations

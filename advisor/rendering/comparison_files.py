@@ -1,4 +1,6 @@
-"""A comparison as plain text, as a page, as Markdown for a pull request, and as SARIF."""
+"""A comparison as plain text, as a page, as Markdown for a pull request, and as SARIF; and the answer to one that has it: a kernel or an
+entry, of which one prediction a GPU says faster or slower.
+"""
 
 from __future__ import annotations
 

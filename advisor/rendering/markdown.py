@@ -1,6 +1,8 @@
 """The result as GitHub Markdown, for a pull-request comment or a step summary.
 
 At most 60,000 characters: rows that change nothing go first, then the last rows, and the text says how many.
+
+The templates of `reports/` are compiled once for all processes of a user: compiling the page takes as long as filling it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Launch records: what `advisor record` writes, one JSON object per line."""
+"""Launch records: what `advisor record` writes, one JSON object per line; and logs of TritonParse read as such (0.6: NDJSON, an event a
+line).
+
+A log's `compilation` events hold a kernel's own source and where it stands; `launch` events hold the grid, every argument and the options.
+What the log does not hold is read from the kernel's file where that lies on this machine as it was, and asked for elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An Optuna sampler that knows the space and what the model predicts; usable in anyone's own study.
+"""An Optuna sampler that knows the space and what the model predicts, usable in anyone's own study; and when enough is enough: a pruner
+that cuts a measurement short that already loses, and the rule that ends a search with little left to win.
 
     sampler = AdvisorSampler.for_problem(problem, gpu=load_gpu("H200"))
     study = optuna.create_study(sampler=sampler)

@@ -4,6 +4,8 @@ The wheel carries them inside the package, under an underscore name, so that no 
 installed: vLLM probes for that name and would pick up ours.
 
 `OnDemand`: a mapping whose values are made when they are asked for.
+
+`phrase`: a sentence that users read, from `reports/phrases.toml`. Code passes a key and numbers; the file holds the words.
 """
 
 from __future__ import annotations

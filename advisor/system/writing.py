@@ -1,4 +1,6 @@
-"""Writing files, whole or not at all, with errors that say what to do; temporary folders that do not outlive their process."""
+"""Writing: files, whole or not at all, with errors that say what to do; temporary folders that do not outlive their process; and the
+progress of long work on stderr, one transient bar on a terminal, a plain line now and then in a pipe.
+"""
 
 from __future__ import annotations
 

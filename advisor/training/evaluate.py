@@ -2,6 +2,9 @@
 
 `evaluate` judges given weights; `cross` trains anew without each fold of models, GPUs or shapes in turn and judges on what was left
 out; `given_split` leaves named GPUs out together. `tests/bench/peers.py` judges baselines on the same folds.
+
+Groups of rows to leave out are whole models, GPUs, shapes or weight matrices: a random split of neighbouring token counts would prove
+nothing.
 """
 
 from __future__ import annotations
@@ -71,17 +74,17 @@ def cross(paths: Iterable[Path | str], by: str, progress: Progress = lambda text
 
     Args:
         paths: Measured rows.
-        by: One of `splits.BY`.
+        by: One of `BY`.
         progress: Told what is being done.
         workers: Processes that train at once.
     """
-    return _run(make(data.read(paths, progress=progress), by), by, progress, workers)
+    return _run(splits_of(data.read(paths, progress=progress), by), by, progress, workers)
 
 
 def given_split(paths: Iterable[Path | str], test_gpus: Sequence[str], progress: Progress = lambda text: None) -> dict[str, Any]:
     """Train without `test_gpus` (all of them at once), and judge on them."""
     names = [load_gpu(name).name for name in test_gpus]
-    return _run(given(data.read(paths, progress=progress), names), "gpu", progress, workers=1)
+    return _run(split_without(data.read(paths, progress=progress), names), "gpu", progress, workers=1)
 
 
 def _run(chosen: Sequence[Split], by: str, progress: Progress, workers: int) -> dict[str, Any]:
@@ -193,7 +196,7 @@ def groups(measured: Sequence[Measured]) -> dict[str, list[Measured]]:
     return ({MOE: moe} if moe else {}) | dict(sorted(training.library_groups(measured).items()))
 
 
-def make(measured: Sequence[Measured], by: str) -> list[Split]:
+def splits_of(measured: Sequence[Measured], by: str) -> list[Split]:
     """All splits that leave out `by` (one of `BY`), of every group that can be split so.
 
     Raises:
@@ -227,7 +230,7 @@ def make(measured: Sequence[Measured], by: str) -> list[Split]:
     return out
 
 
-def given(measured: Sequence[Measured], test_gpus: Sequence[str]) -> list[Split]:
+def split_without(measured: Sequence[Measured], test_gpus: Sequence[str]) -> list[Split]:
     """One split per group: the named GPUs left out together, and judged.
 
     Raises:

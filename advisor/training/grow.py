@@ -1,8 +1,7 @@
-"""Growing forests: scikit-learn and LightGBM fit the trees, and they are flattened for `forest.Forest`. Only training needs either.
+"""Growing forests, and fitting the networks that stand beside some of them (`learned.network`). Only training needs the packages.
 
-Fitted trees of any library as a `forest.Forest`.
-
-Fitting on one thread: with more of them sums come out otherwise, and weights not alike to the bit.
+scikit-learn and LightGBM fit the trees, which are flattened for `forest.Forest`: fitted trees of any library become one. Fitting runs on
+one thread: with more of them sums come out otherwise, and weights not alike to the bit.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Rows are judged by task: launches as served, launches of a known configuration, the best of a sweep, and each kind of library
 kernel. Ranking and diagnosis need sweeps, and are judged where the rows hold some.
+
+Configured launches of which few or none of their kind were measured: kernels left out whole (`kernels_left_out`), and a GPU of which some
+rows are given (`rows_given`). Both on this project's own measurements.
 """
 
 from __future__ import annotations

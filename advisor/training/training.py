@@ -1,4 +1,6 @@
-"""`advisor train`: measured rows in, weights out. The same rows give the same bits on the same machine."""
+"""`advisor train`: measured rows in, weights out, those of library kernels among them. The same rows give the same bits on the same
+machine.
+"""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", help="measured rows, as `advisor evaluate` reads them")
     parser.add_argument("--leave-out", choices=evaluate.BY, required=True)
     arguments = parser.parse_args()
-    chosen = evaluate.make(data.read(arguments.data), arguments.leave_out)
+    chosen = evaluate.splits_of(data.read(arguments.data), arguments.leave_out)
     print(json.dumps(figures([judge(split.kept, split.test) for split in chosen]), indent=1))
 
 

@@ -1,4 +1,9 @@
-"""Taking the cache elsewhere: a JSON file to ship in a container; and bringing in such a file, or what other tuners left."""
+"""Taking the cache elsewhere: a JSON file to ship in a container; and bringing in such a file, or what other tuners left.
+
+Triton's `KERNEL.autotune.json` (`triton.autotune(…, cache_results=True)`) has every configuration's timings for one key; it lies in a
+folder named by a hash, and says nothing of the GPU. triton-dejavu's `cache.json` has the best configuration for each key, as text; the GPU
+stands in its path (`…/gpu_NVIDIA_H100/KERNEL…/cache.json`). Both know a kernel by its name only.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +76,7 @@ def to_json(listed: Iterable[Entry]) -> str:
 
 
 def import_path(cache: Cache, path: Path, gpu: str | None = None) -> int:
-    """Brings in one export, or one file of another tuner (`other_tuners`), and says how many problems it has. What is measured already
+    """Brings in one export, or one file of another tuner, and says how many problems it has. What is measured already
     stays as it is.
 
     Args:

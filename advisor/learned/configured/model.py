@@ -2,6 +2,9 @@
 
 A forest and two networks, for all families and GPUs: they see the launch as `features` tell it, and no name of a GPU. Where they part,
 nothing alike was measured: intervals are as wide as they part, and little is recommended.
+
+Launches of kernels that were never measured (`OtherKernels`): the analytical model, corrected by what launches of measured kernels have in
+common.
 """
 
 from __future__ import annotations

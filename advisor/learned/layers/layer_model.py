@@ -1,6 +1,7 @@
 """The learned model of mixture-of-experts layers: `layer_time`, what corrects it, its errors, and which tables the stacks ran.
 
 What the forest and the network that correct `layer_time` see of a layer: mostly ratios, so that they mean the same on another GPU.
+One product of a layer, as whole layers taught it, answers for types and GPUs of which no launch was measured alone.
 """
 
 from __future__ import annotations

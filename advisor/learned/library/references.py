@@ -1,7 +1,10 @@
-"""Library GEMM: a reference latency from tiles, waves, splits of K, DRAM and L2, and what the trees see of a launch.
+"""Reference latencies of library kernels, and what the trees see of a launch: GEMM (`gemm`), and attention (`prefill`, `decode`).
 
-What is timed is the whole linear, with the quantisation of the activations for fp8; several weights take turns, so that they come from
-DRAM unless all of them fit the L2.
+GEMM: from tiles, waves, splits of K, DRAM and L2. What is timed is the whole linear, with the quantisation of the activations for fp8;
+several weights take turns, so that they come from DRAM unless all of them fit the L2.
+
+Attention: causal prefill, and decoding with a cache. Sequences and heads enter as their products: the kernels cut both into the same CTAs,
+so that a layout of heads never measured is answered as one that was, of as many CTAs.
 """
 
 from __future__ import annotations

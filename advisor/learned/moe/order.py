@@ -1,9 +1,15 @@
-"""The order of a problem's configurations by physics: what a GPU's figures say of tiles, stages and groups where no sweep of it is known.
+"""The order of a problem's configurations beside the trees: by physics (`start`, `log_odds`), and moved by what earlier picks solve
+(`Wins`).
 
-The constants are fitted to say which configurations win published sweeps (`training.rank_training`), not how long launches take:
-`moe_physics` is fitted
-to latencies of configurations that are all good, and says little about the others. Two dozen constants that all GPUs share carry over to
-a GPU never swept better than trees do, which learn the tiles that won elsewhere.
+Physics: what a GPU's figures say of tiles, stages and groups where no sweep of it is known. The constants are fitted to say which
+configurations win published sweeps (`training.rank_training`), not how long launches take: `moe_physics` is fitted to latencies of
+configurations that are all good, and says little about the others. Two dozen constants that all GPUs share carry over to a GPU never swept
+better than trees do, which learn the tiles that won elsewhere.
+
+Picks: configurations that resemble each other win and lose together, so the eight that rank highest may all fail for one reason. The
+published sweeps say which configurations were near-optimal for which problem: after each pick, problems like the one asked about that the
+pick solves count less, and what solves the others moves up. On a GPU whose sweeps are not known, those of others say less of it, and what
+looks like an earlier pick moves down as well. Configurations that make the very same launch are picked once.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def names(parts, label):
     ],
 )
 def test_groups_do_not_overlap_and_are_judged_once(rows, by, group, label):
-    made = [s for s in evaluate.make(rows, by) if s.group == group]
+    made = [s for s in evaluate.splits_of(rows, by) if s.group == group]
     assert len(made) > 1
     for split in made:
         assert not names(split.kept, label) & names(split.test, label)
@@ -48,7 +48,7 @@ def test_groups_do_not_overlap_and_are_judged_once(rows, by, group, label):
 
 
 def test_the_sweeps_of_a_gpu_are_left_out_and_its_served_launches_kept(rows):
-    made = evaluate.make(rows, "sweep")
+    made = evaluate.splits_of(rows, "sweep")
     swept = {part.gpu.name for part in rows if part.kind == "best"}
     assert {names(split.test, evaluate._gpus).pop() for split in made} == swept
     for split in made:
@@ -59,7 +59,7 @@ def test_the_sweeps_of_a_gpu_are_left_out_and_its_served_launches_kept(rows):
 
 
 def test_given_gpus_are_left_out_together(rows):
-    made = {s.group: s for s in evaluate.given(rows, ("L40", "H800"))}
+    made = {s.group: s for s in evaluate.split_without(rows, ("L40", "H800"))}
     assert set(made) == {"fused_moe", "gemm/fp8"}
     assert names(made["fused_moe"].kept, evaluate._gpus) == {"A100"}
     assert names(made["fused_moe"].test, evaluate._gpus) == {"L40", "H800"}
@@ -67,6 +67,6 @@ def test_given_gpus_are_left_out_together(rows):
 
 def test_nothing_to_leave_out(world):
     with pytest.raises(InputError, match="leave out by shape"):
-        evaluate.make(data.read([world]), "shape")
+        evaluate.splits_of(data.read([world]), "shape")
     with pytest.raises(InputError, match="H20"):
-        evaluate.given(data.read([world]), ("H20",))
+        evaluate.split_without(data.read([world]), ("H20",))
