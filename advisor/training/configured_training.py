@@ -181,7 +181,7 @@ def _untuned(path: Path) -> NDArray[np.bool_]:
     for row in read_measured(path):
         key = (row.kernel, problem_key(row.problem))
         if key not in first:
-            first[key] = campaign_space(find_kernels(row.kernel)[0], row.problem, load_gpu(row.gpu))[0]
+            first[key] = next(campaign_space(find_kernels(row.kernel)[0], row.problem, load_gpu(row.gpu)))
         out.append(row.configuration == first[key])
     return np.array(out, dtype=bool)
 
