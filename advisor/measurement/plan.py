@@ -146,6 +146,7 @@ def foremost(problem: Problem, configurations: Sequence[Configuration], gpu: Gpu
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
+MOST_OF_A_COUNT = 100_000
 SKEW = 1.0
 """Exponent of the skewed routing (`pipelines.token_draws`). RaMP (arXiv 2604.26039) reports that 8-14 % of the experts are active per layer
 in practice: heavy tails, of which this is the usual model."""
@@ -229,9 +230,9 @@ def _known(table: Mapping[str, Any], known: set[str], file: str, prefix: str) ->
             raise InputError(f"{file}: unknown key {prefix}{key}", None, f"one of {', '.join(sorted(known))}", "rename or remove it")
 
 
-def _count(table: Mapping[str, Any], key: str, default: int, file: str, low: int, high: int = 100_000) -> int:
+def _count(table: Mapping[str, Any], key: str, default: int, file: str, low: int) -> int:
     value = table.get(key, default)
-    _require(file, key, value, type(value) is int and low <= value <= high, f"an integer from {low} to {high}")
+    _require(file, key, value, type(value) is int and low <= value <= MOST_OF_A_COUNT, f"an integer from {low} to {MOST_OF_A_COUNT}")
     return int(value)
 
 

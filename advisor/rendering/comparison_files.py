@@ -64,9 +64,9 @@ def to_text(comparison: ComparisonResult) -> str:
     return "\n".join(figures.clean(line) for line in lines) + "\n"
 
 
-def to_comment(comparison: ComparisonResult, *, limit: int = LIMIT) -> str:
-    """The pull-request comment, at most `limit` characters."""
-    return MARKER + "\n" + _fitted(comparison, limit - len(MARKER) - 1)
+def to_comment(comparison: ComparisonResult) -> str:
+    """The pull-request comment, at most `LIMIT` characters."""
+    return MARKER + "\n" + _fitted(comparison, LIMIT - len(MARKER) - 1)
 
 
 def to_summary(comparison: ComparisonResult) -> str:

@@ -93,9 +93,9 @@ def interval(latency: Latency) -> str:
     return f"±{100 * half:.1f} %" if half < 0.1 else f"±{100 * half:.0f} %"
 
 
-def with_interval(us: float, latency: Latency | None, unit: str = " µs") -> str:
+def with_interval(us: float, latency: Latency | None) -> str:
     """`224.1 µs ±8.5 %`: a latency with the interval that is known of it."""
-    return " ".join(filter(None, (f"{microseconds(us)}{unit}", interval(latency) if latency is not None else "")))
+    return " ".join(filter(None, (f"{microseconds(us)} µs", interval(latency) if latency is not None else "")))
 
 
 def interval_words(latency: Latency) -> str:

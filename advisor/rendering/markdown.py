@@ -68,10 +68,10 @@ def escape(text: object, *, longest: int = LONGEST_CELL) -> str:
     return html.escape(_ACTIVE.sub(r"\\\1", apart), quote=False).replace("\\|", "&#124;")
 
 
-def code(text: object, *, longest: int = LONGEST_CELL) -> str:
+def code(text: object) -> str:
     """Text from outside as a code span that nothing in it can end, in a table cell too."""
     short = figures.clean(text).replace("|", "¦")  # a bar ends the cell even inside a code span
-    short = short if len(short) <= longest else short[: longest - 1] + "…"
+    short = short if len(short) <= LONGEST_CELL else short[: LONGEST_CELL - 1] + "…"
     fence = "`" * (_longest_run(short) + 1)
     pad = " " if short.startswith("`") or short.endswith("`") or not short.strip() else ""
     return f"{fence}{pad}{short}{pad}{fence}"

@@ -179,9 +179,9 @@ class AdvisorSampler(BaseSampler):
         index = self.space.find(trial.params)
         return index if index is not None else trial.system_attrs.get(CHOICE)
 
-    def belief(self, trials: Iterable[FrozenTrial], besides: int | None = None) -> tuple[Array, Array, float | None]:
+    def belief(self, trials: Iterable[FrozenTrial]) -> tuple[Array, Array, float | None]:
         """Mean and deviation of the log latency of every configuration (`surrogate.posterior`), and the best measured log latency."""
-        observed = self.observations(trials, besides)
+        observed = self.observations(trials)
         expected = self.prior.after(self.precedents(), (o.index for o in observed))
         mean, deviation = posterior(self.prior, observed, expected)
         return mean, deviation, best_of(observed)

@@ -164,9 +164,7 @@ class StepRequest:
         return step_operators(self.model, self.load, self.split, self.dtype)
 
 
-def predict_step(
-    request: StepRequest, gpu: GpuSpec, predictor: Predictor, command: str = "", constants: Constants | None = None
-) -> StepResult:
+def predict_step(request: StepRequest, gpu: GpuSpec, predictor: Predictor, command: str = "") -> StepResult:
     """What a step of a model takes on a GPU, or on each of those that share it.
 
     Args:
@@ -174,12 +172,11 @@ def predict_step(
         gpu: Each of the GPUs.
         predictor: Of the operators.
         command: What the user typed, for the result.
-        constants: None: those shipped.
 
     Raises:
         UsageError: The split is refused, or the GPU lacks a type or a link.
     """
-    fitted = constants or load_constants()
+    fitted = load_constants()
     priced = price(
         request.operators(),
         gpu,

@@ -150,7 +150,7 @@ def _sample(rows: NDArray[np.int64], alone: NDArray[np.bool_], most: int) -> NDA
     return np.sort(np.concatenate([alone_rows, ranked]))
 
 
-def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_ROWS, begin: Array | None = None) -> Array:
+def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, begin: Array | None = None) -> Array:
     """Constants of `layer_time`, as logarithms: robust least squares (soft L1) on a sample of the rows."""
     try:
         from scipy.optimize import least_squares
@@ -161,7 +161,7 @@ def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_
     some = []
     for part in parts:
         n = part.latency_us.size
-        some.append(part.take(np.sort(random.permutation(n)[: max(1, round(n * min(1.0, rows / total)))])))
+        some.append(part.take(np.sort(random.permutation(n)[: max(1, round(n * min(1.0, FIT_ROWS / total)))])))
     some = [part for part in some if part.latency_us.size]
     weight = 10 / np.sqrt(sum(part.latency_us.size for part in some))
     origin = layer_time.start()
