@@ -16,7 +16,6 @@ from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import EXTEND_EVERY_S, LEASE_S, Cache, Row
 from advisor.autotuning.decisions.decision import left_out
 from advisor.autotuning.tunable import Tolerance, Tunable
-from advisor.measurement.launch import WrongOutputError, compare, poison
 from advisor.system.processes import repeating
 
 if TYPE_CHECKING:
@@ -406,6 +405,8 @@ class Outputs:
     """
 
     def __init__(self, tensors: Mapping[str, Any], tolerance: Tolerance, overwritten: Collection[str] = ()) -> None:
+        from advisor.measurement.launch import poison
+
         self.tensors = {name: tensor.data for name, tensor in tensors.items()}  # without autograd, which counts every change
         self.tolerance = tolerance
         self.before = {name: tensor.clone() for name, tensor in self.tensors.items()}
@@ -431,6 +432,8 @@ class Outputs:
 
     def keep(self) -> None:
         """Take the present output as right."""
+        from advisor.measurement.launch import WrongOutputError
+
         self.wanted = {name: tensor.clone() for name, tensor in self.tensors.items()}
         try:
             self._compare(self.start, (0.0, 0.0))
@@ -447,6 +450,8 @@ class Outputs:
         self._compare(self.wanted, self.tolerance)
 
     def _compare(self, wanted: Mapping[str, Any], tolerance: Tolerance) -> None:
+        from advisor.measurement.launch import compare
+
         for name, tensor in self.tensors.items():
             relative, absolute = tolerance if tensor.dtype.is_floating_point else (0.0, 0.0)
             compare(tensor, wanted[name], relative, absolute, f"{name}, against what the first configuration wrote")
