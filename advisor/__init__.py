@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from advisor.result.schema import Result as Result
     from advisor.search.sampler import AdvisorSampler as AdvisorSampler
     from advisor.system.errors import AdvisorError as AdvisorError
-    from advisor.tuning.public import tune as tune
+    from advisor.tuning import tune as tune
 
 __version__ = "0.1.0"
 
@@ -68,7 +68,7 @@ _HOMES = {
     "load_gpu": "gpus.hardware",
     "load_predictor": "learned",
     "record": "advising.live",
-    "tune": "tuning.public",
+    "tune": "tuning",
     "uninstall": "autotuning.installing",
     "warmup": "autotuning.decorator",
 }

@@ -169,18 +169,20 @@ def weights(world: Path) -> Weights:
 
     from advisor.learned import weights as store
     from advisor.learned.moe import moe_physics
-    from advisor.training import moe_calibration, moe_training, rank_training
+    from advisor.training import moe_training, rank_training
     from advisor.training.training import train
 
     path = Path(os.environ["ADVISOR_CACHE_DIR"]) / "tests-weights.npz"
     with path.with_suffix(".lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            few = {"max_iter": 24, "learning_rate": 0.5, "max_bins": 31}
-            patch.setattr(moe_physics, "fit", functools.partial(moe_physics.fit, steps=40))  # the world's law is what it starts from
+            few = {"max_iter": 24, "learning_rate": 0.5, "max_bins": 15}
+            patch.setattr(moe_physics, "fit", functools.partial(moe_physics.fit, steps=20))  # the world's law is what it starts from
+            for name in ("CALIBRATION_FOLDS", "GPU_FOLDS"):
+                patch.setattr(moe_training, name, 2)
             exact, options = moe_training.OWN_GROWTH["exact"]
             patch.setitem(moe_training.OWN_GROWTH, "exact", (exact, options | few))
-            for module, name in ((moe_training, "GROWTH"), (moe_calibration, "SCALE"), (rank_training, "QUICK"), (rank_training, "CLOSE")):
+            for module, name in ((moe_training, "GROWTH"), (moe_training, "SCALE"), (rank_training, "QUICK"), (rank_training, "CLOSE")):
                 patch.setattr(module, name, getattr(module, name) | few)
             for name in ("FIRST", "FIRST_AFAR"):
                 patch.setattr(rank_training, name, {"rounds": 80, "learning_rate": 0.2})

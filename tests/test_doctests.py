@@ -12,7 +12,7 @@ import advisor
 from advisor import _HOMES
 
 ROOT = Path(__file__).resolve().parents[1]
-MORE = ("result.problem", "system.phrases", "diagnosis.rule")
+MORE = ("result.problem", "system.resources", "diagnosis.rule")
 """Modules with examples beside those that public names are loaded from."""
 MODULES = sorted({*_HOMES.values(), *MORE, "autotuning.lookup", "search.sampler"})
 OPTIONS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL

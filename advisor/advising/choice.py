@@ -23,7 +23,7 @@ from advisor.pipelines.batch import by_kind
 from advisor.pipelines.space import configuration_at, held_to, together
 from advisor.result.schema import Configuration, Latency, MeasuredRounds, contradicts
 from advisor.system.errors import NothingMatchedError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables.audit import refusal
 from advisor.tables.launchability import refused_ctas
 from advisor.tables.tuned_table import replacement

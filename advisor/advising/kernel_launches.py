@@ -23,7 +23,7 @@ from advisor.diagnosis.compiled_rules import COMPILED_RULES, accesses, check_com
 from advisor.diagnosis.diagnose import NOTES
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
-from advisor.learned.caveats import unmeasured_vendor
+from advisor.learned.base import unmeasured_vendor
 from advisor.python_source.source import SourceFile
 from advisor.result.schema import (
     UNCERTAIN,
@@ -34,7 +34,7 @@ from advisor.result.schema import (
 )
 from advisor.rows.launches import is_launch_record
 from advisor.system import grouped
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.compiled_rules.arithmetic import mask_never_binds
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec, offline
-from advisor.learned.caveats import exact_products, held_by_power
+from advisor.learned.base import exact_products, held_by_power
 from advisor.learned.compiled_launch import launch_analysis
 from advisor.result.schema import (
     Configuration,
@@ -52,7 +52,7 @@ from advisor.result.schema import (
 from advisor.rows.launches import is_launch_record, read_launches
 from advisor.system import grouped
 from advisor.system.errors import InputError, shorten
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.system.settings import read_settings
 
 

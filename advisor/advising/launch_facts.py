@@ -14,7 +14,7 @@ from advisor.pipelines import Analysis
 from advisor.pipelines.bound import least_amounts, least_launch_us
 from advisor.pipelines.occupancy import held_registers
 from advisor.result.schema import LaunchReport, Occupancy, PipelineTime, SourcedFigure
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 
 def times_of(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:

@@ -30,7 +30,7 @@ from advisor.steps.latency import Cost, costs_of_layers
 from advisor.steps.model_config import load_architecture
 from advisor.system import grouped
 from advisor.system.errors import AdvisorError, several
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables.entries import FIELDS, version_number
 from advisor.tables.models import find_model
 

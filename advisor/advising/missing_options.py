@@ -19,7 +19,7 @@ from advisor.compiled.launches.launch import Inspection, KernelLaunch, content_o
 from advisor.compiled.launches.target import make_launch, without_followers
 from advisor.python_source.stride_use import STRIDE_NAME
 from advisor.result.schema import Action
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 _TUNED = re.compile(r"(^|_)(GROUP(_SIZE)?_?[MN]?|GROUPS|SPLIT_?K|(NUM_)?(SMS?|STAGES|WARPS|XCDS|PROGRAMS|CTAS))($|_)", re.IGNORECASE)
 """Names of constants that are tuned, beside blocks: they change how the work is done, and not what it is."""

@@ -44,13 +44,12 @@ from advisor.diagnosis.neighbours import Changed, changed
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import offline
 from advisor.learned.analytical import LIKELY, NOTICED
-from advisor.learned.base import Prediction, Predictor, predict_each, tunable_ceiling
-from advisor.learned.caveats import exact_products, held_by_power, unmeasured_vendor
+from advisor.learned.base import Prediction, Predictor, exact_products, held_by_power, predict_each, tunable_ceiling, unmeasured_vendor
 from advisor.pipelines import configuration_batch, problem_batch
 from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, Recommendation, Result, nearest_to_peak
 from advisor.system import grouped
 from advisor.system.errors import NothingMatchedError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables.audit import audit_table
 from advisor.tables.tables import entry_of
 from advisor.tables.tuned_table import SHARED

@@ -26,7 +26,7 @@ from advisor.compiled.launches.launch import Inspection, KernelLaunch, inputs_of
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import launch_analysis
 from advisor.system.errors import AdvisorError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 DOUBT = 1.05
 """Configurations predicted within this of each other cannot be told apart. Of 91 launches of vLLM's fused-MoE kernel (GPUs of the

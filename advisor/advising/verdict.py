@@ -21,7 +21,7 @@ from advisor.result.schema import (
     nearest_to_peak,
 )
 from advisor.system import grouped
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 GAIN, LIKELY = 1.02, 0.5
 """A launch counts as gaining where its recommendation is that much faster (the noise floor of a good measurement), and surely so where

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from advisor.autotuning import internals, keys, lookup, ranking, triton_configs, watching
+from advisor.autotuning import internals, keys, lookup, ranking, watching
 from advisor.autotuning.decisions.cache import FOR_CONSTANTS, IMPORTED, WITH_HOOKS, Cache, ProblemKey, Row, memory_cache
 from advisor.autotuning.decisions.decision import Decision, How, Timing
 from advisor.autotuning.measuring import Call, Session
@@ -69,12 +69,12 @@ class Situation:
     @cached_property
     def exhaustive_list(self) -> str:
         """Name of the decision over all configurations."""
-        return triton_configs.list_hash(self.call.identities, "all")
+        return keys.list_hash(self.call.identities, "all")
 
     @cached_property
     def list_name(self) -> str:
         """Name of the decision over the first of them."""
-        return triton_configs.list_hash(self.call.identities, "top", self.tuner.options.top_k)
+        return keys.list_hash(self.call.identities, "top", self.tuner.options.top_k)
 
     @cached_property
     def ranked(self) -> Ranking:
@@ -108,7 +108,7 @@ def situation_of(
     named = {**dict(zip(tuner.arg_names, args, strict=False)), **{k: v for k, v in kwargs.items() if k in tuner.arg_names}}
     unique: dict[str, Any] = {}  # a list that is put together from others often holds one twice
     for config in pruned:
-        unique.setdefault(triton_configs.identity(config), config)
+        unique.setdefault(keys.identity(config), config)
     identities, pruned = [*unique], [*unique.values()]
     function = internals.jitted(tuner.fn)
     device = internals.current_device()

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.autotuning.keys import Bucket
+from advisor.autotuning.keys import Bucket, check_config, expand
 from advisor.autotuning.lookup import best_config
-from advisor.autotuning.triton_configs import check_config, expand
 from advisor.result.schema import FAMILIES
 from advisor.system.errors import MissingDependencyError, UsageError
 from advisor.system.settings import check_mode

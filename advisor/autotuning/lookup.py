@@ -152,8 +152,8 @@ def _problems(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: d
 def _measured(family: str, ops: tuple[str, ...], sizes: dict[str, int], types: dict[str, Any], gpu: str) -> MetaParameters | None:
     """Decisions of `@advisor.autotune` for such a problem, most recently used kernel first."""
     from advisor.autotuning.decisions.cache import default_cache
+    from advisor.autotuning.keys import parameters
     from advisor.autotuning.ranking import canonical_problem
-    from advisor.autotuning.triton_configs import parameters
     from advisor.gpus.hardware import gpu_model
 
     cache = default_cache()

@@ -1,22 +1,24 @@
-"""Measuring the configurations of one call, shared with every process that tunes the same: claims, hooks, limits, failures."""
+"""Measuring the configurations of one call, shared with every process that tunes the same: claims, hooks, limits, failures, and whether a
+configuration writes what the first one wrote.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from advisor.autotuning import internals, watching
 from advisor.autotuning.decisions.cache import EXTEND_EVERY_S, LEASE_S, Cache, Row
 from advisor.autotuning.decisions.decision import left_out
-from advisor.autotuning.tunable import Tunable
+from advisor.autotuning.tunable import Tolerance, Tunable
 from advisor.system.processes import repeating
 
 if TYPE_CHECKING:
-    from advisor.autotuning.outputs import Outputs
     from advisor.search.contest import Reading, Verdict
 
 QUANTILES = (0.5, 0.2, 0.8)
@@ -326,8 +328,6 @@ class Session:
         """Runs it once and compares with the first configuration (which is run first, where it has not been)."""
         tuner, options = self.tuner, self.tuner.options
         if self.outputs is None:
-            from advisor.autotuning.outputs import Outputs, tensors_of
-
             assert options.tolerance is not None
             tensors = tensors_of(self.call.named, options.outputs or [*tuner.restore_value, *tuner.reset_to_zero] or None)
             overwritten = {*(options.outputs or ())} & tensors.keys() - {*tuner.restore_value, *tuner.reset_to_zero}
@@ -390,3 +390,79 @@ class Session:
             return {}
         failed = internals.compile_ahead(self.tuner.fn, self.call.launches(chosen), min(len(chosen), workers))
         return {place: error for place, error in zip(chosen, failed, strict=True) if error is not None}
+
+
+class Outputs:
+    """Holds the tensors a kernel may write: as they were before, as every compared run finds them, and as the first one left them.
+
+    A configuration that leaves elements unwritten is found out only where they do not hold the right values already: what the user names
+    as output alone is filled with NaN (integers: the least there is) before each run.
+
+    Args:
+        tensors: By argument name.
+        tolerance: Relative, and absolute as a share of the root mean square.
+        overwritten: Names of those that the kernel writes and does not read.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], tolerance: Tolerance, overwritten: Collection[str] = ()) -> None:
+        from advisor.measurement.launch import poison
+
+        self.tensors = {name: tensor.data for name, tensor in tensors.items()}  # without autograd, which counts every change
+        self.tolerance = tolerance
+        self.before = {name: tensor.clone() for name, tensor in self.tensors.items()}
+        self.start = dict(self.before)
+        for name in overwritten:
+            if re.match(r"torch\.(b?float|u?int)", str(self.tensors[name].dtype)):  # of others, no value is always wrong
+                self.start[name] = self.tensors[name].clone()
+                poison(self.start[name])
+        self.wanted: dict[str, Any] | None = None
+        self.written = False  # whether the first configuration was seen to write anything
+
+    def prepare(self) -> None:
+        """Put the tensors into the state that every compared run starts from."""
+        self._set(self.start)
+
+    def restore(self) -> None:
+        """Back to what was there before."""
+        self._set(self.before)
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        for name, tensor in self.tensors.items():
+            tensor.copy_(values[name])
+
+    def keep(self) -> None:
+        """Take the present output as right."""
+        from advisor.measurement.launch import WrongOutputError
+
+        self.wanted = {name: tensor.clone() for name, tensor in self.tensors.items()}
+        try:
+            self._compare(self.start, (0.0, 0.0))
+        except WrongOutputError:
+            self.written = True
+
+    def compare(self) -> None:
+        """Compares what is there now.
+
+        Raises:
+            WrongOutputError: It is not what the first configuration wrote.
+        """
+        assert self.wanted is not None
+        self._compare(self.wanted, self.tolerance)
+
+    def _compare(self, wanted: Mapping[str, Any], tolerance: Tolerance) -> None:
+        from advisor.measurement.launch import compare
+
+        for name, tensor in self.tensors.items():
+            relative, absolute = tolerance if tensor.dtype.is_floating_point else (0.0, 0.0)
+            compare(tensor, wanted[name], relative, absolute, f"{name}, against what the first configuration wrote")
+
+
+def tensors_of(named: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    """The tensors among the arguments, or those of them that are named; none that was expanded, for it cannot be set."""
+    return {
+        name: value
+        for name, value in named.items()
+        if (names is None or name in names)
+        and all(hasattr(value, method) for method in ("clone", "copy_", "numel", "stride"))
+        and all(step or size < 2 for step, size in zip(value.stride(), value.shape, strict=True))
+    }

@@ -14,7 +14,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from advisor.autotuning import triton_configs
+from advisor.autotuning import keys
 from advisor.result.problem import dtype_of
 from advisor.result.schema import FAMILIES, Configuration, Family, Problem
 from advisor.rows.columns import family_names, needed_parameters
@@ -352,12 +352,12 @@ def _columns(identities: tuple[str, ...], family: str) -> tuple[ConfigurationBat
     Raises:
         UsageError: They do not name the same parameters.
     """
-    named = [named_for(Configuration.from_flat(triton_configs.parameters(identity)), family) for identity in identities]
+    named = [named_for(Configuration.from_flat(keys.parameters(identity)), family) for identity in identities]
     others = []
     for identity in identities:
         values = json.loads(identity)
         names = family_names(values, family)
-        others.append(triton_configs.as_text({name: values[name] for name in values if names[name] != "GROUP_SIZE_M"}))
+        others.append(keys.as_text({name: values[name] for name in values if names[name] != "GROUP_SIZE_M"}))
     return _batched(named, others)
 
 

@@ -29,8 +29,8 @@ from advisor.advising.targets import PlannedLaunch, Target
 from advisor.advising.verdict import verdict
 from advisor.autotuning.decisions.cache import WITH_HOOKS
 from advisor.autotuning.decisions.exchange import Entry
+from advisor.autotuning.keys import parameters as flat_parameters
 from advisor.autotuning.ranking import named_for
-from advisor.autotuning.triton_configs import parameters as flat_parameters
 from advisor.diagnosis import actions
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor

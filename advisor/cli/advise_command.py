@@ -48,8 +48,8 @@ from advisor.cli.advise_reports import (
     write,
 )
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
-from advisor.system.phrases import phrase
-from advisor.system.progress import progress_bar
+from advisor.system.resources import phrase
+from advisor.system.writing import progress_bar
 
 if TYPE_CHECKING:
     from advisor.advising.targets import Target

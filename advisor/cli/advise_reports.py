@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from advisor import __version__
 from advisor.cli import options
 from advisor.system.errors import AdvisorError, NothingMatchedError, UsageError, printable
-from advisor.system.phrases import phrase
-from advisor.system.progress import progress_bar
+from advisor.system.resources import phrase
+from advisor.system.writing import progress_bar
 
 if TYPE_CHECKING:
     from advisor.advising.targets import Request, Target

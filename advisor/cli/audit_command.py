@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from advisor.cli import options
 from advisor.system import grouped
 from advisor.system.errors import UsageError, several
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 if TYPE_CHECKING:
     from advisor.advising.audit_regret import EntryRegret
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from advisor.advising.audit_regret import regrets as predict_regrets
     from advisor.gpus.hardware import match_device_name
     from advisor.learned import load_predictor
-    from advisor.learned.caveats import unmeasured_vendor
+    from advisor.learned.base import unmeasured_vendor
     from advisor.tables.audit import CHECKS, AuditIssue, audit
 
     gates = arguments.fail_on

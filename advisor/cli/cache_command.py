@@ -148,8 +148,7 @@ def _export(cache: Cache, arguments: argparse.Namespace) -> int:
 
 def _import(cache: Cache, arguments: argparse.Namespace) -> int:
 
-    from advisor.autotuning.decisions.exchange import import_path
-    from advisor.autotuning.decisions.other_tuners import FILES
+    from advisor.autotuning.decisions.exchange import FILES, import_path
 
     problems = files = 0
     for path in map(Path, arguments.paths):

@@ -72,12 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print."""
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import weights
-    from advisor.training import configured_judging as configured_judging
-    from advisor.training import dejavu
+    from advisor.training import dejavu, judging, silicon
     from advisor.training import evaluate as evaluation
     from advisor.training.configured_training import own_measurements
     from advisor.training.published_kernels import is_layout, judge
-    from advisor.training.silicon import silicon_training
     from advisor.training.step_cases import is_steps_folder
 
     warned = set()
@@ -93,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     if [Path(path).resolve() for path in arguments.data] == [own_measurements().resolve()] and (
         arguments.given or arguments.leave_out == "kernel"
     ):
-        figures = configured_judging.rows_given(arguments.given) if arguments.given else configured_judging.kernels_left_out(progress)
+        figures = judging.rows_given(arguments.given) if arguments.given else judging.kernels_left_out(progress)
         return _print(figures, arguments, show_splits)
     if all(map(is_layout, arguments.data)):
         if arguments.weights or arguments.card or arguments.leave_out not in (None, "gpu"):
@@ -107,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _print({f"what can launch, {path}": dejavu.launchability(path) for path in arguments.data}, arguments, show_splits)
     if arguments.leave_out == "kernel":
         raise UsageError("kernels are left out of own measurements", " ".join(arguments.data), str(own_measurements()))
-    layouts = [path for path in arguments.data if silicon_training.is_layout(path)]
+    layouts = [path for path in arguments.data if silicon.is_layout(path)]
     if layouts:
         if len(layouts) < len(arguments.data):
             raise UsageError("measured operators of whole stacks are judged by themselves", " ".join(arguments.data), " ".join(layouts))
@@ -119,10 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
                 "`advisor train … -o WEIGHTS --card FILE` writes their part of the card",
             )
         chosen_gpus = [load_gpu(name).name for name in arguments.test_gpu] or None
-        wanted = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon_training.SPLITS}.get(
-            arguments.leave_out, (arguments.leave_out,)
-        )
-        return _print(silicon_training.judge(layouts, chosen_gpus, wanted, progress, arguments.given), arguments, show_splits)
+        wanted = {"nk": ("shape",), None: ("gpu",) if chosen_gpus else silicon.SPLITS}.get(arguments.leave_out, (arguments.leave_out,))
+        return _print(silicon.judge(layouts, chosen_gpus, wanted, progress, arguments.given), arguments, show_splits)
     if arguments.given:
         raise UsageError(
             "--given is of folders of measured operators", " ".join(arguments.data), "folders of aiconfigurator's", "leave it out"

@@ -12,7 +12,7 @@ import difflib
 import re
 
 from advisor.system.errors import UsageError
-from advisor.system.phrases import glossary
+from advisor.system.resources import glossary
 
 CLOSE = 0.6
 """Likeness of what is suggested, as of `difflib.get_close_matches`."""

@@ -35,8 +35,7 @@ from advisor.cli.options import (
 )
 from advisor.system.errors import NothingMatchedError, UsageError
 from advisor.system.processes import sigterm_as_interrupt
-from advisor.system.progress import StatusLine
-from advisor.system.writing import temporary_folder
+from advisor.system.writing import StatusLine, temporary_folder
 
 if TYPE_CHECKING:
     from advisor.measurement.launch import Launch

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from advisor import __version__
 from advisor.cli import options
 from advisor.system.errors import UsageError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 if TYPE_CHECKING:
     from advisor.gpus.hardware import GpuSpec

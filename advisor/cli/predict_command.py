@@ -318,7 +318,7 @@ def _tell(predicted: _Predicted, measured: Array | None) -> None:
     """Say on stderr what the rows do not: where nothing is known, where the model is far from what it learned, and what cannot be."""
     import numpy as np
 
-    from advisor.learned.caveats import unmeasured_vendor
+    from advisor.learned.base import unmeasured_vendor
 
     if predicted.untunable:
         options.note(

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from advisor.gpus.hardware import load_gpu
     from advisor.learned import load_predictor
-    from advisor.learned.caveats import unmeasured_vendor
+    from advisor.learned.base import unmeasured_vendor
     from advisor.pipelines.from_rows import LAYER, batches, one_problem
     from advisor.pipelines.space import problem_space
     from advisor.rows.rows import read_rows, write_rows

@@ -26,7 +26,7 @@ from advisor.cli.measure_command import duration_s
 from advisor.result.problem import microseconds
 from advisor.system.errors import InputError, UsageError, several
 from advisor.system.processes import sigterm_as_interrupt
-from advisor.system.progress import StatusLine
+from advisor.system.writing import StatusLine
 
 if TYPE_CHECKING:
     from advisor.search.search_report import Winner

@@ -18,9 +18,9 @@ from advisor.comparison.static import PREDICTED_TAU
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
 from advisor.rendering import comparison_words as words
-from advisor.rendering.comparison_answer import answer
+from advisor.rendering.comparison_files import answer
 from advisor.result.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Compared, ComparisonResult, ResourceRow, Subject, evidence
-from advisor.system.phrases import phrases
+from advisor.system.resources import phrases
 
 MOST_NAMED = 2
 """Of what is worst; the rest is counted."""

@@ -9,7 +9,7 @@ from advisor.rendering.comparison_words import labels_text, lacking_for_time
 from advisor.rendering.figures import share_text
 from advisor.result.comparison_schema import Gate, MeasuredRow, StaticRow, Subject
 from advisor.system.errors import UsageError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 CONDITIONS: dict[str, str] = {
     "regressed": "a measured regression",

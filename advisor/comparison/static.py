@@ -11,7 +11,7 @@ from advisor.rendering.figures import UTILISED, microseconds, share_text, unit_p
 from advisor.rendering.views import cause_name
 from advisor.result.comparison_schema import BASE_IS_FASTER, Resources, StaticRow, StaticSide, StaticVerdict
 from advisor.result.schema import UNCERTAIN, Finding, Latency, LaunchReport, Recommendation
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables.launchability import refused_warps
 from advisor.tables.tables import entry_of
 

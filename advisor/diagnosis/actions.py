@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from advisor.diagnosis.rule import LEAST_SHOWN_US, as_sentences, microseconds
 from advisor.result.schema import Action, Finding, LaunchReport, Origin
 from advisor.system import grouped
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 WORTH_CHANGING = 1.02
 """A speedup below this is no reason to change anything: the noise floor of a good measurement (report-spec: 2 %)."""

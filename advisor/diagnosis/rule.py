@@ -11,7 +11,7 @@ from advisor.diagnosis.context import LaunchContext, Need, parameter_of
 from advisor.diagnosis.neighbours import Change
 from advisor.result.problem import microseconds as short_us
 from advisor.result.schema import Finding, Severity
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 LEAST_SHOWN_US = 0.005
 """Latencies are shown to a hundredth of a microsecond: less is no difference."""

@@ -32,8 +32,8 @@ from advisor.learned.intervals import (
     slowed,
     widened,
 )
+from advisor.learned.layers.layer_model import LayerProducts
 from advisor.learned.layers.moe_layer import as_expert, scales_blocks, with_steps
-from advisor.learned.layers.products import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.machine import TENSOR_MEMORY, Machine, machine
 from advisor.learned.moe import corrections
@@ -433,10 +433,10 @@ PREDICTORS = (
         "Triton launches with a configuration, of families and GPUs like those measured (`configured/`)",
         LearnedPredictor._as_configured,
     ),
-    Source("products of layers, where no launch of them was measured alone (`layers/products.py`)", LearnedPredictor._as_in_layers),
+    Source("products of layers, where no launch of them was measured alone (`layers/layer_model.py`)", LearnedPredictor._as_in_layers),
     Source("fused MoE of 16 bits, with a configuration, or as a stack serves it (`moe/`)", LearnedPredictor._as_swept),
     Source("products and operators over rows of PyTorch, whose kernel nobody names (`library/direct.py`)", LearnedPredictor._as_published),
-    Source("other Triton launches with a configuration, on Hopper (`configured/other_kernels.py`)", LearnedPredictor._as_other_kernel),
+    Source("other Triton launches with a configuration, on Hopper (`configured/model.py`)", LearnedPredictor._as_other_kernel),
     Source("every other launch in closed form: the analytical model alone (`analytical.py`)", LearnedPredictor._as_analysed),
 )
 """Who is asked for a launch, in this order; the first that answers is believed. A kernel of a user's own is asked of the fourth where its

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.learned import bushy_forest
-from advisor.learned.bushy_forest import BushyForest
+from advisor.learned.forest import BushyForest, bushy_from_arrays
 from advisor.pipelines import Array
 
 PARTS = ("wide", "middle", "scale", "known")
@@ -101,7 +100,7 @@ class Mixed:
 
 def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> BushyForest | Mixed:
     """The reverse of `Mixed.arrays`, or of `BushyForest.arrays` where no network is stored."""
-    forest = bushy_forest.from_arrays(stored, prefix)
+    forest = bushy_from_arrays(stored, prefix)
     if f"{prefix}/apart" not in stored:
         return forest
     return Mixed(forest=forest, network=load(stored, f"{prefix}/network"), apart=int(stored[f"{prefix}/apart"]))

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from advisor.learned import own_rows
 from advisor.learned.configured import model as configured
 from advisor.learned.configured.model import ConfiguredModel
-from advisor.learned.layers import products
-from advisor.learned.layers.products import LayerProducts
+from advisor.learned.layers import layer_model
+from advisor.learned.layers.layer_model import LayerProducts
 from advisor.learned.library import direct, kernels
 from advisor.learned.library.direct import DirectModel
 from advisor.learned.library.kernels import LibraryModel
@@ -40,7 +40,7 @@ from advisor.system.writing import replacing
 FORMAT = 11
 SHIPPED = "learned.npz"
 SILICON = "silicon.npz"
-"""What was learned of whole layers and of library kernels (`training.silicon.silicon_training`); shipped beside the other."""
+"""What was learned of whole layers and of library kernels (`training.silicon`); shipped beside the other."""
 
 SILICON_PREFIXES = ("library/", "moe_layer/", own_rows.PREFIX)
 OWN = "weights.npz"
@@ -69,7 +69,7 @@ class Weights:
     @cached_property
     def layer_products(self) -> LayerProducts | None:
         """The products of measured layers."""
-        return products.load(self.silicon)
+        return layer_model.load_products(self.silicon)
 
     @cached_property
     def corrections(self) -> dict[tuple[str, str], OwnRows]:

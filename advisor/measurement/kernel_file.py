@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -305,13 +305,19 @@ def check_sizes(kernel: KernelRef, op: str, sizes: Mapping[str, int]) -> None:
 
 def configurations(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = None) -> tuple[Configuration, ...]:
     """The kernel's space for a problem, filtered by the file's `valid`; its default first, where it names one."""
+    return tuple(each_configuration(kernel, problem, gpu))
+
+
+def each_configuration(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None = None) -> Iterator[Configuration]:
+    """`configurations`, one after the other: the first costs no look at the rest."""
     valid, default = function_of(kernel, "valid"), function_of(kernel, "default")
     flat = kernel_problem(problem, gpu.compute_capability if gpu is not None else None)
-    accepted = [pair for pair in _space(json.dumps(kernel_entry(kernel).get("space") or {})) if valid is None or valid(pair[0], flat)]
-    if default is None:
-        return tuple(configuration for _, configuration in accepted)
-    first = dict(default(flat))
-    return (Configuration.from_flat(first), *(configuration for config, configuration in accepted if config != first))
+    first = None if default is None else dict(default(flat))
+    if first is not None:
+        yield Configuration.from_flat(first)
+    for config, configuration in _space(json.dumps(kernel_entry(kernel).get("space") or {})):
+        if config != first and (valid is None or valid(config, flat)):
+            yield configuration
 
 
 @lru_cache(maxsize=64)

@@ -40,6 +40,7 @@ from advisor.measurement.kernel_file import (
     check_runnable,
     check_sizes,
     configurations,
+    each_configuration,
     find_kernels,
     kernel_entry,
 )
@@ -145,6 +146,7 @@ def foremost(problem: Problem, configurations: Sequence[Configuration], gpu: Gpu
 
 MAX_FILE_BYTES = 1_000_000
 MAX_PROBLEMS = 1_000_000
+MOST_OF_A_COUNT = 100_000
 SKEW = 1.0
 """Exponent of the skewed routing (`pipelines.token_draws`). RaMP (arXiv 2604.26039) reports that 8-14 % of the experts are active per layer
 in practice: heavy tails, of which this is the usual model."""
@@ -228,9 +230,9 @@ def _known(table: Mapping[str, Any], known: set[str], file: str, prefix: str) ->
             raise InputError(f"{file}: unknown key {prefix}{key}", None, f"one of {', '.join(sorted(known))}", "rename or remove it")
 
 
-def _count(table: Mapping[str, Any], key: str, default: int, file: str, low: int, high: int = 100_000) -> int:
+def _count(table: Mapping[str, Any], key: str, default: int, file: str, low: int) -> int:
     value = table.get(key, default)
-    _require(file, key, value, type(value) is int and low <= value <= high, f"an integer from {low} to {high}")
+    _require(file, key, value, type(value) is int and low <= value <= MOST_OF_A_COUNT, f"an integer from {low} to {MOST_OF_A_COUNT}")
     return int(value)
 
 
@@ -354,7 +356,7 @@ def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Lau
     chunk = plan.configurations_per_visit
 
     def order(problem: Problem) -> list[Configuration]:
-        space = campaign_space(sweep.kernel, problem, gpu)
+        space = tuple(campaign_space(sweep.kernel, problem, gpu))
         return visiting_order(problem, space, gpu, seed=plan.seed, recommended=plan.recommended)[: sweep.configurations or None]
 
     def launches(problem: Problem, chosen: Sequence[Configuration]) -> tuple[Launch, ...]:
@@ -377,13 +379,13 @@ def _visits(sweep: Sweep, plan: Plan, gpu: GpuSpec | None) -> Iterator[tuple[Lau
         problems, begin = remaining, begin + chunk
 
 
-def campaign_space(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None) -> tuple[Configuration, ...]:
+def campaign_space(kernel: KernelRef, problem: Problem, gpu: GpuSpec | None) -> Iterator[Configuration]:
     """The kernel's space with what would be launched without any tuning first: vLLM's default for fused MoE, else the kernel's own."""
-    space = configurations(kernel, problem, gpu)
-    if problem.family != "fused_moe" or problem.op not in ("w13", "w2"):
-        return space
-    first = default_configuration("vllm", problem.sizes["M"], problem.sizes["E"], dtype=problem.dtype, block_shape=problem.block_shape)
-    return (first, *(configuration for configuration in space if configuration != first))
+    first, sizes = None, problem.sizes
+    if problem.family == "fused_moe" and problem.op in ("w13", "w2"):
+        first = default_configuration("vllm", sizes["M"], sizes["E"], dtype=problem.dtype, block_shape=problem.block_shape)
+        yield first
+    yield from (configuration for configuration in each_configuration(kernel, problem, gpu) if configuration != first)
 
 
 def kernel_problems(

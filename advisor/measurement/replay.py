@@ -1,10 +1,14 @@
-"""Recorded launches as launches that can be measured: the kernel rebuilt from its parsed source, the arguments made anew.
+"""Replaying what was recorded: launches as launches that can be measured, and files of rows for searches and reports without a GPU.
 
+A launch is made anew from its record: the kernel rebuilt from its parsed source, its arguments likewise.
 Nothing of the recorded program is run: a kernel is rebuilt from its own syntax tree, literals and triton imports
 (`advisor.python_source.rebuild`). Its tensors get the recorded shapes, strides, types and alignment, and random values (integers: what the
 record holds of them, else zeros). A launch that reads integers of 16 bits or more, or bools, which were not recorded is left out: they may
 be indices, bounds or masks, and zeros would make it another launch. Integers of 8 bits count as data. A record has no reference, so what a
 replayed launch writes is not checked.
+
+Rows (`read_recording`): with a configuration and `latency_us` (a sweep, near-optimal rows, what `advisor measure` writes), and sweep
+summaries (`default_us` with its `default_…` columns).
 """
 
 from __future__ import annotations
@@ -14,23 +18,24 @@ import math
 import os
 import pprint
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from advisor.compiled.compiler import frontend, guard
 from advisor.compiled.recorder.hook import MAX_CONTENT
+from advisor.gpus.hardware import gpu_model
 from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import Launch
 from advisor.python_source import language
 from advisor.python_source.literal_values import Passed, Symbol, passed_in
 from advisor.python_source.rebuild import MODULE_PREFIX, rebuild
 from advisor.python_source.source import SourceFile, parse_source
-from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
+from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem, result_dtype
 from advisor.rows.launches import LaunchRecords, RecordedLaunch, read_launches
 from advisor.rows.rows import RECORDED_OPERATOR
-from advisor.system.errors import AdvisorError, InputError, NothingMatchedError
+from advisor.system.errors import AdvisorError, InputError, NothingMatchedError, UsageError
 
 SHOWN = 5
 """Reasons that are shown where no launch can be measured."""
@@ -342,3 +347,106 @@ def _module(folder: Path, module: str, kernel: str) -> Any:
 
 
 __all__: Sequence[str] = ["NOT_CHECKED", "make_inputs", "prepare", "recorded_launches"]
+
+ConfigurationKey = tuple[tuple[str, object], ...]
+ProblemKey = tuple[object, ...]
+
+
+OPTIONAL_COLUMNS = ("weight_dtype", "output_dtype", "block_shape", "cache")
+"""What tells problems apart too, in files that have the column: published rows do not say it."""
+
+
+def _problem_key(problem: Problem, columns: Collection[str]) -> ProblemKey:
+    """The identity of a recorded problem; `columns` are those of `OPTIONAL_COLUMNS` that the file has."""
+    optional = {
+        "weight_dtype": problem.weight_dtype or problem.dtype,
+        "output_dtype": result_dtype(problem.dtype, problem.output_dtype),
+        "block_shape": problem.block_shape,
+        "cache": problem.cache,
+    }
+    sizes = tuple(sorted(problem.sizes.items()))
+    return (problem.family, problem.op, problem.dtype, sizes, problem.routing, problem.distribution, *(optional[name] for name in columns))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Latencies of one GPU, in microseconds, by problem and configuration. `columns`: those of `OPTIONAL_COLUMNS` that the file has."""
+
+    gpu: str
+    source: str
+    columns: tuple[str, ...] = ()
+    latencies: Mapping[ProblemKey, Mapping[ConfigurationKey, tuple[float, Configuration]]]
+    problems: Mapping[ProblemKey, Problem]
+
+    def latency_us(self, problem: Problem, configuration: Configuration) -> float | None:
+        """The recorded latency; None where the file has no such launch."""
+        row = self.rows(problem).get(_configuration_key(configuration))
+        return None if row is None else row[0]
+
+    def configurations(self, problem: Problem) -> tuple[Configuration, ...]:
+        """The recorded configurations of a problem, fastest first."""
+        return tuple(configuration for _, configuration in sorted(self.rows(problem).values(), key=lambda entry: entry[0]))
+
+    def rows(self, problem: Problem) -> Mapping[ConfigurationKey, tuple[float, Configuration]]:
+        """Latency and configuration of a problem's rows; none where it was not recorded."""
+        return self.latencies.get(_problem_key(problem, self.columns), {})
+
+    def __contains__(self, problem: Problem) -> bool:
+        return bool(self.rows(problem))
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self.problems.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.latencies.values()))
+
+
+def _configuration_key(configuration: Configuration) -> ConfigurationKey:
+    return tuple(sorted(configuration.flat().items()))
+
+
+def read_recording(path: str | os.PathLike[str], gpu: str | None = None) -> Recording:
+    """Reads a file of rows.
+
+    Args:
+        path: CSV, plain or gzipped.
+        gpu: Which GPU's rows, where the file has several.
+
+    Raises:
+        InputError: It cannot be read, or holds no latency of a known configuration.
+        UsageError: It holds several GPUs and none is named.
+    """
+    from advisor.measurement.measured_rows import read_measured
+
+    source = os.path.basename(os.fspath(path))  # noqa: PTH119 - also for paths with a NUL, which Path refuses
+    latencies: dict[ProblemKey, dict[ConfigurationKey, tuple[float, Configuration]]] = {}
+    problems: dict[ProblemKey, Problem] = {}
+    gpus: dict[str, str] = {}
+    columns: tuple[str, ...] = ()
+    wanted = gpu_model(gpu) if gpu else None
+    before: Problem | None = None
+    for row in read_measured(path):
+        name = gpu_model(row.gpu)
+        gpus.setdefault(name, row.gpu)
+        if row.latency_us is None or row.configuration is None or (wanted is not None and name != wanted):
+            continue
+        if row.problem is not before:  # sweeps have the rows of a problem one after another
+            before, columns = row.problem, tuple(name for name in OPTIONAL_COLUMNS if name in row.cells)
+            key = _problem_key(row.problem, columns)
+            problems.setdefault(key, row.problem)
+            of_problem = latencies.setdefault(key, {})
+        of_problem[_configuration_key(row.configuration)] = (row.latency_us, row.configuration)
+    if wanted is not None and wanted not in gpus:
+        expected = f"one of {', '.join(sorted(gpus.values()))}" if gpus else "rows with a configuration and a latency"
+        raise UsageError(f"{source}: has no rows of this GPU", gpu, expected)
+    if wanted is None and len(gpus) > 1:
+        raise UsageError(
+            f"{source}: has rows of several GPUs",
+            ", ".join(sorted(gpus.values())),
+            "one",
+            "say which with --gpu NAME",
+        )
+    if not latencies:
+        raise InputError(f"{source}: has no latency of a known configuration", None, "rows with configuration columns and latency_us")
+    name = wanted if wanted is not None else next(iter(gpus))
+    return Recording(gpu=name, source=source, columns=columns, latencies=latencies, problems=problems)

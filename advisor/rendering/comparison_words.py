@@ -21,7 +21,7 @@ from advisor.result.comparison_schema import (
 )
 from advisor.result.schema import Latency, Recommendation
 from advisor.system import grouped
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 MARKS = {
     "regressed": "🔴",

@@ -13,7 +13,7 @@ from itertools import accumulate, count
 
 from advisor.result.problem import microseconds as microseconds
 from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 SEVERITIES = ("error", "warning", "advice", "info")
 MEMORY_PIPELINES = ("dram", "l2", "smem")
@@ -94,9 +94,9 @@ def interval(latency: Latency) -> str:
     return f"±{100 * half:.1f} %" if half < 0.1 else f"±{100 * half:.0f} %"
 
 
-def with_interval(us: float, latency: Latency | None, unit: str = " µs") -> str:
+def with_interval(us: float, latency: Latency | None) -> str:
     """`224.1 µs ±8.5 %`: a latency with the interval that is known of it."""
-    return " ".join(filter(None, (f"{microseconds(us)}{unit}", interval(latency) if latency is not None else "")))
+    return " ".join(filter(None, (f"{microseconds(us)} µs", interval(latency) if latency is not None else "")))
 
 
 def interval_words(latency: Latency) -> str:

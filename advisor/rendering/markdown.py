@@ -1,22 +1,26 @@
 """The result as GitHub Markdown, for a pull-request comment or a step summary.
 
 At most 60,000 characters: rows that change nothing go first, then the last rows, and the text says how many.
+
+The templates of `reports/` are compiled once for all processes of a user: compiling the page takes as long as filling it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import html
 import re
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 
 from advisor.rendering import figures, views
-from advisor.rendering.templates import environment as templates_in
 from advisor.rendering.views import group
 from advisor.result.schema import Finding, Fingerprint, Result
 from advisor.system.resources import folder
+from advisor.system.settings import read_settings
 
 LIMIT = 60_000
 LONGEST_CELL = 300
@@ -46,7 +50,7 @@ def to_markdown(result: Result, *, limit: int = LIMIT) -> str:
             faults=[fault for launch in result.launches for fault in launch.faults],
             tuned=views.tuned_views(result.tuned),
             most=max(most, 1),
-            environment=environment,
+            environment=fingerprint_rows,
             f=figures,
         )
         if len(text) <= limit or not most:
@@ -64,10 +68,10 @@ def escape(text: object, *, longest: int = LONGEST_CELL) -> str:
     return html.escape(_ACTIVE.sub(r"\\\1", apart), quote=False).replace("\\|", "&#124;")
 
 
-def code(text: object, *, longest: int = LONGEST_CELL) -> str:
+def code(text: object) -> str:
     """Text from outside as a code span that nothing in it can end, in a table cell too."""
     short = figures.clean(text).replace("|", "¦")  # a bar ends the cell even inside a code span
-    short = short if len(short) <= longest else short[: longest - 1] + "…"
+    short = short if len(short) <= LONGEST_CELL else short[: LONGEST_CELL - 1] + "…"
     fence = "`" * (_longest_run(short) + 1)
     pad = " " if short.startswith("`") or short.endswith("`") or not short.strip() else ""
     return f"{fence}{pad}{short}{pad}{fence}"
@@ -89,7 +93,7 @@ def filled_markdown(template: str, **values: Any) -> str:
 
 @cache
 def _environment(templates: str) -> Environment:
-    jinja = templates_in(templates)
+    jinja = environment(templates)
     jinja.filters |= {
         "md": lambda text, longest=LONGEST_CELL: escape(text, longest=longest),
         "code": code,
@@ -107,7 +111,7 @@ def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
-def environment(fingerprint: Fingerprint, where_run: str = "offline: nothing was run") -> list[tuple[str, str]]:
+def fingerprint_rows(fingerprint: Fingerprint, where_run: str = "offline: nothing was run") -> list[tuple[str, str]]:
     """The known facts of the machine, by name, in the order shown; `where_run` where it was offline (`figures.where_run`)."""
     mode = where_run.replace("offline:", "offline,") if fingerprint.mode == "offline" else "on a GPU"
     values: list[tuple[str, object]] = [
@@ -125,3 +129,34 @@ def environment(fingerprint: Fingerprint, where_run: str = "offline: nothing was
         ("power cap (W)", fingerprint.power_cap_w),
     ]
     return [(name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in values if value is not None]
+
+
+class _Kept(FileSystemBytecodeCache):
+    """Compiled templates in the user's cache folder; where that cannot be written, none are kept."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
+def environment(templates: str, **options: Any) -> Environment:
+    """An environment of the templates in a folder, which fails where one asks for what it was not given.
+
+    Args:
+        templates: The folder.
+        options: Further options of `jinja2.Environment`.
+    """
+    place, bytecode = read_settings().cache_dir / "templates", None
+    with contextlib.suppress(OSError):
+        place.mkdir(parents=True, exist_ok=True)
+        bytecode = _Kept(str(place))
+    loader = FileSystemLoader(templates)
+    return Environment(
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        bytecode_cache=bytecode,
+        auto_reload=False,
+        **options,
+    )

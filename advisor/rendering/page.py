@@ -22,13 +22,11 @@ from markupsafe import Markup, escape
 
 from advisor.rendering import charts, figures, source_view, svg, views
 from advisor.rendering.charts import Chart
-from advisor.rendering.markdown import environment as fingerprint_rows
-from advisor.rendering.templates import environment
+from advisor.rendering.markdown import environment, fingerprint_rows
 from advisor.rendering.views import group
 from advisor.result import result_json
 from advisor.result.schema import Result, SearchReport
-from advisor.system.phrases import glossary
-from advisor.system.resources import folder
+from advisor.system.resources import folder, glossary
 
 # Both are short, whatever a text from outside holds: what is kept together must fit a phone.
 _TOGETHER = re.compile(

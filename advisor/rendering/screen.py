@@ -9,7 +9,7 @@ from rich.text import Text
 from advisor.rendering import figures
 from advisor.rendering.views import Group
 from advisor.result.schema import Action, Finding, LaunchReport, Result, SourceText
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 LINES = 40
 """Lines of the whole screen, the path of the report included."""

@@ -12,7 +12,7 @@ from advisor.rendering.figures import aligned, fitting, percent, share_of
 from advisor.rendering.page import _drawing, filled
 from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepOperator, StepResult
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 COLUMNS = (
     *("operator", "total ms", "share", "gain", "gain at bound", "count", "µs each", "bound µs", "ceiling µs", "library µs"),

@@ -13,7 +13,7 @@ from advisor.rendering import figures, overview, views
 from advisor.rendering.screen import ACTIONS, LINES, finding_line, group_head, head_lines, launch_lines, ordered_findings, rows, screen
 from advisor.rendering.views import Group, group
 from advisor.result.schema import LaunchReport, Result
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 MOST_TUNED = 20
 TIMINGS_OF_ONE_PROBLEM = 12

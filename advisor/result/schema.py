@@ -27,7 +27,7 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
     nearest_to_peak,
     result_dtype,
 )
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 SCHEMA_VERSION = "1.6"
 """1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, what

@@ -165,13 +165,12 @@ class Rows:
         return {key: np.asarray(rows, dtype=np.int64) for key, rows in members.items()}
 
 
-def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, required: Iterable[str] = (), defaults: bool = False) -> Rows:
+def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, defaults: bool = False) -> Rows:
     """Read a ROWS or SHAPES file.
 
     Args:
         path: A CSV file with a header; a name that ends in `.gz`, or gzip's first bytes, means it is compressed.
         problems_only: SHAPES: configuration columns pass through unread.
-        required: Columns that have to be there besides the sizes (`("gpu",)`, say).
         defaults: In a sweep's summary, which has no launch of its own, the default is the launch: columns `default_BLOCK_SIZE_M`, …
             are read as its configuration, and `default_us` as its `latency_us`.
 
@@ -180,13 +179,13 @@ def read_rows(path: str | os.PathLike[str], *, problems_only: bool = False, requ
     """
     label = Path(path).name
     text = read_text(path, label, "a CSV file", TEXT_SIZE_LIMIT_BYTES, unpack=True)
-    return parse_rows(text, label, os.fspath(path), problems_only=problems_only, required=required, defaults=defaults)
+    return parse_rows(text, label, os.fspath(path), problems_only=problems_only, defaults=defaults)
 
 
 def parse_rows(
     text: str, label: str, path: str = "", *, problems_only: bool = False, required: Iterable[str] = (), defaults: bool = False
 ) -> Rows:
-    """As `read_rows`, from text."""
+    """As `read_rows`, from text; `required`: columns that have to be there besides the sizes (`("gpu",)`, say)."""
     header, raw, count = _split(text, label)
     raw |= translated(raw, count)
     for column in required:

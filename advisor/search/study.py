@@ -24,9 +24,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.result.schema import Configuration
 from advisor.search.prior import HEARD, RANK, Precedent, Prior, describe, precedent, remembered
-from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST, SKIPPED, SLOWER, AdvisorSampler
+from advisor.search.sampler import CHOICE, DIED, INTERRUPTED, LOST, SKIPPED, SLOWER, AdvisorSampler, RoundsPruner, Stop, StoppingRule
 from advisor.search.space import SearchSpace
-from advisor.search.stopping import RoundsPruner, Stop, StoppingRule
 from advisor.search.storage import Backend, Measurement, Task, open_storage
 from advisor.system import processes
 from advisor.system.errors import UsageError

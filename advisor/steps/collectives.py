@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,9 +141,9 @@ class Constants:
 
 
 @cache
-def load_constants(path: Path | None = None) -> Constants:
-    """The constants shipped, or those of a file."""
-    return read_constants(json.loads((path or folder("ceilings") / "steps.json").read_text(encoding="utf-8")))
+def load_constants() -> Constants:
+    """The constants shipped."""
+    return read_constants(json.loads((folder("ceilings") / "steps.json").read_text(encoding="utf-8")))
 
 
 def read_constants(values: dict[str, Any]) -> Constants:

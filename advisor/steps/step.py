@@ -19,7 +19,7 @@ from advisor.steps.operators import Operator, step_operators
 from advisor.steps.torch_operators import torch_operators
 from advisor.steps.workload import Load, Split, memory
 from advisor.system.errors import UsageError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 GAP_SPREAD = 0.35
 """Half an 80 % interval of the log of what gaps take together: hosts differ more than GPUs."""
@@ -164,9 +164,7 @@ class StepRequest:
         return step_operators(self.model, self.load, self.split, self.dtype)
 
 
-def predict_step(
-    request: StepRequest, gpu: GpuSpec, predictor: Predictor, command: str = "", constants: Constants | None = None
-) -> StepResult:
+def predict_step(request: StepRequest, gpu: GpuSpec, predictor: Predictor, command: str = "") -> StepResult:
     """What a step of a model takes on a GPU, or on each of those that share it.
 
     Args:
@@ -174,12 +172,11 @@ def predict_step(
         gpu: Each of the GPUs.
         predictor: Of the operators.
         command: What the user typed, for the result.
-        constants: None: those shipped.
 
     Raises:
         UsageError: The split is refused, or the GPU lacks a type or a link.
     """
-    fitted = constants or load_constants()
+    fitted = load_constants()
     priced = price(
         request.operators(),
         gpu,

@@ -374,11 +374,11 @@ def merge(table: Table, updates: Mapping[int, Configuration]) -> Table:
     return replace(table, document=tuple(items), entries=entries, unreadable_keys=unreadable, duplicate_keys=())
 
 
-def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None, path: str = "") -> Table:
+def new_table(name: TableName, entries: Mapping[int, Configuration], triton_version: str | None = None) -> Table:
     """A table that was not read from a file."""
     names_version = triton_version is not None and takes_triton_version(name)
     head: tuple[tuple[str, Any], ...] = (("triton_version", triton_version),) if names_version else ()
-    empty = Table(name=name, path=path or name.file_name(), entries=(), triton_version=triton_version, document=head)
+    empty = Table(name=name, path=name.file_name(), entries=(), triton_version=triton_version, document=head)
     return merge(empty, entries)
 
 

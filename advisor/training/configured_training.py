@@ -16,12 +16,23 @@ from numpy.typing import NDArray
 
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
-from advisor.learned import bushy_forest
 from advisor.learned.analytical import LIKELY, NOTICED, configured_us
-from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.configured.features import LABELS, NONE, ROW_BY_ROW, features
-from advisor.learned.configured.model import ALL, LEVELS, SEEN, UNSEEN, ConfiguredModel, kind_of, log_latency, unsure
-from advisor.learned.configured.other_kernels import DEMANDED, PARTS, OtherKernels, middle
+from advisor.learned.configured.model import (
+    ALL,
+    DEMANDED,
+    LEVELS,
+    PARTS,
+    SEEN,
+    UNSEEN,
+    ConfiguredModel,
+    OtherKernels,
+    kind_of,
+    log_latency,
+    middle,
+    unsure,
+)
+from advisor.learned.forest import BushyForest, flatten
 from advisor.learned.network import Network
 from advisor.measurement.kernel_file import find_kernels
 from advisor.measurement.launch import problem_key
@@ -33,8 +44,8 @@ from advisor.system.errors import MissingDependencyError
 from advisor.system.processes import end_with_parent
 from advisor.system.resources import folder
 from advisor.training import data, dejavu
-from advisor.training.correction_network import fit_correction
 from advisor.training.data import Measured
+from advisor.training.grow import fit_correction
 
 OPTIONS: dict[str, Any] = {
     "objective": "regression",
@@ -170,7 +181,7 @@ def _untuned(path: Path) -> NDArray[np.bool_]:
     for row in read_measured(path):
         key = (row.kernel, problem_key(row.problem))
         if key not in first:
-            first[key] = campaign_space(find_kernels(row.kernel)[0], row.problem, load_gpu(row.gpu))[0]
+            first[key] = next(campaign_space(find_kernels(row.kernel)[0], row.problem, load_gpu(row.gpu)))
         out.append(row.configuration == first[key])
     return np.array(out, dtype=bool)
 
@@ -248,7 +259,7 @@ def _grown(features: Array, target: Array, weights: Array, options: Mapping[str,
         raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
     learned = lightgbm.Dataset(features, target, weight=weights, params={"verbose": -1, "max_bin": 255})
     grown = lightgbm.train({**options, "boost_from_average": True}, learned, trees).dump_model()["tree_info"]
-    return bushy_forest.flatten(grown, features.shape[1])
+    return flatten(grown, features.shape[1])
 
 
 KERNELS = {

@@ -43,9 +43,9 @@ def area_under_curve(score: Array, label: NDArray[np.bool_]) -> float:
     return float((rank[label].sum() - positive * (positive + 1) / 2) / (positive * negative))
 
 
-def diagnosis(probability: Array, label: NDArray[np.bool_], threshold: float = 0.5) -> dict[str, float]:
-    """AUC, precision, recall at `threshold`, and the expected calibration error over ten bins."""
-    flag = probability >= threshold
+def diagnosis(probability: Array, label: NDArray[np.bool_]) -> dict[str, float]:
+    """AUC, precision, recall at one half, and the expected calibration error over ten bins."""
+    flag = probability >= 0.5
     edges = np.minimum((probability * BINS).astype(int), BINS - 1)
     calibration = sum(
         abs(probability[edges == b].mean() - label[edges == b].mean()) * (edges == b).mean() for b in range(BINS) if (edges == b).any()

@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 
 from advisor.learned.forest import average
 from advisor.learned.machine import Machine, machine
-from advisor.learned.moe import diversity, moe_physics, order
-from advisor.learned.moe.diversity import Wins
+from advisor.learned.moe import moe_physics, order
 from advisor.learned.moe.launch import as_configuration, fits, moe_launch
 from advisor.learned.moe.model import Core
+from advisor.learned.moe.order import Wins
 from advisor.learned.moe.ranker import Ranker
 from advisor.learned.moe.ranking_features import COMPARISONS, GPU_FIGURES, matrix, ranking_features, rivals
 from advisor.pipelines import Array, ProblemBatch
 from advisor.system import grouped
-from advisor.training.correction_network import torch_on_one_thread
 from advisor.training.data import Measured
-from advisor.training.grow import grow_classifier, grow_ranker
+from advisor.training.grow import grow_classifier, grow_ranker, torch_on_one_thread
 from advisor.training.moe_tables import keys_of, near_optimal
 
 STEPS = 400
@@ -182,8 +181,8 @@ def published_wins(best: Sequence[Measured], known: Array, near: dict[object, li
         launch = moe_launch(part.problem, as_configuration(known[:1]), machine(part.gpu, part.problem.dtype))
         mine = [key for key in keys_of(part) if key in near]
         chosen = np.array([key in near for key in keys_of(part)], dtype=bool)
-        where.append(diversity.coordinates(launch)[chosen])
-        gpus.append(diversity.machine_coordinates(launch)[chosen])
+        where.append(order.coordinates(launch)[chosen])
+        gpus.append(order.machine_coordinates(launch)[chosen])
         for key in mine:
             configuration += near[key]
             problem += [number] * len(near[key])

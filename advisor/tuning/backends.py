@@ -12,7 +12,7 @@ from advisor.measurement.kernel_file import KernelRef
 from advisor.measurement.launch import Batch, Launch, Outcome
 from advisor.measurement.measuring import OutOfTimeError, compare_launches
 from advisor.measurement.plan import as_launched
-from advisor.measurement.recorded import Recording
+from advisor.measurement.replay import Recording
 from advisor.measurement.scheduler import Scheduler
 from advisor.measurement.statistics import MAX_ROUNDS, MIN_ROUNDS, median_interval
 from advisor.rendering.figures import microseconds

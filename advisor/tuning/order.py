@@ -19,12 +19,12 @@ from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name
 from advisor.measurement.devices.device import DeviceSpec, find_device
 from advisor.measurement.kernel_file import KernelRef, block_shape_of, find_kernels, kernel_entry, kernels_made_for
 from advisor.measurement.plan import kernel_problems
-from advisor.measurement.recorded import read_recording
+from advisor.measurement.replay import read_recording
 from advisor.measurement.scheduler import Scheduler
 from advisor.result.schema import Configuration, Problem
 from advisor.search.prior import Prior
+from advisor.search.sampler import MARGIN
 from advisor.search.space import SearchSpace
-from advisor.search.stopping import MARGIN
 from advisor.system.errors import InputError, NothingMatchedError, UsageError
 from advisor.tables.entries import default_configuration
 from advisor.tables.names import FLOAT32, TableName, unreachable_reasons

@@ -16,7 +16,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned import load_predictor
 from advisor.measurement.devices.device import find_device
 from advisor.measurement.kernel_file import MAX_FILE_BYTES, KernelRef, configurations
-from advisor.measurement.recorded import Recording, read_recording
+from advisor.measurement.replay import Recording, read_recording
 from advisor.pipelines.space import sound_depths
 from advisor.rendering.figures import sizes_text, types_text
 from advisor.result.schema import Configuration, Problem

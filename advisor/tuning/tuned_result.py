@@ -33,7 +33,7 @@ from advisor.result.schema import (
 from advisor.search.search_report import Winner, decide, search_reports
 from advisor.search.storage import NOT_COMPARED, NOT_RECORDED, Backend
 from advisor.search.study import STOPPED_CAUSE, Decision, Tuner, measured_latencies
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables.tables import entry_of
 from advisor.tuning.backends import MeasuringBackend, RecordedBackend
 from advisor.tuning.export import TunedTable, exports, tuned_table

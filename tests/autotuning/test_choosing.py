@@ -8,7 +8,7 @@ import math
 import pytest
 import triton
 
-from advisor.autotuning import internals, ranking, triton_configs
+from advisor.autotuning import internals, keys, ranking
 from advisor.autotuning.ranking import Recognised
 from advisor.result.schema import Problem
 from advisor.system.errors import UsageError
@@ -135,7 +135,7 @@ def test_one_launch_is_not_measured_twice_where_few_are_measured():
 def test_rank_of_one_row_of_tiles_groups_before_it_does_not(groups):
     listed = [{"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": group} for group in groups]
     problem = Problem(family="gemm", op="gemm", sizes={"M": 16, "N": 4096, "K": 4096})
-    identities = [triton_configs.identity(triton.Config(each, num_warps=4, num_stages=3)) for each in listed]
+    identities = [keys.identity(triton.Config(each, num_warps=4, num_stages=3)) for each in listed]
     ranked = ranking.rank(identities, Recognised(problem=problem, how="hint"), "", "NVIDIA H100 80GB HBM3")
     assert ranked.modelled and [groups[place] for place in ranked.order] == [4, 1]
     assert ranked.scores[groups.index(1)] == math.inf > ranked.scores[groups.index(4)]

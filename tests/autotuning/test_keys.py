@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from advisor.autotuning import keys, triton_configs
+from advisor.autotuning import keys
 from advisor.autotuning.keys import code_hash, passed_constants, source_hash
 from advisor.autotuning.ranking import evaluate, problem_of_call, recognise
 from advisor.result.schema import Problem
@@ -54,8 +54,8 @@ def test_identities():
     import triton
 
     values = {"A": 1, "B": True}
-    one = triton_configs.identity(triton.Config(values, num_warps=8))
-    assert one == triton_configs.identity(triton.Config({"B": True, "A": 1}, num_warps=8, num_ctas=1))
+    one = keys.identity(triton.Config(values, num_warps=8))
+    assert one == keys.identity(triton.Config({"B": True, "A": 1}, num_warps=8, num_ctas=1))
     others = [
         triton.Config({"A": 1, "B": 1}, num_warps=8),
         triton.Config(values),
@@ -64,8 +64,8 @@ def test_identities():
         triton.Config(values, num_warps=8, ir_override="x.ttir"),
         triton.Config(values, num_warps=8, ir_override="y.ttir"),
     ]
-    assert len({one, *map(triton_configs.identity, others)}) == 7
-    assert triton_configs.parameters(one) == {"A": 1, "B": True, "num_warps": 8, "num_stages": 3}
+    assert len({one, *map(keys.identity, others)}) == 7
+    assert keys.parameters(one) == {"A": 1, "B": True, "num_warps": 8, "num_stages": 3}
 
 
 SOURCE = """

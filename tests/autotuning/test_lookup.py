@@ -107,8 +107,8 @@ def test_nothing_is_predicted_of_operands_that_the_gpu_does_not_take():
     """The kernel runs (or not) as its author wrote it: the model has no say."""
     from triton import Config
 
+    from advisor.autotuning.keys import identity
     from advisor.autotuning.ranking import Recognised, rank
-    from advisor.autotuning.triton_configs import identity
     from advisor.result.schema import Problem
 
     configs = [identity(Config({"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": n, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1})) for n in (64, 128)]

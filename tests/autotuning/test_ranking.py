@@ -18,9 +18,9 @@ import torch
 
 from advisor.autotuning import ranking
 from advisor.autotuning.decorator import autotune
+from advisor.autotuning.keys import identity
 from advisor.autotuning.ranking import Recognised
 from advisor.autotuning.trials import Trials
-from advisor.autotuning.triton_configs import identity
 from advisor.result.schema import Problem
 
 from .left_out import fold_of, predictors

@@ -197,7 +197,7 @@ def print_known() -> None:
     from autotuning.kernels import GEMM_SPACE, call_gemm, gemm_kernel, tuned
     from triton.runtime.driver import driver
 
-    from advisor.autotuning.triton_configs import expand
+    from advisor.autotuning.keys import expand
 
     keys, configs = range(512, 532), expand(GEMM_SPACE)[:200]
     driver.set_active(FakeDriver(GPU))

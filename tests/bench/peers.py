@@ -30,9 +30,9 @@ from advisor.learned.analytical import served_configuration
 from advisor.learned.machine import machine
 from advisor.learned.moe.launch import Launch, concatenate, moe_launch
 from advisor.pipelines import Array
-from advisor.training import data, moe_tables, quality, splits
-from advisor.training.correction_network import torch_on_one_thread
+from advisor.training import data, evaluate, moe_tables, quality
 from advisor.training.data import Measured
+from advisor.training.grow import torch_on_one_thread
 from advisor.training.judging import task_of
 
 RIDGE = 1e-3
@@ -309,9 +309,9 @@ def main() -> None:
     """Fits and judges the baselines on every split, and prints their figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("data", nargs="+", help="measured rows, as `advisor evaluate` reads them")
-    parser.add_argument("--leave-out", choices=splits.BY, required=True)
+    parser.add_argument("--leave-out", choices=evaluate.BY, required=True)
     arguments = parser.parse_args()
-    chosen = splits.make(data.read(arguments.data), arguments.leave_out)
+    chosen = evaluate.splits_of(data.read(arguments.data), arguments.leave_out)
     print(json.dumps(figures([judge(split.kept, split.test) for split in chosen]), indent=1))
 
 

@@ -40,8 +40,8 @@ from advisor.learned import load_predictor  # noqa: E402
 from advisor.learned.weights import load  # noqa: E402
 from advisor.pipelines.space import family_space  # noqa: E402
 from advisor.search.prior import Precedent  # noqa: E402
+from advisor.search.sampler import StoppingRule  # noqa: E402
 from advisor.search.space import SearchSpace  # noqa: E402
-from advisor.search.stopping import StoppingRule  # noqa: E402
 from advisor.search.surrogate import Observation, posterior, propose  # noqa: E402
 from tests.bench.sweeps import NAMES, RECORDED_WITHIN, Case, agreement, read_cases, simulated  # noqa: E402
 

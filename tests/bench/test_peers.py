@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.training import data, splits
+from advisor.training import data, evaluate
 from tests.bench import peers
 from tests.bench.peers import fit_network
 
 
 def test_linear_model_and_bound_in_every_task(world, monkeypatch):
     monkeypatch.setattr(peers, "fit_network", lambda counts, efficiency, quantile=None: lambda other: np.full(len(other), 0.5))
-    split = splits.given(data.read([world]), ("L40",))[0]
+    split = evaluate.split_without(data.read([world]), ("L40",))[0]
     found = peers.figures([peers.judge(split.kept, split.test)])
     assert set(found["tasks"]) == {"served", "exact", "best"}
     assert set(found["tasks"]["served"]) == {peers.LINEAR, peers.PIPEWEAVE}

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from advisor.cli import main
-from advisor.system.phrases import glossary
+from advisor.system.resources import glossary
 from advisor.tables.models import MODELS
 from tests.cli.command_line import EXAMPLE, advise
 

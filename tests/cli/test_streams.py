@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from advisor.cli import main
-from advisor.system.progress import StatusLine
+from advisor.system.writing import StatusLine
 from tests import loaded
 from tests.cli.command_line import EXAMPLE, ROOT
 from tests.rendering.terminal import printed_on_a_terminal

@@ -74,7 +74,7 @@ def judge(rows: Iterable[MeasuredRow]) -> list[Judged]:
 
 def _judged(gpu_name: str, kernel: str, rows: list[MeasuredRow]) -> Judged:
     gpu, problem = match_device_name(gpu_name), rows[0].problem
-    space = campaign_space(find_kernels(kernel)[0], problem, gpu)
+    space = tuple(campaign_space(find_kernels(kernel)[0], problem, gpu))
     model = predicted_latency_us(problem, space, gpu)
     runs = [each for each, us in zip(space, model if model is not None else [0.0] * len(space), strict=True) if np.isfinite(us)]
     first = [runs[i] for i in foremost(problem, runs, gpu, max(TRIED))]

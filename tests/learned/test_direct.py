@@ -9,7 +9,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned.library import direct
 from advisor.learned.machine import machine
 from advisor.pipelines import ProblemBatch, column
-from advisor.training import direct_training
+from advisor.training import training
 from advisor.training.data import Measured
 
 TRUE = {"add": (12.0, 1.1), "softmax": (30.0, 1.9)}
@@ -43,7 +43,7 @@ def test_finds_the_constants_of_a_known_world(parts):
 
 
 def test_carries_to_a_gpu_never_seen(parts):
-    model = direct_training.fit("rows/fp32", parts, lambda text: None)
+    model = training.fit_library("rows/fp32", parts, lambda text: None)
     assert model.held_out["gpu"]["mape_percent"] < 3
     h100 = machine(load_gpu("H100"), "fp32")
     for op, (overhead_us, ratio) in TRUE.items():
@@ -52,7 +52,7 @@ def test_carries_to_a_gpu_never_seen(parts):
         assert np.abs(us / truth - 1).mean() < 0.05
         assert ((low <= us) & (us <= high)).all()
     stored, meta = model.arrays()
-    again = direct_training.direct.load(stored, "rows/fp32", meta)
+    again = direct.load(stored, "rows/fp32", meta)
     assert again.predict(rows("add"), h100, seen=False)[0][0] == pytest.approx(model.predict(rows("add"), h100, seen=False)[0][0])
 
 

@@ -1,4 +1,4 @@
-"""Forests: the flat evaluation is scikit-learn's and LightGBM's, whatever the data."""
+"""Forests: the flat evaluation is scikit-learn's and LightGBM's, whatever the data, of few leaves a tree and of many."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.learned import forest
+from advisor.learned.forest import bushy_from_arrays
 from advisor.system.errors import MissingDependencyError
 from advisor.training.grow import DEFAULTS, LAMBDAMART, Split, flatten, from_scikit_learn, grow, grow_classifier, grow_ranker
 
@@ -116,3 +117,42 @@ def test_trees_of_all_shapes():
 def test_too_many_thresholds_are_refused():
     with pytest.raises(ValueError, match="more than 255 thresholds"):
         flatten([Split(0, float(i), 0.0, 1.0) for i in range(256)], 1)
+
+
+lightgbm = pytest.importorskip("lightgbm")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3001, 7)).astype(np.float32)
+    y = x[:, 0] * x[:, 1] + np.sin(3 * x[:, 2])
+    options = {"num_leaves": 63, "max_depth": 9, "max_bin": 63, "num_threads": 1, "verbose": -1}
+    model = lightgbm.train(options, lightgbm.Dataset(x, y, params={"verbose": -1, "max_bin": 63}), 40)
+    return model, forest.flatten(model.dump_model()["tree_info"], 7), x
+
+
+def test_sums_are_those_of_the_library(fitted) -> None:
+    model, forest, x = fitted
+    assert forest.depth <= 9
+    assert np.abs(forest(x.astype(np.float64)) - model.predict(x)).max() < 2e-2  # leaves are kept in bytes
+
+
+def test_a_row_on_a_threshold_goes_left(fitted) -> None:
+    model, forest, x = fitted
+    edge = np.tile(x[:1], (forest.edges[0].size, 1))
+    edge[:, 0] = forest.edges[0]
+    assert np.abs(forest(edge.astype(np.float64)) - model.predict(edge)).max() < 2e-2
+
+
+def test_stored_and_read_back_it_is_the_same(fitted) -> None:
+    _, forest, x = fitted
+    again = bushy_from_arrays(forest.arrays("a"), "a")
+    assert np.array_equal(again(x[:99].astype(np.float64)), forest(x[:99].astype(np.float64)))
+
+
+def test_too_many_thresholds_of_a_bushy_forest_are_refused() -> None:
+    leaf = {"leaf_value": 0.0}
+    trees = [{"tree_structure": {"split_feature": 0, "threshold": float(i), "left_child": leaf, "right_child": leaf}} for i in range(256)]
+    with pytest.raises(ValueError, match="fewer bins"):
+        forest.flatten(trees, 1)

@@ -7,7 +7,7 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
-from advisor.learned.library import attentions, kernels, products
+from advisor.learned.library import kernels, references
 from advisor.learned.library.kernels import Series
 from advisor.learned.machine import chip
 from advisor.pipelines import ProblemBatch, column
@@ -40,24 +40,24 @@ def test_kinds_are_those_measured() -> None:
 def test_references_grow_with_the_problem(name: str) -> None:
     gpu = chip(load_gpu(name), "bf16")
     m = np.array([1.0, 33, 257, 4097, 32769])
-    us, _ = products.reference(m, np.full(5, 4096.0), np.full(5, 7168.0), gpu, products.PLAIN)
+    us, _ = references.gemm(m, np.full(5, 4096.0), np.full(5, 7168.0), gpu, references.PLAIN)
     assert (np.diff(us) >= 0).all()
     length = np.array([1.0, 130, 1025, 16000])
     one, heads = np.ones(4), np.full(4, 32.0)
-    us, _ = attentions.prefill(one, length, heads, one * 8, one * 128, one * 0, gpu, 2.0)
+    us, _ = references.prefill(one, length, heads, one * 8, one * 128, one * 0, gpu, 2.0)
     assert (np.diff(us) > 0).all()
-    short, _ = attentions.prefill(one, length, heads, one * 8, one * 128, one * 128, gpu, 2.0)
+    short, _ = references.prefill(one, length, heads, one * 8, one * 128, one * 128, gpu, 2.0)
     assert (short <= us + 1e-9).all() and short[-1] < us[-1] / 4  # a window leaves most pairs out
 
 
 def test_flash_attention_splits_as_its_heuristic_does() -> None:
-    splits = attentions.flash_splits(np.array([1.0, 8, 64, 120, 500]), np.array([32.0, 32, 32, 32, 32]), 132.0)
+    splits = references.flash_splits(np.array([1.0, 8, 64, 120, 500]), np.array([32.0, 32, 32, 32, 32]), 132.0)
     assert splits.tolist() == [32, 16, 2, 1, 1]
 
 
 def test_deep_gemm_takes_the_fewest_waves_then_the_fullest() -> None:
     hopper = chip(load_gpu("H100"), "fp8")
-    rows, columns, waves, used = products.deep_gemm_blocks(np.array([2561.0, 2817.0]), np.array([1024.0, 1024.0]), hopper)
+    rows, columns, waves, used = references.deep_gemm_blocks(np.array([2561.0, 2817.0]), np.array([1024.0, 1024.0]), hopper)
     assert (rows.tolist(), columns.tolist()) == ([128, 256], [192, 96])
     assert (waves.tolist(), used.tolist()) == ([1, 1], [126, 132])
 
@@ -130,20 +130,20 @@ def test_what_a_step_finds_in_dram_takes_longer_than_what_is_read_again(predicto
 
 
 def test_a_gpu_runs_the_kernels_of_its_own_target(predictor) -> None:
-    products, decode = (predictor.weights.library[kind] for kind in ("gemm bf16", kernels.DECODE))
-    assert set(products.relatives(load_gpu("H20"))) == {"H100", "H200"}  # though its SMs multiply as fast as those of the RTX PRO 6000
+    references, decode = (predictor.weights.library[kind] for kind in ("gemm bf16", kernels.DECODE))
+    assert set(references.relatives(load_gpu("H20"))) == {"H100", "H200"}  # though its SMs multiply as fast as those of the RTX PRO 6000
     assert decode.relatives(load_gpu("L4")) == ["L40S"] and decode.relatives(load_gpu("RTX 5090")) == ["RTX PRO 6000 S"]
     for name in ("RTX 4090", "RTX 5090"):  # products without a generation's own instructions
-        assert set(products.relatives(load_gpu(name))) == {"L40S", "RTX PRO 6000 S"}
+        assert set(references.relatives(load_gpu(name))) == {"L40S", "RTX PRO 6000 S"}
     for name in ("L4", "A40", "L20"):  # sums in fp32 at the full rate: not at the L40S's power limit
-        assert products.relatives(load_gpu(name)) == ["RTX PRO 6000 S"]
-    assert products.relatives(load_gpu("A100-40GB")) == ["A100"]
+        assert references.relatives(load_gpu(name)) == ["RTX PRO 6000 S"]
+    assert references.relatives(load_gpu("A100-40GB")) == ["A100"]
 
 
 def test_small_tiles_keep_slow_matrix_units_busy() -> None:
     m, n, k = (np.array([each]) for each in (8.0, 27_648.0, 5120.0))
     h20, h100 = (chip(load_gpu(name), "bf16") for name in ("H20", "H100"))
-    ours, theirs = (float(products.reference(m, n, k, each, products.PLAIN)[0][0]) for each in (h20, h100))
+    ours, theirs = (float(references.gemm(m, n, k, each, references.PLAIN)[0][0]) for each in (h20, h100))
     assert ours > theirs  # 64 rows of 8, at a quarter of the rate
     padded = 2 * 64 * 27_648 * 5120 / (h20.rate * h20.sms * h20.clock)
     assert padded < ours < 1.3 * padded

@@ -5,7 +5,7 @@ import pytest
 
 from advisor.learned import network
 from advisor.learned.network import Mixed
-from advisor.training import correction_network
+from advisor.training import grow
 from advisor.training.silicon import library_kernels
 
 torch = pytest.importorskip("torch")
@@ -27,8 +27,8 @@ def fitted():
     features, target = measured()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("WARM_UP", 20), ("BATCH", 256), ("WIDTH", 32), ("AVERAGED", 0.9)):
-            patch.setattr(correction_network, name, value)
-        found, again = (correction_network.fit_correction(features, target, LABELS, steps=200) for _ in range(2))
+            patch.setattr(grow, name, value)
+        found, again = (grow.fit_correction(features, target, LABELS, steps=200) for _ in range(2))
     assert np.array_equal(again(features), found(features))
     return found, features, target
 

@@ -11,8 +11,8 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned import load_predictor
 from advisor.learned.forest import Forest
 from advisor.learned.machine import machine
-from advisor.learned.moe.diversity import PICKS, configuration_coordinates
 from advisor.learned.moe.launch import as_configuration, as_rows, fits, moe_launch
+from advisor.learned.moe.order import PICKS, configuration_coordinates
 from advisor.learned.moe.ranker import AGREED, AGREED_UNSEEN, FORESTS, NEVER_WON, ONE_BUFFER_FIRST, _in_turn, _odds
 from advisor.learned.moe.ranking_features import EXACT
 from advisor.pipelines.batch import repeats

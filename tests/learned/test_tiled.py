@@ -11,7 +11,7 @@ from advisor.gpus.hardware import load_gpu
 from advisor.learned.library import direct, tiled
 from advisor.learned.machine import machine
 from advisor.pipelines import ProblemBatch, column
-from advisor.training import direct_training
+from advisor.training import training
 from advisor.training.data import Measured
 
 
@@ -84,7 +84,7 @@ def test_training_carries_to_gpus_never_seen(grid):
     for name in ("H20", "H800"):
         us = tiled.terms(grid, machine(load_gpu(name), "fp8"), true)[0] * np.exp(0.003 * noise.standard_normal(72))
         parts.append(Measured(kind="direct", gpu=load_gpu(name), problem=grid, configuration=None, latency_us=us))
-    model = direct_training.fit("gemm/fp8", parts, lambda text: None)
+    model = training.fit_library("gemm/fp8", parts, lambda text: None)
     assert model.held_out["shape"]["mape_percent"] < 6
     other = machine(load_gpu("H200"), "fp8")
     (us, low, high), far = model.predict(grid, other, seen=False)
@@ -98,5 +98,5 @@ def test_training_carries_to_gpus_never_seen(grid):
     ]
     assert direct.TWIN_SPREAD < halves[0] < 0.04 < halves[1] < 0.1 < halves[2]
     stored, meta = model.arrays()
-    again = direct_training.direct.load(stored, "gemm/fp8", meta)
+    again = direct.load(stored, "gemm/fp8", meta)
     assert again.predict(grid, other, seen=False)[0][0] == pytest.approx(us)

@@ -11,7 +11,7 @@ from advisor.measurement.devices.fake import FakeDevice, normal, unit
 from advisor.measurement.kernel_file import find_kernels
 from advisor.measurement.launch import Batch, Launch, Timing
 from advisor.measurement.measuring import measure
-from advisor.measurement.recorded import read_recording
+from advisor.measurement.replay import read_recording
 from advisor.measurement.rounds import run_batch
 from advisor.result.schema import Configuration, Fingerprint, Problem
 from advisor.system.errors import AdvisorError, InputError, UsageError

@@ -37,7 +37,7 @@ def test_what_tunes_a_kernel_is_read_under_any_name(before: str, decorator: str)
 
 
 def test_a_space_has_all_combinations_in_the_order_of_the_drop_in() -> None:
-    from advisor.autotuning.triton_configs import expand
+    from advisor.autotuning.keys import expand
 
     pytest.importorskip("triton")
     space = "{'BLOCK': [64, 128], 'num_warps': (4, 8), 'num_stages': [2], 'G': range(2)}"

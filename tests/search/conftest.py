@@ -18,6 +18,12 @@ from tests.conftest import IN_CI, missing
 collect_ignore_glob = ["test_*.py"] if importlib.util.find_spec("optuna") is None and not IN_CI else []
 
 
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study's journal waits for the disk with every line, a hundred times a trial: nothing here outlives a loss of power."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """URL of an empty database on a private server: a cluster in a temporary folder, reached through a socket in it."""

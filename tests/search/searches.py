@@ -10,8 +10,8 @@ import numpy as np
 
 from advisor.result.schema import Configuration
 from advisor.search.prior import ANALYTICAL, Prior
+from advisor.search.sampler import StoppingRule
 from advisor.search.space import SearchSpace
-from advisor.search.stopping import StoppingRule
 from advisor.search.storage import Measurement, Task, Versus, Watch, not_recorded, recorded_versus
 from advisor.search.study import Budget, Decision, Tuner
 

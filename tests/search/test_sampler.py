@@ -13,9 +13,8 @@ import pytest
 
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Problem
-from advisor.search.sampler import AdvisorSampler
+from advisor.search.sampler import AdvisorSampler, RoundsPruner
 from advisor.search.space import SearchSpace
-from advisor.search.stopping import RoundsPruner
 from advisor.system.errors import UsageError
 from tests.search.searches import RANGES, small_prior, small_space, truth
 

@@ -17,9 +17,8 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import IntegrityError
 
 from advisor.search import study as claims
-from advisor.search.sampler import LOST
+from advisor.search.sampler import LOST, StoppingRule
 from advisor.search.search_report import best_of, decide, search_reports, state_of
-from advisor.search.stopping import StoppingRule
 from advisor.search.storage import Measurement, lock_file, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts
 from advisor.system.errors import AdvisorError, UsageError
@@ -500,7 +499,7 @@ def wait_for(condition) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.02)
+        time.sleep(0.1)  # each look costs the database more than a trial does
 
 
 def check_accounts(tuner: Tuner, killed: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.search.stopping import LEAST_TRIALS, StoppingRule
+from advisor.search.sampler import LEAST_TRIALS, StoppingRule
 from advisor.search.surrogate import Observation, expected_gain, posterior, propose
 from tests.search.searches import small_prior, small_space, truth
 

@@ -20,7 +20,7 @@ from advisor.measurement.devices.device import no_gpu
 from advisor.measurement.devices.fake import unit
 from advisor.measurement.devices.probe import Probe
 from advisor.measurement.kernel_file import KernelRef, configurations, find_kernels
-from advisor.rendering.markdown import environment, to_markdown
+from advisor.rendering.markdown import fingerprint_rows, to_markdown
 from advisor.result.result_json import from_json
 from advisor.result.schema import Configuration, Problem
 from advisor.search.sampler import CHOICE, LOST
@@ -465,7 +465,7 @@ def test_a_simulated_run_does_not_pass_for_one_on_a_gpu(tmp_path, capsys):
     assert "simulated: what is called measured comes from a fake device" in head
     assert "run on a GPU" not in head.replace("nothing was run on a GPU", "") and "simulated " in head
     assert to_markdown(result).partition("<details>")[0].count("simulated") >= 2
-    assert "on a GPU" not in dict(environment(result.fingerprint))["mode"].replace("nothing was run on a GPU", "")
+    assert "on a GPU" not in dict(fingerprint_rows(result.fingerprint))["mode"].replace("nothing was run on a GPU", "")
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_a_simulated_run_does_not_pass_for_one_on_a_gpu(tmp_path, capsys):
 )
 def test_a_few_rows_are_no_list_of_the_best(tmp_path, latencies_us, only_best):
     """What they lack may be faster: the present configuration must not lose to it unmeasured."""
-    from advisor.measurement.recorded import read_recording
+    from advisor.measurement.replay import read_recording
     from advisor.tuning.backends import holds_only_best
 
     rows = ["gpu,gemm,M,E,topk,H,N,BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,GROUP_SIZE_M,num_warps,num_stages,latency_us"]

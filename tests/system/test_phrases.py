@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.system.phrases import glossary, phrase, phrases
+from advisor.system.resources import glossary, phrase, phrases
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 20

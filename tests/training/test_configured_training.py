@@ -17,8 +17,7 @@ from advisor.pipelines import problem_batch
 from advisor.pipelines.space import problem_space
 from advisor.result.schema import Problem
 from advisor.rows.rows import read_rows
-from advisor.training import configured_judging as configured_judging
-from advisor.training import configured_training, data
+from advisor.training import configured_training, data, judging
 from advisor.training.configured_training import own_measurements
 from advisor.training.own_gpu import calibrate
 
@@ -56,7 +55,7 @@ def test_kernels_are_left_out_of_own_measurements_alone(capsys: pytest.CaptureFi
 
 def test_the_first_of_a_space_is_the_one_corrected_to_be_fastest() -> None:
     rows = read_rows(data.files([own_measurements()])[0])
-    fitted = calibrate(configured_judging.some_of(rows, np.arange(0, len(rows), 12)), bare()).weights
+    fitted = calibrate(judging.some_of(rows, np.arange(0, len(rows), 12)), bare()).weights
     assert {kind for _, kind in fitted.corrections} == {"configured products", "configured attention", "configured row by row"}
     problem = problem_batch([Problem(family="gemm", op="gemm", sizes={"M": 1024, "N": 4096, "K": 4096}, dtype="bf16")])
     space, predictor = problem_space(problem, "nvidia", splits=True), predictor_of(LearnedPredictor(fitted))
@@ -73,7 +72,7 @@ def test_a_pool_of_too_many_rows_is_told_by_kind(monkeypatch: pytest.MonkeyPatch
     """And rows that come later are heard beside those of their kind."""
     rows = read_rows(data.files([own_measurements()])[0])
     monkeypatch.setattr(own_rows, "MOST", 150)
-    some, more = (configured_judging.some_of(rows, np.arange(start, len(rows), 20)) for start in (0, 1))
+    some, more = (judging.some_of(rows, np.arange(start, len(rows), 20)) for start in (0, 1))
     once = calibrate(some, bare())
     twice = calibrate(more, once.weights)
     attention = [kind for _, kind in twice.weights.corrections if kind.startswith("configured attention")]

@@ -48,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory):
         patch.setattr(library_kernels, name, getattr(library_kernels, name)._replace(rounds=rounds, steps=20))
     folder = folder_of(tmp_path_factory.mktemp("published"))
     out = folder.parent / f"{folder.name}.npz"
-    from advisor.training.silicon.silicon_training import train
+    from advisor.training.silicon import train
 
     weights.save(weights.Weights(moe=None, direct={}, silicon=train([folder])), out)
     patch.undo()

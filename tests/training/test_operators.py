@@ -37,13 +37,13 @@ def written(folder: Path, slow: float = 1.0, tokens: tuple[int, ...] = (1, 8, 64
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, operators.Table, operator_model.OperatorModel]:
-    """A folder of products that take 1.3 times what the reference says, its rows, and what is fitted to them with a tenth of the training:
-    400 rows of one law ask for no more."""
+    """A folder of products that take 1.3 times what the reference says, its rows, and what is fitted to them with little
+    training: 400 rows of one law ask for no more."""
     data = tmp_path_factory.mktemp("data")
     written(data / "h100_sxm" / "mla_bmm" / "sglang" / "0.5.14", 1.3, tuple(round(1.4**i) for i in range(4, 29)), noise=0.02)
     table = operators.joined(KIND, operators.read([data])[KIND])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(operators, "WHOLE", replace(operators.WHOLE, rounds=60, steps=300))
+        patch.setattr(operators, "WHOLE", replace(operators.WHOLE, rounds=60, steps=80))
         return data, table, operators.fit(table, lambda text: None)
 
 

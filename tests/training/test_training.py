@@ -8,7 +8,7 @@ import pytest
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import ProblemBatch, column, configuration_batch
 from advisor.result.schema import Configuration
-from advisor.training import direct_training, moe_training, training
+from advisor.training import moe_training, training
 from advisor.training.data import Measured
 from advisor.training.moe_tables import keys_of
 
@@ -39,7 +39,7 @@ def test_only_launches_of_libraries_are_learned_as_such():
         Measured(kind="direct", gpu=load_gpu("H100"), problem=problem, configuration=configuration, latency_us=np.array([us]))
         for problem, configuration, us in ((warm, None, 20.0), (cold, None, 30.0), (warm, tile, 300.0))
     ]
-    assert direct_training.groups(parts) == {"gemm/fp8": parts[:1]}
+    assert training.library_groups(parts) == {"gemm/fp8": parts[:1]}
 
 
 SKEWED = {"expert_rows": column([64.0, 16.0, 0.0]), "expert_count": column([1.0, 4.0, 3.0])}

@@ -27,7 +27,7 @@ from advisor.rows.rows import DTYPES, FAMILY_PARAMETERS, Rows, parse_rows, read_
 from advisor.rows.types_and_origin import simulated_rows
 from advisor.system import grouped
 from advisor.system.errors import InputError, NothingMatchedError, agree, part, several
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables.names import row_dtypes
 from advisor.tables.routing import Routing
 

@@ -19,7 +19,7 @@ from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile, read_source
 from advisor.result.schema import Configuration, Problem
 from advisor.system.errors import UsageError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables import entries, models
 from advisor.tables.routing import check_routing, crowded
 from advisor.tables.tuned_table import SHARED, default_options, usual_tokens

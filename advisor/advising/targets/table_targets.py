@@ -11,7 +11,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu, match_device_name, why_not_
 from advisor.pipelines.space import problem_space
 from advisor.result.schema import Problem
 from advisor.system.errors import InputError, UsageError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables import models
 from advisor.tables.names import TableName
 from advisor.tables.routing import check_routing, crowded

@@ -12,7 +12,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.pipelines import ConfigurationBatch
 from advisor.result.schema import Cache, Configuration, Problem
 from advisor.system.errors import UsageError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.tables.launchability import refused_dtype
 from advisor.tables.names import SIZE_LIMIT
 from advisor.tables.routing import Routing

@@ -34,7 +34,7 @@ from advisor.result.comparison_schema import Resources
 from advisor.result.schema import LAUNCH_OPTIONS, Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system.errors import AdvisorError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 from advisor.system.settings import read_settings
 
 MOST_SHOWN = 4

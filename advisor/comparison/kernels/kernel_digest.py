@@ -17,7 +17,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import bound_names
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 MOST_NAMES = 2_000
 """Names of other files that a kernel's meaning is followed to."""

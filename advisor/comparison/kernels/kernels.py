@@ -38,7 +38,7 @@ from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 LARGEST_KERNELS = 40
 LARGEST_PROBLEMS = 32

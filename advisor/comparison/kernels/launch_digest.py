@@ -20,7 +20,7 @@ from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 LONGEST = 80
 """Characters that are shown of an expression."""

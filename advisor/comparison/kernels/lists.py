@@ -15,7 +15,7 @@ from advisor.compiled.demand.demand import Counted
 from advisor.compiled.launches.launch import inspection_of
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 MOST_ADDED = 3
 """Configurations new to a list that are compiled beside those that both versions are compared with."""

@@ -47,7 +47,7 @@ from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system import grouped
 from advisor.system.errors import AdvisorError, agree
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 GUESSES_MATTER = frozenset({"failed", "unsure"})
 """Kinds of `CompileError` that other arguments may mend."""

@@ -28,7 +28,7 @@ from advisor.learned.compiled_launch import analysed_alike
 from advisor.rendering.figures import microseconds, quantity
 from advisor.result.comparison_schema import StaticRow, StaticVerdict
 from advisor.result.schema import LaunchReport
-from advisor.system.phrases import phrase
+from advisor.system.resources import phrase
 
 WITHOUT_GRID = 16
 """Programs for every SM of a launch whose grid is not known: enough that the last wave counts for little."""

@@ -2,6 +2,9 @@
 
 A forest and two networks, for all families and GPUs: they see the launch as `features` tell it, and no name of a GPU. Where they part,
 nothing alike was measured: intervals are as wide as they part, and little is recommended.
+
+Launches of kernels that were never measured (`OtherKernels`): the analytical model, corrected by what launches of measured kernels have in
+common.
 """
 
 from __future__ import annotations
@@ -14,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned import bushy_forest, network
+from advisor.learned import network
 from advisor.learned.analytical import NOTICED
-from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.configured import other_kernels
 from advisor.learned.configured.features import NAMES, features
-from advisor.learned.configured.other_kernels import OtherKernels
+from advisor.learned.forest import BushyForest, bushy_from_arrays
 from advisor.learned.network import Network
 from advisor.pipelines import Array, ConfigurationBatch, Demand, ProblemBatch
 from advisor.result.problem import Problem
@@ -275,11 +276,11 @@ def load(stored: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Configu
         for what in ("errors", "margins")
     }
     return ConfiguredModel(
-        forest=bushy_forest.from_arrays(stored, f"{PREFIX}forest"),
+        forest=bushy_from_arrays(stored, f"{PREFIX}forest"),
         networks=[network.load(stored, f"{PREFIX}network {i}") for i in range(meta["networks"])],
         gpus=meta["gpus"],
         record=meta["record"],
-        others=other_kernels.load(stored),
+        others=load_others(stored),
         **tables,
     )
 
@@ -292,3 +293,62 @@ def kind_of(problem: ProblemBatch | Problem) -> str:
     """Launches whose errors and gains are told together."""
     told_apart = problem.dtype == "fp8" or (problem.family == "gemm" and problem.dtype == "fp16")
     return problem.family if problem.family == "elementwise" else f"{problem.op} {problem.dtype}" if told_apart else problem.op
+
+
+OTHERS_PREFIX = "other kernels/"
+PARTS = ("rows", "products")
+"""Launches without matrix products and with them: what is learned of the former says nothing of the latter."""
+
+DEMANDED = [
+    NAMES.index(name)
+    for name in (
+        *("in_turn", "warps", "depth", "elements_per_thread", "trips", "resident", "per_sm", "fill", "waves", "last_wave", "useful"),
+        *("idle", "registers", "accumulators", "shared_memory", "active_warps", "tensor", "fma", "xu", "smem", "l2", "dram", "port"),
+        *("chain", "trip_latency", "busiest", "sustained", "working_set", "re_read", "loads", "start", "scale", "intensity"),
+        *("in_flight", "pipelined"),
+    )
+]
+"""The features that mean the same for every kernel: no tile, no size, no family."""
+
+PHYSICS, CARRIED = 0.6, 0.6
+"""Share of the analytical latency beside the longest pipeline's (geometric mean), and how much of a correction carries over to a kernel
+that was not measured; both are best for kernels left out (`ATTEMPTS.md`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherKernels:
+    """See the head of this file.
+
+    Attributes:
+        forests: log(latency / `middle`) from the features `DEMANDED`, by `PARTS`.
+        errors: log(measured / predicted) of launches of kernels left out: the quantiles of 10 and 90 %, [2].
+    """
+
+    forests: Mapping[str, BushyForest]
+    errors: Array
+
+    def log_us(self, physics: Array, base: Array, matrix: Array, products: bool) -> Array:
+        """The predicted latency, [n], log of microseconds; `physics`: that of the analytical model, `base` and `matrix`: of `features`."""
+        return middle(physics, base) + CARRIED * self.forests[PARTS[products]](matrix[:, DEMANDED])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Named arrays."""
+        out: dict[str, NDArray[Any]] = {f"{OTHERS_PREFIX}errors": self.errors}
+        for name, forest in self.forests.items():
+            out |= forest.arrays(f"{OTHERS_PREFIX}{name}")
+        return out
+
+
+def middle(physics: Array, base: Array) -> Array:
+    """What is corrected: between the analytical latency and the longest pipeline's, logs of microseconds, [n]."""
+    return PHYSICS * physics + (1 - PHYSICS) * base
+
+
+def load_others(stored: Mapping[str, NDArray[Any]]) -> OtherKernels | None:
+    """The reverse of `OtherKernels.arrays`; None where there is none."""
+    if f"{OTHERS_PREFIX}errors" not in stored:
+        return None
+    return OtherKernels(
+        forests={name: bushy_from_arrays(stored, f"{OTHERS_PREFIX}{name}") for name in PARTS},
+        errors=np.asarray(stored[f"{OTHERS_PREFIX}errors"], dtype=np.float64),
+    )

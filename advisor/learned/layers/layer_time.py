@@ -248,7 +248,11 @@ def _floor_place(launch: Launched) -> NDArray[np.int64]:
     return NAMES.index("floor/0") + np.select(before, range(len(FLOORS)), 0)
 
 
-def gradient(launch: Launched, logarithms: Array, step: float = 1e-4) -> Array:
+STEP = 1e-4
+"""Of a logarithm, in numeric derivatives."""
+
+
+def gradient(launch: Launched, logarithms: Array) -> Array:
     """Numeric derivatives of the log of `layer_time`, [n, constants].
 
     A layer depends on one tile factor, one floor and one of the three constants by instruction: such constants are moved together.
@@ -262,7 +266,7 @@ def gradient(launch: Launched, logarithms: Array, step: float = 1e-4) -> Array:
     out = np.zeros((n, len(NAMES)))
     for together, column in groups:
         moved = logarithms.copy()
-        moved[together] += step
+        moved[together] += STEP
         rows = np.flatnonzero(column >= 0)
-        out[rows, column[rows]] = ((np.log(layer_time(launch, moved).total) - base) / step)[rows]
+        out[rows, column[rows]] = ((np.log(layer_time(launch, moved).total) - base) / STEP)[rows]
     return out

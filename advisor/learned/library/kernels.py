@@ -2,7 +2,7 @@
 Triton kernels, AMD's tuned GEMM. Whose kernel a launch is, the problem says (`stack`, `stack_version`, `implementation`) or the newest
 measured on that GPU answers.
 
-A reference latency (`products`, `attentions`) is corrected by trees, of attention by a network besides, that see the launch and the
+A reference latency (`references`) is corrected by trees, of attention by a network besides, that see the launch and the
 identity of the GPU; a GPU that was never measured goes by that of its measured relatives, with intervals from GPUs that were left out.
 """
 
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned import calibration
-from advisor.learned.bushy_forest import BushyForest
-from advisor.learned.library import attentions, products
+from advisor.learned.forest import BushyForest
+from advisor.learned.library import references
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.library.series_model import ends, parts
 from advisor.learned.machine import Chip, chip
@@ -116,7 +116,7 @@ def kind_of(problem: ProblemBatch, vendor: str) -> str | None:
     if problem.family == "gemm" and dtype in ("bf16", "fp8") and problem.weight_dtype in (None, problem.dtype):
         if vendor == "amd":
             return AMD_GEMM
-        return f"gemm {products.BLOCKED}" if problem.block_shape else f"gemm {dtype}"
+        return f"gemm {references.BLOCKED}" if problem.block_shape else f"gemm {dtype}"
     if problem.family == "attention" and dtype in ("bf16", "fp8") and vendor == "nvidia":
         return {"prefill": PREFILL, "decode": DECODE}.get(problem.op)
     return None
@@ -140,8 +140,8 @@ def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series, cold:
     alike: dict[str, float] = {}
     if kind.startswith("gemm"):
         m, n, k = np.broadcast_arrays(s["M"], s["N"], s["K"])
-        product = products.BLOCKED if problem.block_shape else products.PLAIN if problem.operand_bytes == 2 else products.SCALED
-        us, columns = products.reference(m, n, k, gpu, product, tuned=kind == AMD_GEMM, cold=cold)
+        product = references.BLOCKED if problem.block_shape else references.PLAIN if problem.operand_bytes == 2 else references.SCALED
+        us, columns = references.gemm(m, n, k, gpu, product, tuned=kind == AMD_GEMM, cold=cold)
         if kind == AMD_GEMM:
             alike |= {"operand bytes": problem.operand_bytes, "blocked": float(problem.block_shape is not None)}
     else:
@@ -150,7 +150,7 @@ def reference(kind: str, problem: ProblemBatch, gpu: Chip, series: Series, cold:
             s["B"], length, s["H"], kv_heads, s["D"], s.get("window", column(0))
         )
         sizes = (batch, length, heads, kv_heads, head_dim, window, gpu, problem.weight_bytes)
-        us, columns = attentions.prefill(*sizes) if kind == PREFILL else attentions.decode(*sizes, cold=cold)
+        us, columns = references.prefill(*sizes) if kind == PREFILL else references.decode(*sizes, cold=cold)
         if kind in APART:
             columns = {"sequences": np.log(batch), "heads": np.log(heads), "kv heads": np.log(kv_heads)} | columns
         known = IMPLEMENTATIONS.index(series.implementation) if series.implementation in IMPLEMENTATIONS else 0

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import GpuSpec, load_gpu
-from advisor.learned import bushy_forest, calibration, network
-from advisor.learned.bushy_forest import BushyForest
+from advisor.learned import calibration, network
 from advisor.learned.calibration import GROUP, WIDEST, Calibration, of_left_out
+from advisor.learned.forest import BushyForest, bushy_from_arrays
 from advisor.learned.library.moe_layers import kernel_class
 from advisor.learned.machine import chip
 from advisor.learned.network import Mixed
@@ -160,7 +160,7 @@ def parts(stored: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, Any]:
     """A stored correction, the size of its errors, and their quantiles, by name."""
     return {
         "correction": network.from_arrays(stored, f"{prefix}/correction"),
-        "spread": bushy_forest.from_arrays(stored, f"{prefix}/spread"),
+        "spread": bushy_from_arrays(stored, f"{prefix}/spread"),
         "calibration": calibration.from_arrays(stored, f"{prefix}/calibration"),
     }
 

@@ -14,10 +14,10 @@ from advisor.learned import forest
 from advisor.learned.base import Ranking
 from advisor.learned.forest import Forest
 from advisor.learned.machine import Machine
-from advisor.learned.moe import diversity, moe_physics, order
-from advisor.learned.moe.diversity import Wins
+from advisor.learned.moe import moe_physics, order
 from advisor.learned.moe.launch import Launch, as_configuration, as_rows, concatenate, fits, moe_launch
 from advisor.learned.moe.moe_physics import SPLIT_L2
+from advisor.learned.moe.order import Wins
 from advisor.learned.moe.ranking_features import EXACT, matrix, ranking_features, rivals
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.batch import repeats
@@ -180,14 +180,14 @@ class Ranker:
         rows = as_rows(configuration)
         usable = np.flatnonzero(fits(gpu, configuration))
         most_stages = self.wins.most_stages(self.known, gpu)
-        won = _among(rows[usable], self.known) & (rows[usable, diversity.STAGES] <= most_stages)
+        won = _among(rows[usable], self.known) & (rows[usable, order.STAGES] <= most_stages)
         tried = usable[won]
         candidates = tried if tried.size else usable
         return Space(
             rows=rows,
             candidates=candidates,
             never_won=usable[~won] if tried.size else usable[:0],
-            known=_places(rows[tried], self.known) if tried.size > diversity.PICKS else None,
+            known=_places(rows[tried], self.known) if tried.size > order.PICKS else None,
             most_stages=most_stages,
         )
 
@@ -212,10 +212,10 @@ class Ranker:
         if space.never_won.size:
             by_physics = np.average([look.others_odds for look in group], axis=0, weights=shares)
             scores[space.never_won] = -rank.min() + 1 + by_physics.max() - by_physics
-            if rank.size > diversity.PICKS and not first_only and not self.wins.know(longest.launch):
+            if rank.size > order.PICKS and not first_only and not self.wins.know(longest.launch):
                 within = np.flatnonzero(longest.others.stages <= space.most_stages)
                 new = space.never_won[within[_first_new(by_physics[within], longest.others.take(within), longest.launch)]]
-                last, following = np.sort(-rank)[diversity.PICKS - 1 : diversity.PICKS + 1]
+                last, following = np.sort(-rank)[order.PICKS - 1 : order.PICKS + 1]
                 scores[new] = np.linspace(last, following, new.size + 2)[1:-1]
         return scores
 
@@ -236,7 +236,7 @@ class Ranker:
         """
         if first_only and (self.wins.know(launch) or launch.capability[0] in SPLIT_L2 or not _outgrown(launch)):
             return np.array([int(np.argmax(rank))])  # the first has the first turn, and nothing before it that it could resemble
-        most = 1 if first_only else diversity.PICKS
+        most = 1 if first_only else order.PICKS
 
         def picks(opinions: Sequence[Array], turns: Iterable[int]) -> NDArray[np.int64]:
             return self.wins.picks(np.stack(opinions), turns, places, launch, self.known.shape[0], most)
@@ -337,7 +337,7 @@ def from_arrays(stored: Mapping[str, NDArray[Any]], prefix: str) -> Ranker | Non
         **forests,
         known=stored[f"{prefix}/known"],
         order=stored[f"{prefix}/order"],
-        wins=diversity.from_arrays(stored, f"{prefix}/wins"),
+        wins=order.from_arrays(stored, f"{prefix}/wins"),
     )
 
 
@@ -364,7 +364,7 @@ def _time_shares(latencies: Latencies, groups: Sequence[Sequence[Look]], odds: S
 def _first_new(odds: Array, others: Launch, launch: Launch) -> NDArray[np.int64]:
     """Rows of the `NEVER_WON` likeliest of `others` [m] that make no launch of `launch` [n], the likeliest first."""
     by_odds = np.argsort(-odds, kind="stable")[: LOOKED_AT * NEVER_WON]
-    where = np.concatenate([diversity.configuration_coordinates(item) for item in (launch, others.take(by_odds))])
+    where = np.concatenate([order.configuration_coordinates(item) for item in (launch, others.take(by_odds))])
     return by_odds[~repeats(where)[len(launch) :]][:NEVER_WON]
 
 

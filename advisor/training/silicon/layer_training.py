@@ -1,9 +1,11 @@
-"""Fitting the model of whole mixture-of-experts layers (`learned.layers.layer_model`) to the tables of `ai-dynamo/aiconfigurator`."""
+"""Fitting the model of whole mixture-of-experts layers (`learned.layers.layer_model`) to the tables of `ai-dynamo/aiconfigurator`; and how
+well layers are predicted whose model, version of the stack, or GPU was left out: by smaller forests of fewer rows than those that serve.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import load_gpu
-from advisor.learned.bushy_forest import BushyForest
+from advisor.learned import own_rows
+from advisor.learned.forest import BushyForest
 from advisor.learned.layers import layer_time
 from advisor.learned.layers.layer_model import LABELS, TOKEN_BINS, LayerModel, features, token_bin
 from advisor.learned.layers.moe_layer import KINDS, Layers, TunedTables, launched, without_gate
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array, token_draws
 from advisor.rows import silicon
+from advisor.steps.latency import layer_bound
 from advisor.system.errors import MissingDependencyError
 from advisor.tables.entries import version_number
-from advisor.training.correction_network import fit_correction
-from advisor.training.silicon.layer_tables import Measured, choose_launches, held_out
+from advisor.training.grow import fit_correction
+from advisor.training.silicon.layer_tables import Measured, choose_launches, held_out, of_two_defaults
+from advisor.training.silicon.library_kernels import summed
 from advisor.training.silicon.series import grow
 
 PER_FILE = 12_000
@@ -145,7 +150,7 @@ def _sample(rows: NDArray[np.int64], alone: NDArray[np.bool_], most: int) -> NDA
     return np.sort(np.concatenate([alone_rows, ranked]))
 
 
-def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_ROWS, begin: Array | None = None) -> Array:
+def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, begin: Array | None = None) -> Array:
     """Constants of `layer_time`, as logarithms: robust least squares (soft L1) on a sample of the rows."""
     try:
         from scipy.optimize import least_squares
@@ -156,7 +161,7 @@ def fit_time(parts: Sequence[Measured], steps: int = FIT_STEPS, rows: int = FIT_
     some = []
     for part in parts:
         n = part.latency_us.size
-        some.append(part.take(np.sort(random.permutation(n)[: max(1, round(n * min(1.0, rows / total)))])))
+        some.append(part.take(np.sort(random.permutation(n)[: max(1, round(n * min(1.0, FIT_ROWS / total)))])))
     some = [part for part in some if part.latency_us.size]
     weight = 10 / np.sqrt(sum(part.latency_us.size for part in some))
     origin = layer_time.start()
@@ -319,3 +324,117 @@ def train(
     """
     parts = read(folders, exclude_gpus, exclude_models)
     return fit(parts, TunedTables(tables), progress).arrays() if parts else {}
+
+
+JUDGED_PER_FILE, JUDGED_TIME_STEPS, JUDGED_ROUNDS, JUDGED_STEPS = 4000, 25, 300, 3000
+NEWEST = ((False, 2400), (True, 514))
+"""Whether it is SGLang's, and the version that is left out."""
+
+
+def judge(
+    folders: Iterable[Path | str],
+    tables: Iterable[Path | str],
+    gpus: Sequence[str] | None = None,
+    leave_out: Sequence[str] = ("model", "gpu", "version"),
+    progress: Callable[[str], None] = lambda text: None,
+    given: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Figures by split: "layers: models left out", "layers: no H200", "layers: no H200, 50 rows given", "layers: no vLLM 2400".
+
+    Args:
+        folders: In the layout of `rows.silicon`.
+        tables: Folders of tuned tables: what ran in place of a default is looked for in them.
+        gpus: Names of the GPUs to leave out one by one; None: all.
+        leave_out: Which splits.
+        progress: Told what is being done.
+        given: Of a GPU left out, how many rows the model is corrected by before the rest is judged.
+    """
+    parts = read(folders, per_file=JUDGED_PER_FILE) if {"model", "gpu", "version"} & set(leave_out) else []
+    if not parts:
+        return {}
+    progress(f"layers: {sum(len(part) for part in parts)} rows")
+    constants = fit_time([_alone(part) for part in parts], steps=JUDGED_TIME_STEPS)
+    parts, _ = choose_launches(parts, TunedTables(tables), constants)
+    rough = errors_of_models(parts, constants, ROUGH_ROUNDS, 0)
+    parts = without(parts, np.concatenate([hidden_tables(part, error) for part, error in zip(parts, rough, strict=True)]))
+    out: dict[str, Any] = {}
+    if "model" in leave_out:
+        errors = errors_of_models(parts, constants, JUDGED_ROUNDS, JUDGED_STEPS)
+        out["layers: models left out"] = _figures(parts, errors) | of_two_defaults(parts, errors)
+    for sglang, version in NEWEST if "version" in leave_out else ():
+        newest = [(part.launch.layers.sglang == sglang) & (part.launch.layers.version == version) for part in parts]
+        kept, gone = (
+            [part.take(np.flatnonzero(mine == which)) for part, mine in zip(parts, newest, strict=True)] for which in (False, True)
+        )
+        gone = [part for part in gone if len(part)]
+        name = f"no {'SGLang' if sglang else 'vLLM'} 0.{version // 100 if not sglang else f'5.{version % 100}'}"
+        progress(f"layers: {name}")
+        out[f"layers: {name}"] = _figures(gone, [error for _, error in _of_others(kept, gone, constants, JUDGED_STEPS)])
+    for part in parts if "gpu" in leave_out else ():
+        name = part.launch.gpu.name
+        others = [other for other in parts if other is not part]
+        if not others or (gpus is not None and name not in gpus):
+            continue
+        progress(f"layers: no {name}")
+        ((matrix, error),) = _of_others(others, [part], fit_time([_alone(other) for other in others], steps=JUDGED_TIME_STEPS), 0)
+        out[f"layers: no {name}"] = _figures([part], [error])
+        out |= {f"layers: no {name}, {count} rows given": _given(part, matrix, error, count) for count in given}
+    return out
+
+
+def _alone(part: Measured) -> Measured:
+    return part.take(np.flatnonzero(part.launch.layers.ranks == 1))
+
+
+def _of_others(others: Sequence[Measured], parts: Sequence[Measured], constants: Array, steps: int) -> list[tuple[Array, Array]]:
+    """By part: features, and log(predicted / measured), by a model of others, whose network takes so many steps."""
+    correction = corrected(*table(others, constants), JUDGED_ROUNDS, steps)
+    tables = [table([part], constants) for part in parts]
+    return [(matrix, correction(matrix) - truth) for matrix, truth in tables]
+
+
+def _given(part: Measured, matrix: Array, error: Array, count: int) -> dict[str, Any]:
+    """Figures of the rows that are left, where `count` of each kind are given."""
+    figures = {}
+    for kind in np.unique(part.launch.layers.kind).tolist():
+        rows = np.random.default_rng(0).permutation(np.flatnonzero(part.launch.layers.kind == kind))
+        known, rest = rows[:count], rows[count:]
+        if not rest.size:
+            continue
+        corrections = own_rows.of_rows(matrix[known].astype(np.float64), -error[known])
+        measured = part.latency_us[rest]
+        us = measured * np.exp(error[rest])
+        us, low, high = corrections.corrected(matrix[rest].astype(np.float64), us, us, us)
+        figures[f"layer {KINDS[kind]}"] = _split(part.take(rest), np.log(us / measured), (low <= measured) & (measured <= high))
+    return figures
+
+
+def _figures(parts: Sequence[Measured], errors: Sequence[Array]) -> dict[str, Any]:
+    """By kind of layer; `errors`: log(predicted / measured) of each part."""
+    out = {}
+    for kind, name in enumerate(KINDS):
+        rows = [np.flatnonzero(part.launch.layers.kind == kind) for part in parts]
+        some = [(part.take(mine), error[mine]) for part, error, mine in zip(parts, errors, rows, strict=True) if mine.size]
+        if some:
+            figures = [_split(part, error, None) for part, error in some]
+            whole = _summary([part for part, _ in some], np.concatenate([error for _, error in some]), None)
+            by_gpu = {part.launch.gpu.name: item for (part, _), item in zip(some, figures, strict=True)}
+            out[f"layer {name}"] = whole | {"per_gpu": by_gpu} | ({} if len(figures) > 1 else {"per_ranks": figures[0]["per_ranks"]})
+    return out
+
+
+def _split(part: Measured, error: Array, held: NDArray[np.bool_] | None) -> dict[str, Any]:
+    layers = part.launch.layers
+    groups: Mapping[str, NDArray[np.bool_]] = {"one rank": layers.ranks == 1, "expert parallel": layers.ranks > 1}
+    return _summary([part], error, held) | {
+        "per_ranks": {
+            name: _summary([part.take(np.flatnonzero(rows))], error[rows], None if held is None else held[rows])
+            for name, rows in groups.items()
+            if rows.any()
+        }
+    }
+
+
+def _summary(parts: Sequence[Measured], error: Array, held: NDArray[np.bool_] | None) -> dict[str, Any]:
+    below = np.concatenate([part.latency_us < layer_bound(part.launch, np.zeros(len(part), dtype=bool)).us for part in parts])
+    return summed(error, held, below)

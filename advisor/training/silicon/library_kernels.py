@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from advisor import pipelines
 from advisor.gpus.hardware import load_gpu
 from advisor.learned import calibration, own_predictor, own_rows
-from advisor.learned.bushy_forest import BushyForest
 from advisor.learned.calibration import Calibration
+from advisor.learned.forest import BushyForest
 from advisor.learned.library import kernels
 from advisor.learned.library.kernels import LibraryModel, Series
 from advisor.learned.library.series_model import equally, numbers, weighed
@@ -26,7 +26,7 @@ from advisor.learned.network import Mixed
 from advisor.pipelines import Array, ProblemBatch
 from advisor.rows import aiter, silicon
 from advisor.training import quality
-from advisor.training.correction_network import fit_correction
+from advisor.training.grow import fit_correction
 from advisor.training.silicon.series import LEAST_ERROR, SPREAD_ROUNDS, SPREAD_TREES, TREES, far_from_neighbours, grow, merged
 
 
@@ -345,7 +345,7 @@ def judge(
     """Figures by split: "shapes left out", "newest versions left out", "no H200" and so on, and "no H200, 50 rows given".
 
     Args:
-        paths: Folders of `silicon_training`.
+        paths: Folders for which `silicon.is_layout` holds.
         gpus: Names of the GPUs to leave out one by one; None: all that were measured.
         leave_out: Which splits.
         progress: Told what is being done.

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advisor.gpus.hardware import load_gpu
-from advisor.learned import bushy_forest, calibration
-from advisor.learned.bushy_forest import BushyForest
+from advisor.learned import calibration
 from advisor.learned.calibration import Calibration
+from advisor.learned.forest import BushyForest, flatten
 from advisor.learned.library.series_model import relatives, weighed
 from advisor.learned.network import Mixed
 from advisor.pipelines import Array
 from advisor.system.errors import MissingDependencyError
-from advisor.training.correction_network import fit_correction
+from advisor.training.grow import fit_correction
 
 FIRMNESS = 2.0
 """Models whose errors count as much as those of all rows: a group of so many is half its own."""
@@ -405,4 +405,4 @@ def grow(features: Array, target: Array, rounds: int, options: dict[str, Any] = 
         raise MissingDependencyError("training needs LightGBM", remedy=remedy) from None
     rows = lightgbm.Dataset(features.astype(np.float32), target, params={"verbose": -1, "max_bin": options["max_bin"]})
     model = lightgbm.train(options, rows, rounds)
-    return bushy_forest.flatten(model.dump_model()["tree_info"], features.shape[1])
+    return flatten(model.dump_model()["tree_info"], features.shape[1])

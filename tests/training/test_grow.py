@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.system.errors import MissingDependencyError
-from advisor.training.correction_network import fit_correction, torch_on_one_thread
+from advisor.training.grow import fit_correction, torch_on_one_thread
 
 
 def test_threads_are_given_back_after_an_error():

@@ -14,8 +14,7 @@ from advisor.comparison.gate import DEFAULT, gate
 from advisor.comparison.kernels.time_verdict import _read_again
 from advisor.comparison.settings import Settings
 from advisor.learned.analytical import AnalyticalPredictor
-from advisor.rendering.comparison_answer import answer, why
-from advisor.rendering.comparison_files import to_comment, to_page, to_text
+from advisor.rendering.comparison_files import answer, to_comment, to_page, to_text, why
 from advisor.rendering.comparison_words import measuring
 from advisor.result.comparison_schema import Compared, ResourceRow, Resources, StaticRow, StaticSide, Subject
 from advisor.result.schema import Latency
