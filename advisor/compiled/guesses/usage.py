@@ -4,6 +4,7 @@ expression tells something of them, calls most: accesses to memory, sizes, types
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from advisor.compiled.guesses.origins import (
     argument,
     converted,
     float_operands,
+    is_bitcast,
     is_float,
     is_integer,
     is_load,
@@ -60,6 +62,10 @@ MEMORY_CALLS = frozenset(
 )
 _MASKS = {"load": 1, "store": 2}
 """Where an operation takes its mask, if not by name."""
+_OF_A_TENSOR = re.compile(r"\.(dtype|element_ty|scalar)$")
+"""Ends what names a tensor's type, `y_ptr.dtype.element_ty`."""
+_SHORT = re.compile(r"b?float(16|8)")
+"""Begins a type of floats of 16 bits or less."""
 _DESCRIPTOR_CALLS = frozenset({"load", "store", "gather", "scatter"})
 _SIZES = {
     "arange": slice(None),
@@ -329,10 +335,18 @@ class _KernelReader(Marks):
     # ------------------------------------------------------------------------------------------ what any call may tell
 
     def _conversion(self, node: ast.Call) -> None:
-        """What is made a pointer."""
+        """What is made a pointer, and what is loaded of whatever type, for it is made one of another tensor's, or of 16 bits or less."""
         if (address := made_pointer(node)) is not None:
             for name in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
                 self.found[name].addresses = True
+        elif (value := converted(node)) is not None and not is_bitcast(node):
+            kinds = [kind for kind in (*node.args, *(k.value for k in node.keywords)) if _OF_A_TENSOR.search(dotted(kind))]
+            owners = [ast.Name(id=_first(kind)) for kind in kinds]
+            behind = [inner for inner in walk(value, self.origins.passed_on) if not self.origins.passed_on(inner)]
+            if (kinds or _SHORT.match(type_given(node))) and all(isinstance(b, ast.Name | ast.Constant) or is_load(b) for b in behind):
+                own = {name for owner in owners for name in (*self.origins.unchanged(owner), *self.origins.roots(owner))}
+                for name in set(self.origins.unchanged(value)) - own:
+                    self.found[name].adapted = True
 
     def _options(self, node: ast.Call) -> None:
         """Options that a parameter is given for: a text, or a type."""
@@ -484,4 +498,9 @@ def rank_of(node: ast.FunctionDef) -> int:
 
 def _root(call: ast.Call) -> str:
     """The first part of the name that is called."""
-    return dotted(call.func).partition(".")[0]
+    return _first(call.func)
+
+
+def _first(node: ast.expr) -> str:
+    """The first part of a name."""
+    return dotted(node).partition(".")[0]
