@@ -318,6 +318,29 @@ def test_the_type_of_a_tensor_that_one_side_alone_has_is_no_typical_one(reposito
     assert told.static[0].verdict in TIME_VERDICTS
 
 
+TYPED = """def mixed(w_ptr, b_ptr, i_ptr, q_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bias = tl.load(b_ptr)
+    rows = tl.load(i_ptr + offsets)
+    x = tl.load(w_ptr + rows).to(y_ptr.dtype.element_ty) + bias.to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + offsets, x * 1.0)
+    tl.store(z_ptr + offsets, x.to(tl.int8))
+    tl.store(q_ptr + offsets, tl.clamp(x.to(tl.float32), -448.0, 448.0).to(q_ptr.dtype.element_ty))
+
+
+def run(w, b, i, q, y, z, n):
+    mixed[(4096,)](w, b, i, q, y, z, n, BLOCK=1024)
+"""
+
+
+def test_the_types_on_which_a_time_hangs_are_asked_for(repository):
+    """Neither that of one number that is read, nor those that what is stored tells."""
+    _, subject = one(repository, TYPED, TYPED.replace("x * 1.0", "tl.exp2(x.to(tl.float32))"))
+    (row,), said = subject.static, told_in(subject.hint).types
+    assert (row.verdict, row.reason) == ("cannot-tell", "without w_ptr's type, i_ptr's type and q_ptr's type")
+    assert said == {"i_ptr": "*i64", "q_ptr": "*bf16", "w_ptr": "*bf16"}
+
+
 def test_two_runs_give_the_same_comment(tmp_path, monkeypatch):
     """The second finds every compiled kernel in the cache, the first none."""
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path / "cache"))

@@ -22,6 +22,7 @@ from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.usage import usage_of
+from advisor.compiled.guesses.usage_marks import Usage
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_of
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
@@ -270,7 +271,8 @@ MATTERS = 0.1
 
 def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, str]:
     """The tensors of whose type nothing says anything where a typical one is none that decides: those that one side alone is passed, and
-    those that the kernel itself converts, whatever they are, each with what was taken for it."""
+    those that the kernel itself converts, whatever they are, and those of integers as wide as nothing says, each with what was taken for
+    it."""
     lacking: dict[str, str] = {}
     sides: list[dict[str, str]] = []
     for attempt, side in zip((base, head), pair, strict=True):
@@ -279,17 +281,22 @@ def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> 
         whence, usage = origins(attempt.launch, attempt.guess), usage_of(attempt.launch.source, function)
         kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*")}
         sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
+        open_ = {name: kind for name, kind in sides[-1].items() if kind and (usage[name].adapted or _of_any_width(usage[name], kind))}
         asked = Counter[str]()
         for item in side.demand.accesses:
             asked[item.name] += round(item.requested_bytes)
         for bytes_by_tensor in (asked, side.demand.likely_read_footprints):
             least = MATTERS * sum(bytes_by_tensor.values())
-            lacking |= {
-                name: kind for name, kind in sides[-1].items() if kind and usage[name].adapted and bytes_by_tensor.get(name, 0.0) > least
-            }
+            lacking |= {name: kind for name, kind in open_.items() if bytes_by_tensor.get(name, 0.0) > least}
     if sorted(sides[0].values()) != sorted(sides[1].values()):
         lacking |= {name: kind for one, other in (sides, sides[::-1]) for name, kind in one.items() if name not in other and kind}
     return lacking
+
+
+def _of_any_width(use: Usage, kind: str) -> bool:
+    """Whether a tensor is taken to be of integers, by its use or its name: those that are stored as one type are of that, and addresses
+    have 8 bytes."""
+    return kind.startswith(("*i", "*u")) and kind != "*i1" and not use.written and not use.addresses
 
 
 OTHER_WORK = 4.0

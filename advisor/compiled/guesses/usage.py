@@ -66,6 +66,8 @@ _OF_A_TENSOR = re.compile(r"\.(dtype|element_ty|scalar)$")
 """Ends what names a tensor's type, `y_ptr.dtype.element_ty`."""
 _SHORT = re.compile(r"b?float(16|8)")
 """Begins a type of floats of 16 bits or less."""
+_INTEGERS_OR_BYTES = re.compile(r"u?int\d|float8")
+"""Begins a type that values are converted to for no other reason than to be stored as it."""
 _DESCRIPTOR_CALLS = frozenset({"load", "store", "gather", "scatter"})
 _SIZES = {
     "arange": slice(None),
@@ -266,10 +268,16 @@ class _KernelReader(Marks):
             self.indices(pointer)
             self.offsets([pointer, *(node.args if last_name(node).startswith("make_") else ())])
         value = argument(node, 1, "value") if last_name(node) == "store" else None
-        for made in self.origins.values(value) if isinstance(value, ast.Name) else [value]:
-            for kind in made.args if isinstance(made, ast.Call) and converted(made) is not None else ():
-                if (type_use := self.parameter(kind)) is not None:
-                    type_use.stored = True
+        made = [item for item in (self.origins.values(value) if isinstance(value, ast.Name) else [value]) if isinstance(item, ast.Call)]
+        for type_use in self.named_in(kind for item in made if converted(item) is not None for kind in item.args):
+            type_use.stored = True
+        kinds = {type_given(item) for item in made if converted(item) is not None}
+        named = "".join(kinds) if len(kinds) == 1 else ""
+        written = named.replace("uint", "u").replace("int", "i").replace("float", "fp") if _INTEGERS_OR_BYTES.match(named) else ""
+        limited = value is not None and any(map(_is_clamp, walk(value, self.origins.passed_on)))
+        for use in self.accessed(pointer) if pointer is not None else ():
+            use.written = written or use.written
+            use.adapted |= limited and not use.written
         mask = argument(node, _MASKS.get(last_name(node)), "mask")
         if mask is not None:
             for use in self.loaded(mask):
@@ -494,6 +502,10 @@ def rank_of(node: ast.FunctionDef) -> int:
             shapes = (shape.elts for shape in inner.args[:1] if isinstance(shape, ast.Tuple | ast.List))
             ranks += [sum(not isinstance(size, ast.Constant) for size in shape) for shape in shapes]
     return max(ranks)
+
+
+def _is_clamp(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node) == "clamp"
 
 
 def _root(call: ast.Call) -> str:
