@@ -87,7 +87,7 @@ class Settings:
     launches: tuple[str, ...] = ()  # paths inside the tree
     kernels: Mapping[str, KernelSettings] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    args: Mapping[str, Any] = field(default_factory=dict)  # `--arg`: of every kernel, before what the file says; "*i8" is the type of a tensor
+    args: Mapping[str, Any] = field(default_factory=dict)  # `--arg`: of every kernel, before what the file says; "*i8" is a type
 
     def kernel(self, paths: Sequence[str], names: Sequence[str]) -> KernelSettings:
         """What is said of a kernel that lies in the first of `paths`; where it moved, it lay in the last. So with its names.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -261,8 +261,12 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
                 values = {**attempt.guess.options, **written}
                 lacking.setdefault(name, values.get(name, CONTENTS if kind.startswith("*") else None))
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
+    # one value is none of two
     one = {name for name in constants[0].keys() & constants[1].keys() if constants[0][name] != constants[1][name]}
-    return {**{name: value for name, value in lacking.items() if name not in one}, **_lacking_types(base, head, pair)}  # one value is none of two
+    return {
+        **{name: value for name, value in lacking.items() if name not in one},
+        **_lacking_types(base, head, pair),
+    }  # one value is none of two
 
 
 MATTERS = 0.1

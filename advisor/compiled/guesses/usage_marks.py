@@ -147,7 +147,7 @@ class Usage:
     integer: bool = False  # in a bound of a loop
     offset: bool = False  # in an address
     addresses: bool = False  # what is loaded through it is made a pointer
-    adapted: bool = False  # of what is loaded through it, or stored, nothing tells the type: it is converted to another, or was limited to it
+    adapted: bool = False  # what is loaded, or stored, is of any type: it is converted to another, or was limited to it
     written: str = ""  # the type of integers, or of floats of 8 bits, that is stored through it: i8
     text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
 
