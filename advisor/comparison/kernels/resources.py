@@ -160,10 +160,6 @@ def judged(
                 run, (base, head) = best_run, timed
             label, differing = _label(run, base, head)
             notes += [note for note in remarks if note != unseen]
-            for word, item in (("base", base), ("head", head)):
-                if item.resources is not None and item.resources.origin == "estimated" and item.compiled is not None:
-                    elements = f"{int(item.compiled.metadata[JUDGED]):,}"
-                    notes.append(phrase("answer.estimated", side=word, gpus=devices, elements=elements))
             empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
@@ -172,16 +168,20 @@ def judged(
                 time_verdict(name, *timed, gpu, notes, counted=compiling.counted, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
             )
-            found = [item for item in verdicts if item is not None]
+            predictions = [item for item in verdicts if item is not None]
             what = "best of each list, " if best_run is not None else ""
-            predicted += [replace(item.row, label=what + item.row.label) for item in found]
-            without = {str(value)[:1] for item in found for value in item.lacking.values()}
-            if "*" in without or any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in found):
+            predicted += [replace(item.row, label=what + item.row.label) for item in predictions]
+            without = {str(value)[:1] for item in predictions for value in item.lacking.values()}
+            if "*" in without or any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions):
                 notes += _assumed_types(base, head)
             others = _other_sizes(old, new, base, head) or _tuned_alone(run)
-            one_guess = ONE_GUESS if same and any(item.one_guess for item in found) else ""
+            one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""
             if incomparable := others or _guessed_of_one(old, new, base, head) or one_guess:
                 empty, reason = ["base", "head"], incomparable
+            for word, item in (("base", base), ("head", head)) if not incomparable else ():
+                if item.resources is not None and item.resources.origin == "estimated" and item.compiled is not None:
+                    elements = f"{int(item.compiled.metadata[JUDGED]):,}"
+                    notes.append(phrase("answer.estimated", side=word, gpus=devices, elements=elements))
             instead = in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}) if old and new else ""
             if untimed := others or (instead and f"because {instead}"):
                 predicted = [without_time(row, "cannot-tell", untimed) if row.gpu in devices.split(", ") else row for row in predicted]
@@ -196,12 +196,12 @@ def judged(
                     reason=reason,
                     unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
-                    work=next((item.work for item in found), 1.0) if timed == (base, head) else 1.0,
-                    thread_bytes=next((item.thread_bytes for item in found), None),
+                    work=next((item.work for item in predictions), 1.0) if timed == (base, head) else 1.0,
+                    thread_bytes=next((item.thread_bytes for item in predictions), None),
                     guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
                 )
             )
-            for entry in found:  # of what a changed launch passes no one value is both sides'
+            for entry in predictions:  # of what a changed launch passes no one value is both sides'
                 lacking = entry.lacking if not _tuned_alone(run) else {}
                 sizes = {name: value for name, value in {**sizes, **lacking}.items() if name not in entry.passed}
         notes += of_added(old, new, wanted, settings or KernelSettings(), workers, threads, compiling)

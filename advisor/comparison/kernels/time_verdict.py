@@ -22,7 +22,6 @@ from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.usage import usage_of
-from advisor.compiled.guesses.usage_marks import Usage
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_of
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
@@ -269,6 +268,8 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
     }  # one value is none of two
 
 
+_INTEGERS = re.compile(r"\*[iu](?!1$)")
+"""Begins the type of a tensor that is taken to be of integers, by its use or its name."""
 MATTERS = 0.1
 """Of the bytes that a launch asks for: whatever the type of a tensor that is less of them, it takes as long."""
 
@@ -285,22 +286,21 @@ def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> 
         whence, usage = origins(attempt.launch, attempt.guess), usage_of(attempt.launch.source, function)
         kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*")}
         sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
-        open_ = {name: kind for name, kind in sides[-1].items() if kind and (usage[name].adapted or _of_any_width(usage[name], kind))}
-        asked = Counter[str]()
+        open_ = {
+            name: kind
+            for name, kind in sides[-1].items()
+            if usage[name].adapted
+            or (_INTEGERS.match(kind) and not usage[name].written and not usage[name].addresses)  # which have 8 bytes
+        }
+        requested = Counter[str]()
         for item in side.demand.accesses:
-            asked[item.name] += round(item.requested_bytes)
-        for bytes_by_tensor in (asked, side.demand.likely_read_footprints):
+            requested[item.name] += round(item.requested_bytes)
+        for bytes_by_tensor in (requested, side.demand.likely_read_footprints):
             least = MATTERS * sum(bytes_by_tensor.values())
-            lacking |= {name: kind for name, kind in open_.items() if bytes_by_tensor.get(name, 0.0) > least}
+            lacking |= {name: kind for name, kind in open_.items() if kind and bytes_by_tensor.get(name, 0.0) > least}
     if sorted(sides[0].values()) != sorted(sides[1].values()):
         lacking |= {name: kind for one, other in (sides, sides[::-1]) for name, kind in one.items() if name not in other and kind}
     return lacking
-
-
-def _of_any_width(use: Usage, kind: str) -> bool:
-    """Whether a tensor is taken to be of integers, by its use or its name: those that are stored as one type are of that, and addresses
-    have 8 bytes."""
-    return kind.startswith(("*i", "*u")) and kind != "*i1" and not use.written and not use.addresses
 
 
 OTHER_WORK = 4.0

@@ -274,7 +274,8 @@ class _KernelReader(Marks):
         kinds = {type_given(item) for item in made if converted(item) is not None}
         named = "".join(kinds) if len(kinds) == 1 else ""
         written = named.replace("uint", "u").replace("int", "i").replace("float", "fp") if _INTEGERS_OR_BYTES.match(named) else ""
-        limited = value is not None and any(map(_is_clamp, walk(value, self.origins.passed_on)))
+        behind = walk(value, self.origins.passed_on) if value is not None else ()
+        limited = any(isinstance(inner, ast.Call) and last_name(inner) == "clamp" for inner in behind)
         for use in self.accessed(pointer) if pointer is not None else ():
             use.written = written or use.written
             use.adapted |= limited and not use.written
@@ -348,12 +349,15 @@ class _KernelReader(Marks):
             for name in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
                 self.found[name].addresses = True
         elif (value := converted(node)) is not None and not is_bitcast(node):
-            kinds = [kind for kind in (*node.args, *(k.value for k in node.keywords)) if _OF_A_TENSOR.search(dotted(kind))]
-            owners = [ast.Name(id=_first(kind)) for kind in kinds]
-            behind = [inner for inner in walk(value, self.origins.passed_on) if not self.origins.passed_on(inner)]
-            if (kinds or _SHORT.match(type_given(node))) and all(isinstance(b, ast.Name | ast.Constant) or is_load(b) for b in behind):
-                own = {name for owner in owners for name in (*self.origins.unchanged(owner), *self.origins.roots(owner))}
-                for name in set(self.origins.unchanged(value)) - own:
+            kinds = [
+                ast.Name(id=kind.partition(".")[0])
+                for item in (*node.args, *(k.value for k in node.keywords))
+                if _OF_A_TENSOR.search(kind := dotted(item))
+            ]
+            ends = [inner for inner in walk(value, self.origins.passed_on) if not self.origins.passed_on(inner)]
+            if (kinds or _SHORT.match(type_given(node))) and all(isinstance(end, ast.Name | ast.Constant) or is_load(end) for end in ends):
+                of_the_type = {name for kind in kinds for name in (*self.origins.unchanged(kind), *self.origins.roots(kind))}
+                for name in set(self.origins.unchanged(value)) - of_the_type:
                     self.found[name].adapted = True
 
     def _options(self, node: ast.Call) -> None:
@@ -504,15 +508,6 @@ def rank_of(node: ast.FunctionDef) -> int:
     return max(ranks)
 
 
-def _is_clamp(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and last_name(node) == "clamp"
-
-
 def _root(call: ast.Call) -> str:
     """The first part of the name that is called."""
-    return _first(call.func)
-
-
-def _first(node: ast.expr) -> str:
-    """The first part of a name."""
-    return dotted(node).partition(".")[0]
+    return dotted(call.func).partition(".")[0]
