@@ -337,12 +337,8 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     names = dict.fromkeys([*sides[0], *sides[1]])
     texts = [_sided(name, sides) for name in names if name not in sizes]
     typical = [_sided(name, sides) for name in names if name in sizes]
-    shown = [
-        f"{name}={' → '.join(dict.fromkeys(shown_value(guess.constexprs[name]) for guess in guesses if name in guess.constexprs))}"
-        for name in list(invented)[:MOST_SHOWN]
-    ]
-    if len(invented) > MOST_SHOWN:
-        shown.append(f"{len(invented) - MOST_SHOWN} more")
+    shown = [_sided(name, [guess.constexprs for guess in guesses]) for name in list(invented)[:MOST_SHOWN]]
+    shown += [f"{len(invented) - MOST_SHOWN} more"] if len(invented) > MOST_SHOWN else []
     guessed = f"{' '.join(shown)} (guessed)" if shown else ""
     assumed = f"{' '.join(typical)} (typical)" if typical else ""
     others = [name for name in names if name not in sizes and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
