@@ -390,7 +390,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
             texts = [{name: list(map(ast.dump, side.source.module_names.statements(name))) for name in code} for side in (one, other)]
             same = {name for name in code if texts[0][name] == texts[1][name] or name in one_sided}  # nothing at all: in a class
-            code = [name for name in code if name not in same or not texts[0][name] or not texts[1][name]] or code
+            code = [name for name in code if name not in same or not texts[0][name] or not texts[1][name]] or ([] if names else code)
             parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
             parts = parts if SPREAD not in parts else set()
             hanging = [
