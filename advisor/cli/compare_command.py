@@ -71,6 +71,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument or constant of changed kernels, before advisor.toml's"
     )
+    parser.add_argument(
+        "--signature",
+        action="append",
+        default=[],
+        metavar="NAME=TYPE",
+        help="the type of a tensor of changed kernels: 'x_ptr=*fp16,w_ptr=*i8'",
+    )
     parser.add_argument("--format", choices=FORMATS, default="text", help="what to print (github: annotations for a workflow)")
     parser.add_argument("-o", "--output", metavar="DIR", help="also write comment.md, summary.md, comparison.html, .json and .sarif there")
     parser.add_argument("--render", metavar="FILE", help="show a comparison.json that was written before, and compare nothing")
@@ -158,7 +165,9 @@ def _compare(arguments: argparse.Namespace) -> ComparisonResult:
     from advisor.comparison.trees.git import refuse_unknown
     from advisor.compiled.launches import written_values
 
+    types = written_values.assignments(arguments.signature, "--signature")
     args = written_values.numbers(arguments.arg, "--arg")  # first: one that lacks its value takes the word behind it, a side
+    args |= {name: written_values.type_name(f"*{str(kind).lstrip('*')}") for name, kind in types.items()}
     unknown = [side for side in arguments.sides if not Path(side).exists() and ".." not in side]
     if unknown and not arguments.baseline and not arguments.merge_base:
         refuse_unknown(unknown, Path(arguments.repository))  # before the packages that compare are loaded

@@ -87,7 +87,7 @@ class Settings:
     launches: tuple[str, ...] = ()  # paths inside the tree
     kernels: Mapping[str, KernelSettings] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    args: Mapping[str, Any] = field(default_factory=dict)  # `--arg`: of every kernel, before what the file says
+    args: Mapping[str, Any] = field(default_factory=dict)  # `--arg`: of every kernel, before what the file says; "*i8" is a type
 
     def kernel(self, paths: Sequence[str], names: Sequence[str]) -> KernelSettings:
         """What is said of a kernel that lies in the first of `paths`; where it moved, it lay in the last. So with its names.
@@ -97,7 +97,9 @@ class Settings:
         """
         keys = [*(f"{path}::{name}" for path in paths for name in names), *reversed(paths)]
         known = next((self.kernels[key] for key in keys if key in self.kernels), KernelSettings())
-        return replace(known, args={**known.args, **self.args}) if self.args else known
+        types = {name: kind for name, kind in self.args.items() if isinstance(kind, str) and kind.startswith("*")}
+        args = {name: value for name, value in self.args.items() if name not in types}
+        return replace(known, args={**known.args, **args}, types={**known.types, **types}) if self.args else known
 
     def table(self, path: str) -> Mapping[str, Any]:
         """What is said of a table."""

@@ -17,6 +17,7 @@ from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.kernel_forms import grid_of, may_be_kernel
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import Failure, Subject
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError
 
 MOST_SEARCHED = 20_000
@@ -66,17 +67,19 @@ def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> 
     of their text."""
     tree.fetch(entries)
     imported = {entry.path: _imported_words(tree.read(entry)) for entry in entries}
+    packages = {PurePosixPath(path).parent for path in tree.entries() if path.endswith("__init__.py")}
     waiting = {entry.path: entry for entry in entries}
     reached: list[Entry] = []
     names = set(paths)
     for _ in range(MOST_HANDS):
-        words = {_module(path) for path in names}
-        folders = {str(PurePosixPath(path).parent) for path in names if path.endswith("__init__.py")}
-        fresh = [
-            item
-            for item in waiting.values()
-            if str(PurePosixPath(item.path).parent) in folders or not words.isdisjoint(imported[item.path])
-        ]
+        modules = grouped((_module(path).stem, _module(path).parent) for path in names)
+        inits = {str(PurePosixPath(path).parent) for path in names if path.endswith("__init__.py")}
+        fresh = []
+        for path, item in waiting.items():
+            folder, words = PurePosixPath(path).parent, imported[path]
+            around = (place for word in modules.keys() & words for place in modules[word])  # named as well, or the file's own
+            if str(folder) in inits or any(p.name in words or p not in packages or folder.is_relative_to(p) for p in around):
+                fresh.append(item)
         reached += fresh
         names = {item.path for item in fresh}
         waiting = {path: item for path, item in waiting.items() if path not in names}
@@ -94,10 +97,10 @@ def _imported_words(data: bytes) -> set[str]:
     return words
 
 
-def _module(path: str) -> str:
-    """The word by which a file is imported: its name, or that of the package that it stands for."""
+def _module(path: str) -> PurePosixPath:
+    """What a file is imported as, with its package before it: the file, or the package that it stands for."""
     place = PurePosixPath(path)
-    return place.parent.name if place.name == "__init__.py" else place.stem
+    return place.parent if place.name == "__init__.py" else place
 
 
 def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject]:

@@ -32,6 +32,8 @@ _MAKING_TEXTS = frozenset({"format", "join", "split"})
 _FORMATS = re.compile(r"\{[^{}]*[^\w{}]")
 """Fields of a text that do more than put a value in: `{x.y}`, `{x:8}`."""
 _VIEWS = frozenset({"keys", "values", "items", "copy"})
+_WITHOUT_EFFECT = (ast.Pass, ast.Global, ast.Assert)
+"""Statements that are passed over: what is asserted holds."""
 _METHODS = _TEXT_METHODS | _MAKING_TEXTS | _NUMBER_METHODS | _VIEWS | {"get", "pop", "element_size"}
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
@@ -242,7 +244,9 @@ class FunctionReader(Evaluator):
             self._add(statement.target, statement)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._grow(statement.value)
-        elif not (isinstance(statement, (ast.Pass, ast.Global, ast.Assert)) or _is_remark(statement)):  # what is asserted holds
+        elif not (
+            isinstance(statement, _WITHOUT_EFFECT) or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        ):
             raise NotLiteralError(f"{type(statement).__name__} in line {statement.lineno} is not followed")
         return _NOTHING
 
@@ -421,10 +425,6 @@ class FunctionReader(Evaluator):
         if isinstance(owner, str) and method in _TEXT_METHODS and len(arguments) <= 1:
             return getattr(owner, method)(*map(str, arguments))
         return _UNANSWERED
-
-
-def _is_remark(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _text_made(owner: str, method: str, arguments: Sequence[Any], keywords: Mapping[str, Any], line: int) -> Any:

@@ -16,11 +16,6 @@ DEEPEST = 6
 """Names of names that are followed."""
 
 
-def launched_by(call: ast.Call) -> ast.expr | None:
-    """What a call launches if that is a kernel; None: it is written as no launch is."""
-    return call.func.value if isinstance(call.func, ast.Subscript) else None
-
-
 def grid_of(call: ast.Call) -> ast.expr:
     """The grid of a launch."""
     assert isinstance(call.func, ast.Subscript)
@@ -35,8 +30,8 @@ def launching_calls(graph: Graph) -> Iterator[tuple[str, ast.Call]]:
     """The calls of a file that launch something, each with what, as it is named there: `kernel`, `module.kernel`; where a function gives
     such names another, `kernel = fast if small else slow`, once for each of them."""
     for node in graph.nodes:
-        launched = launched_by(node) if isinstance(node, ast.Call) else None
-        if isinstance(node, ast.Call) and launched is not None:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
+            launched = node.func.value
             if isinstance(launched, ast.Call) and len(launched.args) == 1 and last_name(launched) in _WRAPPERS:
                 launched = launched.args[0]
             name = dotted(launched)

@@ -205,9 +205,16 @@ class LaunchWalk(FunctionReader):
                 self._give(target, value, hangs)
         elif isinstance(statement, ast.FunctionDef):
             self._set(statement.name, statement)
-        elif isinstance(statement, ast.Assert):  # of how many dimensions tensors are
-            for node in (inner for inner in ast.walk(statement.test) if isinstance(inner, ast.Subscript | ast.Call)):
-                self.evaluated(node)
+        elif isinstance(statement, ast.Assert):  # of how many dimensions tensors are, and of which type
+            for node in ast.walk(statement.test):
+                if isinstance(node, ast.Subscript | ast.Call):
+                    self.evaluated(node)
+            test = statement.test
+            for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
+                match part:
+                    case ast.Compare(left=ast.Attribute(value=ast.Name() as name, attr="dtype"), ops=[ast.Eq()], comparators=[kind]):
+                        said = replace(self._tensor(name), element=_type_named(kind))
+                        self._set(name.id, said, self.hanging.get(name.id, frozenset()))
         elif not isinstance(statement, ast.Expr):
             imported = isinstance(statement, ast.Import | ast.ImportFrom)
             self._forget((name for name in names_stored(statement) if not imported or name in self.site.own), statement)
@@ -485,10 +492,14 @@ def _same(one: Any, other: Any) -> bool:
 
 def _type_said(call: ast.Call) -> str | None:
     """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: it names none of torch's."""
-    kind = next((dotted(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), "")
     made = last_name(call) in MADE | LIKE or dotted(call.func) in OF_VALUES
-    name = kind.removeprefix("torch.")
-    return OTHER_NAMES.get(name, name) if made and kind.startswith("torch.") else None
+    return next((_type_named(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), None) if made else None
+
+
+def _type_named(node: ast.expr) -> str | None:
+    """The type that is meant by `torch.int32`; None: it is none of torch's by name."""
+    name = dotted(node)
+    return OTHER_NAMES.get(short := name.removeprefix("torch."), short) if name.startswith("torch.") else None
 
 
 def _asks_for_gradient(node: ast.AST) -> bool:

@@ -51,7 +51,7 @@ def to_text(comparison: ComparisonResult) -> str:
         lines += ["", lacking]
         lines_to_paste = words.hints(comparison, lacking=True)
         lines += (
-            ["  Say it, with your own values, by --arg NAME=VALUE, or in an advisor.toml with --settings advisor.toml:"]
+            ["  Say it, with your own values, by --arg NAME=VALUE, --signature NAME=TYPE, or --settings advisor.toml with:"]
             if lines_to_paste
             else []
         )

@@ -181,7 +181,15 @@ def run(x, boxes):
     assert told_in(subject.hint).args.keys() == {"boxes"}
 
 
-def test_a_number_of_one_side_alone_that_is_guessed_compares_nothing(repository):
+@pytest.mark.parametrize(
+    ("name", "parameters", "body", "passed"),
+    [
+        ("GROUPS", "GROUPS: tl.constexpr", "o = GROUPS * offsets", "GROUPS=groups // 7"),
+        ("PADDED", "groups, PADDED: tl.constexpr", "o = tl.arange(0, PADDED)", "groups=groups, PADDED=max(16, groups)"),
+    ],
+)
+def test_a_number_of_one_side_alone_that_is_guessed_compares_nothing(repository, name, parameters, body, passed):
+    """Also one that covers a size of which nothing is known."""
     base = """def each(x_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.arange(0, BLOCK)
     tl.store(x_ptr + tl.program_id(0) * n + offsets, 1, mask=offsets < n)
@@ -190,10 +198,11 @@ def test_a_number_of_one_side_alone_that_is_guessed_compares_nothing(repository)
 def run(x, n, groups):
     each[(4096,)](x, n, BLOCK=256)
 """
-    head = base.replace("BLOCK: tl", "GROUPS: tl.constexpr, BLOCK: tl").replace("arange(0, BLOCK)", "arange(0, GROUPS * BLOCK)")
-    _, subject = one(repository, base, head.replace("BLOCK=256", "GROUPS=groups // 7, BLOCK=256"))
+    head = base.replace("BLOCK: tl", f"{parameters}, BLOCK: tl").replace("BLOCK=256", f"{passed}, BLOCK=256")
+    more = f"    {body}\n    tl.store(x_ptr + o, 2, mask=o < {'groups' if 'groups' in parameters else 'GROUPS'})\n"
+    _, subject = one(repository, base, head.replace("\n\n\ndef run", f"\n{more}\n\ndef run"))
     (compiled,) = subject.resources
-    assert "a guess of GROUPS, which one side alone takes" in compiled.reason and compiled.base is compiled.head is None
+    assert f"a guess of {name}, which one side alone takes" in compiled.reason and compiled.base is compiled.head is None
 
 
 SCALED = """def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):

@@ -90,7 +90,7 @@ def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repositor
         ("num_warps=4)", "num_warps=8)", "the code of run"),
         ("**options", "**options, num_stages=2", "no num_stages → num_stages=2"),
         ("**options", "**dict(options)", "**options → **dict(options)"),
-        (", **options", "", "**options → no **options"),
+        (", **options", "", "**options → nothing"),
     ],
 )
 def test_options_that_are_spread_count(repository, predictor, old, new, change):

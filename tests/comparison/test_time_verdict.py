@@ -236,7 +236,7 @@ FLAGS = {
     "above": "mask[0].item()",
 }
 GRIDS = {"literal": "(4096,)", "typical": "(n_rows,)", "unknown": "(jobs,)"}
-TYPES = {"none": None, "literal": "tl.float32", "unknown": "kinds[x.ndim]"}
+TYPES = {"none": None, "literal": "tl.float32", "unknown": "kinds[x.ndim]", "adapted": None}
 CHANGES = ("terms", "warps")
 
 
@@ -259,7 +259,7 @@ def drawn(count, flag, grid, kind, terms=1, warps=4):
     return HEAD.removesuffix("@triton.jit\n") + (
         f"{before}@triton.jit\ndef k({parameters}):\n"
         "    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
-        "    x = tl.load(x_ptr + offsets).to(tl.float32)\n"
+        f"    x = tl.load(x_ptr + offsets){'.to(y_ptr.dtype.element_ty)' * (kind == 'adapted')}.to(tl.float32)\n"
         f"    for _ in range({COUNTS[count]}):\n{test}{body}"
         f"    tl.store(y_ptr + offsets, x.to{cast})\n\n\n"
         "def run(x, y, n_rows, steps, jobs, mask, kinds, keep=False, bias=None):\n"
@@ -268,7 +268,7 @@ def drawn(count, flag, grid, kind, terms=1, warps=4):
     )
 
 
-GUESSED = {"count": {"unknown": "depth", "constant": "DEPTH"}, "grid": {"unknown": "jobs"}, "kind": {"unknown": "KIND"}}
+GUESSED = {"count": {"unknown": "depth", "constant": "DEPTH"}, "grid": {"unknown": "jobs"}, "kind": {"unknown": "KIND", "adapted": "x_ptr"}}
 GUESSED |= {"flag": dict.fromkeys(FLAGS.keys() - {"none", "literal", "called"}, "KEEP")}
 """What is asked for, by what is drawn."""
 
@@ -287,6 +287,7 @@ GUESSED |= {"flag": dict.fromkeys(FLAGS.keys() - {"none", "literal", "called"}, 
 @example(count="literal", flag="off", grid="literal", kind="none", change="terms")
 @example(count="typical", flag="called", grid="typical", kind="literal", change="terms")
 @example(count="literal", flag="above", grid="literal", kind="none", change="terms")
+@example(count="literal", flag="none", grid="literal", kind="adapted", change="terms")
 def test_no_verdict_of_time_has_a_guess_behind_it(tmp_path_factory, count, flag, grid, kind, change):
     """Of drawn kernels and drawn changes: whatever decides has to be said by the launch, its callers or typical sizes."""
     repository = Repository(tmp_path_factory.mktemp("drawn"))
@@ -299,7 +300,7 @@ def test_no_verdict_of_time_has_a_guess_behind_it(tmp_path_factory, count, flag,
     if lacking:
         assert (row.verdict, row.change, row.base, row.head) == ("cannot-tell", None, None, None)
         assert all(name in row.reason or "more" in row.reason for name in lacking)
-        assert lacking <= told_in(subject.hint).args.keys()
+        assert lacking - {"x_ptr"} <= told_in(subject.hint).args.keys() and (told_in(subject.hint).types.keys() == lacking & {"x_ptr"})
     elif change == "terms":
         assert row.verdict == "predicted-regressed" and row.change is not None and row.change > 0.05
     else:
@@ -312,9 +313,32 @@ def test_the_type_of_a_tensor_that_one_side_alone_has_is_no_typical_one(reposito
     head = head.replace("    for _ in", "    x *= tl.load(m_ptr + offsets, mask=offsets < n)\n    for _ in")
     _, subject = one(repository, PLAIN, head)
     (row,) = subject.static
-    assert (row.verdict, row.reason) == ("cannot-tell", "without m_ptr") and told_in(subject.hint).types.keys() == {"m_ptr"}
+    assert (row.verdict, row.reason) == ("cannot-tell", "without m_ptr's type") and told_in(subject.hint).types.keys() == {"m_ptr"}
     _, told = one(repository, PLAIN, head, subject.hint)
     assert told.static[0].verdict in TIME_VERDICTS
+
+
+TYPED = """def mixed(w_ptr, b_ptr, i_ptr, q_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    bias = tl.load(b_ptr)
+    rows = tl.load(i_ptr + offsets)
+    x = tl.load(w_ptr + rows).to(y_ptr.dtype.element_ty) + bias.to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + offsets, x * 1.0)
+    tl.store(z_ptr + offsets, x.to(tl.int8))
+    tl.store(q_ptr + offsets, tl.clamp(x.to(tl.float32), -448.0, 448.0).to(q_ptr.dtype.element_ty))
+
+
+def run(w, b, i, q, y, z, n):
+    mixed[(4096,)](w, b, i, q, y, z, n, BLOCK=1024)
+"""
+
+
+def test_the_types_on_which_a_time_hangs_are_asked_for(repository):
+    """Neither that of one number that is read, nor those that what is stored tells."""
+    _, subject = one(repository, TYPED, TYPED.replace("x * 1.0", "tl.exp2(x.to(tl.float32))"))
+    (row,), said = subject.static, told_in(subject.hint).types
+    assert (row.verdict, row.reason) == ("cannot-tell", "without w_ptr's type, i_ptr's type and q_ptr's type")
+    assert said == {"i_ptr": "*i64", "q_ptr": "*bf16", "w_ptr": "*bf16"}
 
 
 def test_two_runs_give_the_same_comment(tmp_path, monkeypatch):

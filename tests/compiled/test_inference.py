@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.guesses.inference import Given, Guess, guesses
+from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch_options import LaunchOptions, launches, one_launch
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source, read_source
@@ -407,6 +408,30 @@ def test_a_number_beside_floats_is_a_float(body: str) -> None:
     text = JIT + f"{loaded}    {body}\n    tl.store(q + o, y, mask=o < n)\n"
     first = guessed(text)[0].signature
     assert first["s"] == "fp32" and first["n"] == "i32"
+
+
+@pytest.mark.parametrize(
+    ("adapted", "body"),
+    [
+        ("p", "tl.dot(x.to(y.dtype), y)"),
+        ("p", "tl.dot(y, x.to(r.dtype.element_ty))"),
+        ("p", "tl.dot(y, tl.trans(x).to(y.dtype))"),
+        ("p", "z = x\n    tl.dot(y, tl.cast(z, y.dtype))"),
+        ("p", "z = helper(x, y)"),
+        ("pq", "tl.dot(x.to(tl.bfloat16), y.to(tl.float16))"),
+        ("", "tl.dot(x.to(tl.float32), y)"),
+        ("", "tl.dot((x * 2.0).to(y.dtype), y)"),
+        ("", "x = x * 2.0\n    tl.dot(x.to(y.dtype), y)"),
+        ("", "tl.dot(tl.exp(x).to(y.dtype), y)"),
+        ("", "tl.store(p + o, x.to(p.dtype.element_ty))"),
+        ("", "tl.dot(x.to(tl.int16, bitcast=True), y)"),
+    ],
+)
+def test_what_is_converted_to_anothers_type_tells_nothing_of_its_own(adapted: str, body: str) -> None:
+    helper = "def helper(a, b):\n    return tl.dot(a.to(b.dtype), b)\n\n\n"
+    text = JIT + helper + JIT + f"def k(p, q, r):\n    o = tl.arange(0, 64)\n    x = tl.load(p + o)\n    y = tl.load(q + o)\n    {body}\n"
+    source = parse_source(text, "k.py")
+    assert "".join(name for name, use in usage_of(source, source.kernel("k")).items() if use.adapted) == adapted
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,16 @@ def test_a_type_is_kept(text: str) -> None:
     assert type_of(text) == "int8"
 
 
+@pytest.mark.parametrize("asserted", ["x.dtype == torch.int8", "n > 1 and x.dtype == torch.int8", "x.dtype == torch.int8, 'weights'"])
+def test_a_type_is_what_is_asserted(asserted: str) -> None:
+    assert type_of("x", f"assert {asserted}") == type_of("x.t()", f"assert {asserted}") == "int8"
+
+
+@pytest.mark.parametrize("asserted", ["x.dtype != torch.int8", "n > 1 or x.dtype == torch.int8", "x.dtype == kind.dtype"])
+def test_a_type_is_not_what_may_be_another(asserted: str) -> None:
+    assert type_of("x", f"assert {asserted}") is None
+
+
 def test_names_are_followed_as_far_as_they_are_assigned_once() -> None:
     assert type_of("c", "a = made.view(-1)\nb = a\nc = b.t()") == "int8"
     assert type_of("b", "a = made.view(-1)\na = x\nb = a") is None

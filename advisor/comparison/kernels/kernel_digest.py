@@ -230,17 +230,14 @@ of their letters as `CLOSE_NAMES` says: `celoss_indice_kernel`, `celoss_indices_
 CLOSE_NAMES = 0.9
 
 
-def _of_a_name(old: str, new: str) -> bool:
-    return SequenceMatcher(None, old, new, autojunk=False).ratio() >= CLOSE_NAMES
-
-
 def renamed(lost: Mapping[str, ast.FunctionDef], gained: Mapping[str, ast.FunctionDef]) -> dict[str, str]:
     """Of kernels of a file that are gone and those that are new: the old name of each new one, as far as that is clear.
 
     Two are a pair where either is more like the other than any further one is.
     """
     shares = {(old, new): _alike(lines, others) for old, lines in _lines(lost).items() for new, others in _lines(gained).items()}
-    close = {pair for pair, share in shares.items() if share >= LEAST_ALIKE_OF_A_NAME and _of_a_name(*pair)}
+    likely = [pair for pair, share in shares.items() if share >= LEAST_ALIKE_OF_A_NAME]
+    close = {pair for pair in likely if SequenceMatcher(None, *pair, autojunk=False).ratio() >= CLOSE_NAMES}
     shares = {pair: share + (pair in close) for pair, share in shares.items()}
     pairs = {}
     for (old, new), share in shares.items():

@@ -388,8 +388,9 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
         if (differing := _differing(*digests)) is not None:
             names, code = differing
             one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
-            both = [{name for name in one_sided if side.source.module_names.statements(name)} for side in (one, other)]
-            code = [name for name in code if name not in both[0] & both[1]] or code
+            texts = [{name: list(map(ast.dump, side.source.module_names.statements(name))) for name in code} for side in (one, other)]
+            same = {name for name in code if texts[0][name] == texts[1][name] or name in one_sided}  # nothing at all: in a class
+            code = [name for name in code if name not in same or not texts[0][name] or not texts[1][name]] or ([] if names else code)
             parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
             parts = parts if SPREAD not in parts else set()
             hanging = [
@@ -443,7 +444,7 @@ def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, .
 def _text(name: str, passed: Sequence[str]) -> str:
     values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text) for text in passed)
     if name == SPREAD:
-        return values or "no **options"
+        return values or "nothing"
     return f"{name}={values}" if values else f"no {name}"
 
 

@@ -37,7 +37,7 @@ from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH
-from advisor.compiled.guesses.usage import usage_of
+from advisor.compiled.guesses.usage import row_sizes_through, usage_of
 from advisor.compiled.launches.launch import JUDGED, KernelLaunch, author_file
 from advisor.compiled.launches.provenance import TOLD, named
 from advisor.compiled.launches.target import without_followers
@@ -160,26 +160,28 @@ def judged(
                 run, (base, head) = best_run, timed
             label, differing = _label(run, base, head)
             notes += [note for note in remarks if note != unseen]
-            for word, item in (("base", base), ("head", head)):
-                if item.resources is not None and item.resources.origin == "estimated" and item.compiled is not None:
-                    elements = f"{int(item.compiled.metadata[JUDGED]):,}"
-                    notes.append(phrase("answer.estimated", side=word, gpus=devices, elements=elements))
             empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
-            verdicts = [
+            verdicts = (
                 time_verdict(name, *timed, gpu, notes, counted=compiling.counted, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())
-            ]
+            )
+            predictions = [item for item in verdicts if item is not None]
             what = "best of each list, " if best_run is not None else ""
-            predicted += [replace(item.row, label=what + item.row.label) for item in filter(None, verdicts)]
-            if any(item is not None and item.row.verdict in ("predicted-improved", "predicted-regressed") for item in verdicts):
+            predicted += [replace(item.row, label=what + item.row.label) for item in predictions]
+            without = {str(value)[:1] for item in predictions for value in item.lacking.values()}
+            if "*" in without or any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions):
                 notes += _assumed_types(base, head)
             others = _other_sizes(old, new, base, head) or _tuned_alone(run)
-            one_guess = ONE_GUESS if same and any(item.one_guess for item in filter(None, verdicts)) else ""
+            one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""
             if incomparable := others or _guessed_of_one(old, new, base, head) or one_guess:
                 empty, reason = ["base", "head"], incomparable
+            for word, item in (("base", base), ("head", head)) if not incomparable else ():
+                if item.resources is not None and item.resources.origin == "estimated" and item.compiled is not None:
+                    elements = f"{int(item.compiled.metadata[JUDGED]):,}"
+                    notes.append(phrase("answer.estimated", side=word, gpus=devices, elements=elements))
             instead = in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}) if old and new else ""
             if untimed := others or (instead and f"because {instead}"):
                 predicted = [without_time(row, "cannot-tell", untimed) if row.gpu in devices.split(", ") else row for row in predicted]
@@ -194,12 +196,12 @@ def judged(
                     reason=reason,
                     unfinished=any(side.refused is not None and not side.certain for side in (base, head)),
                     line=refused_line(new, head.refused),
-                    work=next((item.work for item in filter(None, verdicts)), 1.0) if timed == (base, head) else 1.0,
-                    thread_bytes=next((item.thread_bytes for item in filter(None, verdicts)), None),
+                    work=next((item.work for item in predictions), 1.0) if timed == (base, head) else 1.0,
+                    thread_bytes=next((item.thread_bytes for item in predictions), None),
                     guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
                 )
             )
-            for entry in filter(None, verdicts):  # of what a changed launch passes no one value is both sides'
+            for entry in predictions:  # of what a changed launch passes no one value is both sides'
                 lacking = entry.lacking if not _tuned_alone(run) else {}
                 sizes = {name: value for name, value in {**sizes, **lacking}.items() if name not in entry.passed}
         notes += of_added(old, new, wanted, settings or KernelSettings(), workers, threads, compiling)
@@ -258,9 +260,16 @@ def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: 
     so."""
     if old is None or new is None or base.compiled is None or head.compiled is None:
         return ""
-    names = [name for name in guessed_code(base, head) if not (old.function.parameter(name) and new.function.parameter(name))]
-    values = {**base.invented, **head.invented}
-    alone = [name for name in names if type(values.get(name)) in (int, str)]
+    names = [*guessed_code(base, head)]
+    values: dict[str, Any] = {}
+    for side in (base, head):  # a block that covers a size of which nothing is known is as guessed as that
+        assert side.launch is not None and side.guess is not None
+        rows = row_sizes_through(side.launch.source, side.launch.source.kernel(side.launch.kernel))
+        known = {*side.launch.given.scalars, *side.launch.given.constexprs}
+        names += sorted(name for name in side.guess.settled if rows.get(name) and known.isdisjoint(rows[name]))
+        values |= side.guess.constexprs
+    both = {parameter.name for parameter in old.function.parameters} & {parameter.name for parameter in new.function.parameters}
+    alone = [name for name in dict.fromkeys(names) if type(values.get(name)) in (int, str) and name not in both]
     return f"not compared, for it hangs on a guess of {named(alone)}, which one side alone takes" if alone else ""
 
 
@@ -328,12 +337,8 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     names = dict.fromkeys([*sides[0], *sides[1]])
     texts = [_sided(name, sides) for name in names if name not in sizes]
     typical = [_sided(name, sides) for name in names if name in sizes]
-    shown = [
-        f"{name}={' → '.join(dict.fromkeys(shown_value(guess.constexprs[name]) for guess in guesses if name in guess.constexprs))}"
-        for name in list(invented)[:MOST_SHOWN]
-    ]
-    if len(invented) > MOST_SHOWN:
-        shown.append(f"{len(invented) - MOST_SHOWN} more")
+    shown = [_sided(name, [guess.constexprs for guess in guesses]) for name in list(invented)[:MOST_SHOWN]]
+    shown += [f"{len(invented) - MOST_SHOWN} more"] if len(invented) > MOST_SHOWN else []
     guessed = f"{' '.join(shown)} (guessed)" if shown else ""
     assumed = f"{' '.join(typical)} (typical)" if typical else ""
     others = [name for name in names if name not in sizes and all(name in side for side in sides) and sides[0][name] != sides[1][name]]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import Counted
+from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_of
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
@@ -213,10 +215,10 @@ def _of_both(report: LaunchReport, pair: Sequence[Inspection]) -> LaunchReport:
     return replace(report, configuration=replace(report.configuration, parameters=parameters))
 
 
-def _without(lacking: Collection[str], alike: bool, stored: bool) -> str:
+def _without(lacking: Mapping[str, Any], alike: bool, stored: bool) -> str:
     """Why nothing can be told of a time, in words."""
     more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
-    names = list(lacking)[:MOST_NAMED]
+    names = [f"{name}'s type" if str(value).startswith("*") else name for name, value in lacking.items()][:MOST_NAMED]
     without = f"without {', '.join(names)}{more}" if more else f"without {named(names)}" if names else ""
     code = (
         "with what is taken for them the code is the same" if alike and stored else "" if stored else "with what is known nothing is stored"
@@ -258,21 +260,47 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
                 values = {**attempt.guess.options, **written}
                 lacking.setdefault(name, values.get(name, CONTENTS if kind.startswith("*") else None))
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
+    # one value is none of two
     one = {name for name in constants[0].keys() & constants[1].keys() if constants[0][name] != constants[1][name]}
-    return {**{name: value for name, value in lacking.items() if name not in one}, **_lacking_types(base, head)}  # one value is none of two
+    return {
+        **{name: value for name, value in lacking.items() if name not in one},
+        **_lacking_types(base, head, pair),
+    }  # one value is none of two
 
 
-def _lacking_types(*attempts: Attempt) -> dict[str, str]:
-    """The tensors that one side alone is passed, and of what type nothing says: a typical type of what both have is none that decides."""
+_INTEGERS = re.compile(r"\*[iu](?!1$)")
+"""Begins the type of a tensor that is taken to be of integers, by its use or its name."""
+MATTERS = 0.1
+"""Of the bytes that a launch asks for: whatever the type of a tensor that is less of them, it takes as long."""
+
+
+def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, str]:
+    """The tensors of whose type nothing says anything where a typical one is none that decides: those that one side alone is passed, and
+    those that the kernel itself converts, whatever they are, and those of integers as wide as nothing says, each with what was taken for
+    it."""
+    lacking: dict[str, str] = {}
     sides: list[dict[str, str]] = []
-    for attempt in attempts:
+    for attempt, side in zip((base, head), pair, strict=True):
         assert attempt.launch is not None and attempt.guess is not None
-        whence = origins(attempt.launch, attempt.guess)
+        function = attempt.launch.source.kernel(attempt.launch.kernel)
+        whence, usage = origins(attempt.launch, attempt.guess), usage_of(attempt.launch.source, function)
         kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*")}
         sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
-    if sorted(sides[0].values()) == sorted(sides[1].values()):
-        return {}
-    return {name: kind for one, other in (sides, sides[::-1]) for name, kind in one.items() if name not in other and kind}
+        open_ = {
+            name: kind
+            for name, kind in sides[-1].items()
+            if usage[name].adapted
+            or (_INTEGERS.match(kind) and not usage[name].written and not usage[name].addresses)  # which have 8 bytes
+        }
+        requested = Counter[str]()
+        for item in side.demand.accesses:
+            requested[item.name] += round(item.requested_bytes)
+        for bytes_by_tensor in (requested, side.demand.likely_read_footprints):
+            least = MATTERS * sum(bytes_by_tensor.values())
+            lacking |= {name: kind for name, kind in open_.items() if kind and bytes_by_tensor.get(name, 0.0) > least}
+    if sorted(sides[0].values()) != sorted(sides[1].values()):
+        lacking |= {name: kind for one, other in (sides, sides[::-1]) for name, kind in one.items() if name not in other and kind}
+    return lacking
 
 
 OTHER_WORK = 4.0

@@ -40,7 +40,10 @@ class Touched:
 
 def touched(old: KernelVersion, new: KernelVersion) -> Touched:
     """The lines that only one version has, of the kernel and of the helpers of its file."""
-    sides = [list(_lines(version.function.node.body, (), _helpers(version))) for version in (old, new)]
+    sides = [
+        list(_lines(version.function.node.body, (), {name: nodes[-1] for name, nodes in version.source.definitions.items() if nodes}))
+        for version in (old, new)
+    ]
     counts = [Counter(line.text for line in lines) for lines in sides]
     fresh: tuple[list[Line], ...] = ([], [])
     for side, lines in enumerate(sides):
@@ -65,11 +68,6 @@ def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
         if any(name.rsplit(".", 1)[-1] == "store" or ".atomic_" in name for name in _called(line.node))
     ]
     return _flags(stores, new.function.constants)
-
-
-def _helpers(version: KernelVersion) -> dict[str, ast.FunctionDef]:
-    """The other functions of Triton in a kernel's file, by name."""
-    return {name: nodes[-1] for name, nodes in version.source.definitions.items() if nodes and name != version.function.name}
 
 
 def _called(node: ast.AST) -> Iterator[str]:

@@ -4,6 +4,7 @@ expression tells something of them, calls most: accesses to memory, sizes, types
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from advisor.compiled.guesses.origins import (
     argument,
     converted,
     float_operands,
+    is_bitcast,
     is_float,
     is_integer,
     is_load,
@@ -60,6 +62,12 @@ MEMORY_CALLS = frozenset(
 )
 _MASKS = {"load": 1, "store": 2}
 """Where an operation takes its mask, if not by name."""
+_OF_A_TENSOR = re.compile(r"\.(dtype|element_ty|scalar)$")
+"""Ends what names a tensor's type, `y_ptr.dtype.element_ty`."""
+_SHORT = re.compile(r"b?float(16|8)")
+"""Begins a type of floats of 16 bits or less."""
+_INTEGERS_OR_BYTES = re.compile(r"u?int\d|float8")
+"""Begins a type that values are converted to for no other reason than to be stored as it."""
 _DESCRIPTOR_CALLS = frozenset({"load", "store", "gather", "scatter"})
 _SIZES = {
     "arange": slice(None),
@@ -260,10 +268,17 @@ class _KernelReader(Marks):
             self.indices(pointer)
             self.offsets([pointer, *(node.args if last_name(node).startswith("make_") else ())])
         value = argument(node, 1, "value") if last_name(node) == "store" else None
-        for made in self.origins.values(value) if isinstance(value, ast.Name) else [value]:
-            for kind in made.args if isinstance(made, ast.Call) and converted(made) is not None else ():
-                if (type_use := self.parameter(kind)) is not None:
-                    type_use.stored = True
+        made = [item for item in (self.origins.values(value) if isinstance(value, ast.Name) else [value]) if isinstance(item, ast.Call)]
+        for type_use in self.named_in(kind for item in made if converted(item) is not None for kind in item.args):
+            type_use.stored = True
+        kinds = {type_given(item) for item in made if converted(item) is not None}
+        named = "".join(kinds) if len(kinds) == 1 else ""
+        written = named.replace("uint", "u").replace("int", "i").replace("float", "fp") if _INTEGERS_OR_BYTES.match(named) else ""
+        behind = walk(value, self.origins.passed_on) if value is not None else ()
+        limited = any(isinstance(inner, ast.Call) and last_name(inner) == "clamp" for inner in behind)
+        for use in self.accessed(pointer) if pointer is not None else ():
+            use.written = written or use.written
+            use.adapted |= limited and not use.written
         mask = argument(node, _MASKS.get(last_name(node)), "mask")
         if mask is not None:
             for use in self.loaded(mask):
@@ -329,10 +344,21 @@ class _KernelReader(Marks):
     # ------------------------------------------------------------------------------------------ what any call may tell
 
     def _conversion(self, node: ast.Call) -> None:
-        """What is made a pointer."""
+        """What is made a pointer, and what is loaded of whatever type, for it is made one of another tensor's, or of 16 bits or less."""
         if (address := made_pointer(node)) is not None:
             for name in set(self.origins.unchanged(address)).difference(self.origins.roots(address)):
                 self.found[name].addresses = True
+        elif (value := converted(node)) is not None and not is_bitcast(node):
+            kinds = [
+                ast.Name(id=kind.partition(".")[0])
+                for item in (*node.args, *(k.value for k in node.keywords))
+                if _OF_A_TENSOR.search(kind := dotted(item))
+            ]
+            ends = [inner for inner in walk(value, self.origins.passed_on) if not self.origins.passed_on(inner)]
+            if (kinds or _SHORT.match(type_given(node))) and all(isinstance(end, ast.Name | ast.Constant) or is_load(end) for end in ends):
+                of_the_type = {name for kind in kinds for name in (*self.origins.unchanged(kind), *self.origins.roots(kind))}
+                for name in set(self.origins.unchanged(value)) - of_the_type:
+                    self.found[name].adapted = True
 
     def _options(self, node: ast.Call) -> None:
         """Options that a parameter is given for: a text, or a type."""

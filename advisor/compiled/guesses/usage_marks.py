@@ -98,7 +98,7 @@ class Marks:
                 use.whole = True
 
 
-OF_VALUES = ("bits", "narrow_bits", "wide_bits", "bitwise", "real", "addresses")
+OF_VALUES = ("bits", "narrow_bits", "wide_bits", "bitwise", "real", "addresses", "adapted")
 """What is done with loaded values, which a helper may be handed as they are, or load itself."""
 OF_ARGUMENTS = (
     "extent",
@@ -147,6 +147,8 @@ class Usage:
     integer: bool = False  # in a bound of a loop
     offset: bool = False  # in an address
     addresses: bool = False  # what is loaded through it is made a pointer
+    adapted: bool = False  # what is loaded, or stored, is of any type: it is converted to another, or was limited to it
+    written: str = ""  # the type of integers, or of floats of 8 bits, that is stored through it: i8
     text: str = ""  # the option of an operation that it is given for, and that takes a text: input_precision
 
     @property
