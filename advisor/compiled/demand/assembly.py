@@ -111,16 +111,16 @@ class CodeFacts:
     def trips(self) -> tuple[Mapping[int | None, float], ...]:
         """Line -> instructions of one trip, of each loop that loads. Trips that ptxas makes one of are told by their loads; the loop of
         those that are left over is left out."""
-        found: dict[frozenset[int], tuple[int, Mapping[int | None, float]]] = {}
+        by_loads: dict[frozenset[int], tuple[int, Mapping[int | None, float]]] = {}
         for loop in self.loops:
             inner = [range(other.start, other.end + 1) for other in self.loops if other.depth == loop.depth + 1]
             body = [i for i in self.code if loop.start <= i.address <= loop.end and not any(i.address in span for span in inner)]
             loads = Counter(i.line for i in body if i.opcode.startswith("LDG") and i.line and ("load", i.line) in self.widths)
             copies = max((round(count / len(self.widths["load", line])) for line, count in loads.items() if line), default=0)
             lines = frozenset(line for line in loads if line)
-            if copies > found.get(lines, (0, {}))[0]:
-                found[lines] = copies, {line: n / copies for line, n in Counter(i.line for i in body if i.opcode != "NOP").items()}
-        return tuple(trip for _, trip in found.values())
+            if copies > by_loads.get(lines, (0, {}))[0]:
+                by_loads[lines] = copies, {line: n / copies for line, n in Counter(i.line for i in body if i.opcode != "NOP").items()}
+        return tuple(trip for _, trip in by_loads.values())
 
     def unrolled(self, line: int | None, depth: int) -> bool:
         """Whether the machine code has no loop for the one that begins on a line, so deep: fewer stand around what counts its trips."""
