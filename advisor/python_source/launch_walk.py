@@ -213,8 +213,8 @@ class LaunchWalk(FunctionReader):
             for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
                 match part:
                     case ast.Compare(left=ast.Attribute(value=ast.Name() as name, attr="dtype"), ops=[ast.Eq()], comparators=[kind]):
-                        said = replace(self._tensor(name), element=_type_named(kind))
-                        self._set(name.id, said, self.hanging.get(name.id, frozenset()))
+                        typed = replace(self._tensor(name), element=_type_named(kind))
+                        self._set(name.id, typed, self.hanging.get(name.id, frozenset()))
         elif not isinstance(statement, ast.Expr):
             imported = isinstance(statement, ast.Import | ast.ImportFrom)
             self._forget((name for name in names_stored(statement) if not imported or name in self.site.own), statement)
