@@ -254,8 +254,7 @@ def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[Sea
             main = replace(main, configuration=None, configuration_source=f"unknown: one of {count}")
         if tried:
             gathered.unknowns[main.id].append(_outcome(main, best, group, gathered.stopped[name]))
-        launch = gathered.targets[main.id].launch
-        named = launch if tried and launch.line is not None else None
+        named = gathered.targets[main.id].launch if tried and gathered.targets[main.id].launch.line is not None else None
         shown[main.id] = _with_ceiling(main, best, count, DOUBT if tried else WORTH_CHANGING, named) if count > 1 else main
         if unsearched := gathered.unsearched.get(name):
             shown[main.id] = _of_part(shown[main.id], unsearched)
@@ -327,18 +326,12 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
             values[name] |= {value} if type(value) is int else set()
     ranges = ", ".join(f"{name} {min(item)}–{max(item)}" for name, item in values.items() if len(item) > 1)
     near = [report for report in group if report is not best and _predicted_us(report) <= DOUBT * _predicted_us(best)]
-    named = (
-        _as_arguments(_change(best.configuration, report.configuration)) for report in near[:NAMED] if report.configuration is not None
-    )
-    doubt = f"{100 * (DOUBT - 1):.0f} %"
-    if main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best):
-        outcome = phrase("note.none_faster", doubt=doubt)
-    else:
-        outcome = (
-            phrase("note.near_best", count=len(near), doubt=doubt, which=" or ".join(named))
-            if near
-            else phrase("note.none_near", doubt=doubt)
-        )
+    others = [report.configuration for report in near[:NAMED] if report.configuration is not None]
+    which = "; ".join(_as_arguments(_change(best.configuration, other)) for other in others)
+    tied = main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best)
+    key = "none_faster" if tied else "near_best" if near else "none_near"
+    beside = {"count": len(near), "which": which} if key == "near_best" else {}
+    outcome = phrase(f"note.{key}", doubt=f"{100 * (DOUBT - 1):.0f} %", **beside)
     ranges = f" ({ranges})" if ranges else ""
     return phrase("note.tried", kernel=main.kernel, count=len(group), ranges=ranges, outcome=outcome, stopped=stopped)
 

@@ -176,7 +176,7 @@ def _gpu(name: TableName) -> str:
 
 def _by_gpu(audited: Audit, issues: list[AuditIssue], regrets: list[tuple[str, EntryRegret]]) -> None:
     """A line for each GPU that there are tables of, the one with the most tables in error first; none where there is only one."""
-    from advisor.rendering.figures import aligned
+    from advisor.rendering.step_text import aligned
     from advisor.tables.names import is_table_name, parse_table_name
 
     gpus = {table.path: _gpu(table.name) for table in audited.tables}

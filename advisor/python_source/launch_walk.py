@@ -44,6 +44,7 @@ from advisor.python_source.tensors import (
     Stride,
     Tensor,
     Whole,
+    joined,
 )
 
 DEFAULT = "default"
@@ -284,7 +285,7 @@ class LaunchWalk(FunctionReader):
         for name in names_stored(statement):
             if values := [outcome[name] for outcome, _ in outcomes if name in outcome]:
                 together = hangs.union(*(outcome.get(name, hangs) for _, outcome in outcomes))
-                self._set(name, _joined(values, f"{name}:{statement.lineno}"), together)
+                self._set(name, joined(values, f"{name}:{statement.lineno}"), together)
         return _GOES_ON if outcomes else _LEAVES
 
     def _set(self, name: str, value: Any, hangs: Hangs = frozenset()) -> None:
@@ -336,7 +337,7 @@ class LaunchWalk(FunctionReader):
         self.hangs |= hangs
         arms = [node.body, node.orelse]
         values = [self.visit(arm) for arm in (arms if holds is None else [arms[not holds]])]
-        return _joined(values, _called(node))
+        return joined(values, _called(node))
 
     def _dict(self, node: ast.Dict) -> dict:
         if None in node.keys:
@@ -458,36 +459,6 @@ def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 def _walruses(node: ast.AST) -> list[str]:
     return [inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]
-
-
-def _joined(values: Sequence[Any], name: str) -> Any:
-    """What one of some values is, whichever it is; a tensor of which nothing is known but what all agree on where they differ."""
-    first = values[0]
-    if all(_same(first, value) for value in values[1:]):
-        return first
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    if not tensors or not all(isinstance(value, Tensor) or value is None for value in values):
-        return Tensor(name)
-    elements = {tensor.element for tensor in tensors}
-    known = replace(tensors[0], element=elements.pop() if len(elements) == 1 else None, given=all(tensor.given for tensor in tensors))
-    if len(tensors) < len(values):
-        return Tensor(name, element=known.element)
-    if len({tensor.name for tensor in tensors}) == 1:
-        return known
-    shapes = [tensor.extents for tensor in tensors if tensor.extents is not None]
-    if len(shapes) < len(tensors) or len({*map(len, shapes)}) > 1:
-        return replace(known, name=name, extents=None)
-    extents = (column[0] if all(_same(column[0], size) for size in column) else None for column in zip(*shapes, strict=True))
-    return replace(known, name=name, extents=tuple(extents))
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Number) and isinstance(other, Number):
-        return one.of == other.of
-    try:
-        return one is other or (type(one) is type(other) and bool(one == other))
-    except NotLiteralError:
-        return False
 
 
 def _type_said(call: ast.Call) -> str | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from advisor.python_source.literals import Unknown
+from advisor.python_source.literals import NotLiteralError, Unknown
 
 MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
 """Functions and methods that make a tensor of a shape."""
@@ -80,3 +81,33 @@ class Whole(Unknown):
         extents = self.tensor.extents or ()
         extent = extents[index] if -len(extents) <= index < len(extents) else None
         return Number(Extent(self.tensor.name, index)) if extent is None else extent
+
+
+def joined(values: Sequence[Any], name: str) -> Any:
+    """What one of some values is, whichever it is; a tensor of which nothing is known but what all agree on where they differ."""
+    first = values[0]
+    if all(_same(first, value) for value in values[1:]):
+        return first
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if not tensors or not all(isinstance(value, Tensor) or value is None for value in values):
+        return Tensor(name)
+    elements = {tensor.element for tensor in tensors}
+    known = replace(tensors[0], element=elements.pop() if len(elements) == 1 else None, given=all(tensor.given for tensor in tensors))
+    if len(tensors) < len(values):
+        return Tensor(name, element=known.element)
+    if len({tensor.name for tensor in tensors}) == 1:
+        return known
+    shapes = [tensor.extents for tensor in tensors if tensor.extents is not None]
+    if len(shapes) < len(tensors) or len({*map(len, shapes)}) > 1:
+        return replace(known, name=name, extents=None)
+    extents = (column[0] if all(_same(column[0], size) for size in column) else None for column in zip(*shapes, strict=True))
+    return replace(known, name=name, extents=tuple(extents))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Number) and isinstance(other, Number):
+        return one.of == other.of
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except NotLiteralError:
+        return False

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, count
+from itertools import count
 
 from advisor.result.problem import microseconds as microseconds
 from advisor.result.schema import Action, Configuration, Finding, Latency, LaunchReport, LayerReport, Problem, Result
@@ -478,24 +478,6 @@ def source_text(finding: Finding) -> str:
     """`file.py:87`, or nothing."""
     line = f":{finding.source_line}" if finding.source_line is not None else ""
     return clean(finding.source_file) + line if finding.source_file else ""
-
-
-def fitting(table: Sequence[Sequence[str]], width: int | None) -> int:
-    """How many columns of a table fit into so many letters; all where `width` is None."""
-    ends = accumulate(max(map(len, column)) + 2 for column in zip(*table, strict=True))
-    return len(table[0]) if width is None else sum(end - 2 <= width for end in ends)
-
-
-def aligned(table: Sequence[Sequence[str]], left: Collection[str]) -> list[str]:
-    """A line for each row of a table in columns, the heads first; those under `left` begin alike, the others end alike."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(
-            f"{clean(cell):<{width}}" if head in left else f"{clean(cell):>{width}}"
-            for head, cell, width in zip(table[0], row, widths, strict=True)
-        ).rstrip()
-        for row in table
-    ]
 
 
 def subject(result: Result) -> str:

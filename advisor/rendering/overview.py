@@ -10,6 +10,7 @@ from rich.text import Text
 from advisor.rendering import figures
 from advisor.rendering.markdown import escape
 from advisor.rendering.page import filled
+from advisor.rendering.step_text import aligned
 from advisor.result.schema import Result
 
 COLUMNS = ("GPU", "of ceiling", "latency", "ceiling", "binds", "cannot launch", "target")
@@ -58,7 +59,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 def lines(rows: Sequence[Row]) -> list[Text]:
     """The lines of the table for a terminal."""
-    head, *body = figures.aligned([COLUMNS, *(row.cells for row in ordered(rows))], LEFT)
+    head, *body = aligned([COLUMNS, *(row.cells for row in ordered(rows))], LEFT)
     return [Text(ABOUT, style="bold"), Text(f"  {head}", style="bold"), *(Text(f"  {line}") for line in body)]
 
 

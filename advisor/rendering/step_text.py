@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import cycle, groupby
+from collections.abc import Collection, Sequence
+from itertools import accumulate, cycle, groupby
 
 from markupsafe import Markup
 
 from advisor.rendering.charts import Chart, Dash, Series
-from advisor.rendering.figures import aligned, fitting, percent, share_of
+from advisor.rendering.figures import clean, percent, share_of
 from advisor.rendering.page import _drawing, filled
 from advisor.rendering.svg import SYMBOLS
 from advisor.result.step import StepOperator, StepResult
@@ -268,3 +268,21 @@ def kinds(result: StepResult) -> list[tuple[str, float]]:
     rows = sorted(result.operators, key=lambda row: row.kind)
     shares = [(kind, sum(max(row.share, 0.0) for row in group)) for kind, group in groupby(rows, key=lambda row: row.kind)]
     return sorted((pair for pair in shares if pair[1] >= LEAST_SHARE), key=lambda pair: -pair[1])
+
+
+def fitting(table: Sequence[Sequence[str]], width: int | None) -> int:
+    """How many columns of a table fit into so many letters; all where `width` is None."""
+    ends = accumulate(max(map(len, column)) + 2 for column in zip(*table, strict=True))
+    return len(table[0]) if width is None else sum(end - 2 <= width for end in ends)
+
+
+def aligned(table: Sequence[Sequence[str]], left: Collection[str]) -> list[str]:
+    """A line for each row of a table in columns, the heads first; those under `left` begin alike, the others end alike."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            f"{clean(cell):<{width}}" if head in left else f"{clean(cell):>{width}}"
+            for head, cell, width in zip(table[0], row, widths, strict=True)
+        ).rstrip()
+        for row in table
+    ]

@@ -4,6 +4,7 @@ they are loaded through, or that addresses start from; an expression is followed
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 
 from advisor.python_source.bindings import assigned_values
@@ -41,6 +42,12 @@ FLOAT_CALLS = frozenset(
     }
 )
 """Of `triton.language`, its `math` and `libdevice`: what they take and give is of floats."""
+OF_A_TENSOR = re.compile(r"\.(dtype|element_ty|scalar)$")
+"""Ends what names a tensor's type, `y_ptr.dtype.element_ty`."""
+SHORT = re.compile(r"b?float(16|8)")
+"""Begins a type of floats of 16 bits or less."""
+_INTEGERS_OR_BYTES = re.compile(r"u?int\d|float8")
+"""Begins a type that values are converted to for no other reason than to be stored as it."""
 RANDOM_CALLS = frozenset({"rand", "randn", "randint", "rand4x", "randn4x", "randint4x"})
 """What they take, a seed and offsets, are integers."""
 _FLOAT_TYPES = ("float", "bfloat")
@@ -315,3 +322,9 @@ def argument(call: ast.Call, place: int | None, *names: str) -> ast.expr | None:
     if place is not None and place < len(call.args):
         return call.args[place]
     return next((keyword.value for keyword in call.keywords if keyword.arg in names), None)
+
+
+def stored_as(kinds: set[str]) -> str:
+    """The type of a tensor by what a value is converted to as it is stored, `i8`; empty: that says nothing of it."""
+    kind = next(iter(kinds)) if len(kinds) == 1 else ""
+    return kind.replace("uint", "u").replace("int", "i").replace("float", "fp") if _INTEGERS_OR_BYTES.match(kind) else ""

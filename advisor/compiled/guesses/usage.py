@@ -4,14 +4,15 @@ expression tells something of them, calls most: accesses to memory, sizes, types
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from advisor.compiled.guesses.origins import (
     FLOAT_CALLS,
+    OF_A_TENSOR,
     RANDOM_CALLS,
+    SHORT,
     Origins,
     argument,
     converted,
@@ -22,6 +23,7 @@ from advisor.compiled.guesses.origins import (
     is_load,
     made_of_floats,
     made_pointer,
+    stored_as,
     to_float,
     type_given,
     walk,
@@ -62,21 +64,8 @@ MEMORY_CALLS = frozenset(
 )
 _MASKS = {"load": 1, "store": 2}
 """Where an operation takes its mask, if not by name."""
-_OF_A_TENSOR = re.compile(r"\.(dtype|element_ty|scalar)$")
-"""Ends what names a tensor's type, `y_ptr.dtype.element_ty`."""
-_SHORT = re.compile(r"b?float(16|8)")
-"""Begins a type of floats of 16 bits or less."""
-_INTEGERS_OR_BYTES = re.compile(r"u?int\d|float8")
-"""Begins a type that values are converted to for no other reason than to be stored as it."""
 _DESCRIPTOR_CALLS = frozenset({"load", "store", "gather", "scatter"})
-_SIZES = {
-    "arange": slice(None),
-    "zeros": slice(1),
-    "full": slice(1),
-    "zeros_like": slice(1),
-    "broadcast_to": slice(1),
-    "reshape": slice(1),
-}
+_SIZES: Mapping[str, slice] = {"arange": slice(None)} | dict.fromkeys(("zeros", "full", "zeros_like", "broadcast_to", "reshape"), slice(1))
 """The arguments of an operation that are sizes of a tensor."""
 _TYPES = {"zeros": slice(1, None), "cast": slice(1, None), "full": slice(2, 3)}
 """The arguments of an operation that may be a type."""
@@ -271,9 +260,7 @@ class _KernelReader(Marks):
         made = [item for item in (self.origins.values(value) if isinstance(value, ast.Name) else [value]) if isinstance(item, ast.Call)]
         for type_use in self.named_in(kind for item in made if converted(item) is not None for kind in item.args):
             type_use.stored = True
-        kinds = {type_given(item) for item in made if converted(item) is not None}
-        named = "".join(kinds) if len(kinds) == 1 else ""
-        written = named.replace("uint", "u").replace("int", "i").replace("float", "fp") if _INTEGERS_OR_BYTES.match(named) else ""
+        written = stored_as({type_given(item) for item in made if converted(item) is not None})
         behind = walk(value, self.origins.passed_on) if value is not None else ()
         limited = any(isinstance(inner, ast.Call) and last_name(inner) == "clamp" for inner in behind)
         for use in self.accessed(pointer) if pointer is not None else ():
@@ -352,10 +339,10 @@ class _KernelReader(Marks):
             kinds = [
                 ast.Name(id=kind.partition(".")[0])
                 for item in (*node.args, *(k.value for k in node.keywords))
-                if _OF_A_TENSOR.search(kind := dotted(item))
+                if OF_A_TENSOR.search(kind := dotted(item))
             ]
             ends = [inner for inner in walk(value, self.origins.passed_on) if not self.origins.passed_on(inner)]
-            if (kinds or _SHORT.match(type_given(node))) and all(isinstance(end, ast.Name | ast.Constant) or is_load(end) for end in ends):
+            if (kinds or SHORT.match(type_given(node))) and all(isinstance(end, ast.Name | ast.Constant) or is_load(end) for end in ends):
                 of_the_type = {name for kind in kinds for name in (*self.origins.unchanged(kind), *self.origins.roots(kind))}
                 for name in set(self.origins.unchanged(value)) - of_the_type:
                     self.found[name].adapted = True
