@@ -264,6 +264,8 @@ def _exporting(arguments: argparse.Namespace, values: Mapping[str, Any], output:
     for target in wanted:
         if target.launches[0].problem.family == "fused_moe":  # tables of GEMMs have no folder of their own
             options.note(phrase("export.served_sglang" if target.stack == "sglang" else "export.served_vllm", folder=folder))
+    if wanted[0].table is None and wanted[0].launches[0].problem.family == "fused_moe":
+        options.note(phrase("export.named"))
     if not any(row.changed for export in result.exports for row in export.rows):
         options.note(phrase("export.default", stack="SGLang" if wanted[0].stack == "sglang" else "vLLM"))
     note_of_unsure(result, arguments)

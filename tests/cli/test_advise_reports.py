@@ -92,7 +92,9 @@ def test_the_default_is_that_of_the_version_named_on_the_first_screen(tmp_path, 
 def test_a_stack_is_told_where_its_table_lies_if_one_was_written_for_it(tmp_path, capsys):
     for more, stacks in (((), {"VLLM_TUNED_CONFIG_FOLDER", "SGLANG_MOE_CONFIG_DIR"}), (("--stack", "vllm"), {"VLLM_TUNED_CONFIG_FOLDER"})):
         assert advise(tmp_path, "--tokens", "64", *more) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if ": export " in line]
+        notes = capsys.readouterr().err
+        assert notes.count("only where the warning names that file") == 1
+        lines = [line for line in notes.splitlines() if ": export " in line]
         assert {line.rpartition("export ")[2].partition("=")[0] for line in lines} == stacks
         assert all(line.endswith(f"={(tmp_path / 'tables').resolve()}") for line in lines)
 
