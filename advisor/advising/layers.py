@@ -3,7 +3,6 @@ library reference beside them; also the linears around products that scale block
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -15,7 +14,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
-from advisor.advising.verdict import layers_gain
+from advisor.advising.verdict import WIDE, layers_gain
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, predict_each
@@ -65,13 +64,20 @@ def backends(layers: Sequence[LayerReport], stack: str) -> list[Action]:
     return made
 
 
-def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action]) -> tuple[str, ...]:
-    """That no library is faster, where all layers have one and none of the `others` (`backends`) is advised."""
+def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launches: Sequence[LaunchReport]) -> tuple[str, ...]:
+    """How well whole layers are known where their launches are not; and that no library is faster, where all are known and none of the
+    `others` (`backends`) is advised."""
+    notes = []
+    ends = [(item.us, item.low_us, item.high_us) for item in (layer.now for layer in layers)]
+    doubts = [(high - low) / 2 / us for us, low, high in ends if low is not None and high is not None]
+    alone = [item.predicted for item in launches if item.predicted is not None and item.measured is None]
+    if len(doubts) == len(layers) > 0 and any((item.high_us or 0) > WIDE * item.us for item in alone) and max(doubts) < WIDE - 1:
+        notes.append(phrase("note.layers_known", share=f"{100 * max(doubts):.0f} %"))
     libraries = [layer.library for layer in layers if layer.library is not None]
     now, library = sum(layer.now.us for layer in layers), sum(item.us for item in libraries)
     if libraries and len(libraries) == len(layers) and not others and library > now:
-        return (phrase("note.no_backend", source=libraries[0].source, us=microseconds(library), now=microseconds(now)),)
-    return ()
+        notes.append(phrase("note.no_backend", source=libraries[0].source, us=microseconds(library), now=microseconds(now)))
+    return tuple(notes)
 
 
 MOST_OF_A_STEP = 512
@@ -285,23 +291,6 @@ def layer_reports(
                 library=library,
             )
         )
-    return tuple(out)
-
-
-def as_parts(reports: Sequence[LaunchReport], layers: Sequence[LayerReport]) -> tuple[LaunchReport, ...]:
-    """The launches, each predicted as narrowly as it is known as a part of its layer, where both models agree about that part: to the
-    layer's interval around what either says."""
-    by_launch = {name: layer for layer in layers for name in layer.launches}
-    out = []
-    for report in reports:
-        layer, alone = by_launch.get(report.id), report.predicted
-        part = layer.parts.get(report.problem.op, 0.0) if layer is not None else 0.0
-        if layer is not None and alone is not None and (alone.low_us or math.inf) <= part <= (alone.high_us or 0.0):
-            whole = layer.predicted
-            low = max(alone.low_us or 0.0, min(alone.us, part) * (whole.low_us or 0.0) / whole.us)
-            high = min(alone.high_us or 0.0, max(alone.us, part) * (whole.high_us or math.inf) / whole.us)
-            report = replace(report, predicted=replace(alone, low_us=low, high_us=high))
-        out.append(report)
     return tuple(out)
 
 

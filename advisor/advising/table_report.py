@@ -25,7 +25,6 @@ from advisor.advising.choice import (
 from advisor.advising.exports import recommended_exports, triton_config
 from advisor.advising.launch_facts import gpu_figures, occupancy, times_of, warm_cache
 from advisor.advising.layers import (
-    as_parts,
     backends,
     layer_notes,
     layer_reports,
@@ -80,14 +79,19 @@ def advise_target(
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     launches, linears = linear_reports(target, launches, predictor, measured or {})
     layers = layer_reports(target, launches, predictor, measured or {}) or linears
-    launches = as_parts(launches, layers)
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     others = backends(layers, stack_of(target))
     advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
-    notes = target.notes + summary.notes + layer_notes(layers, others) + libraries_alone(target) + step_notes(target, layers, predictor)
+    notes = (
+        target.notes
+        + summary.notes
+        + layer_notes(layers, others, launches)
+        + libraries_alone(target)
+        + step_notes(target, layers, predictor)
+    )
     if target.refused:
         summary = replace(summary, sentence=target.refused)
         split = Action(title=phrase("action.split"), detail=phrase("action.if_loaded"), saving_us=0.0, origin="predicted", launches=())

@@ -342,7 +342,9 @@ def _own_work(launches: Sequence[LaunchReport]) -> tuple[float, str]:
         return bound_us, ""
     warm = launches[0].problem.cache == "warm"
     of_problem_us = sum(max(_once_from_dram_us(launch), launch.bound.us) for launch in launches)
-    if all(unit == "dram" for _, unit in more) and bound_us + more_us <= 1.02 * of_problem_us:
+    if any(unit != "dram" for _, unit in more):
+        return bound_us + more_us, "own_work"
+    if bound_us + more_us <= 1.02 * of_problem_us:
         return bound_us + more_us, "from_warm" if warm else "from_dram"
     return (of_problem_us, "from_warm") if warm and of_problem_us >= 1.02 * bound_us else (bound_us + more_us, "own_work")
 

@@ -74,10 +74,7 @@ def test_a_library_of_the_stack_that_is_slower_than_triton_is_no_reference(tmp_p
     name = table(tmp_path, {"64": SMALL | {"BLOCK_SIZE_K": 128}}, "E=128,N=1408,device_name=NVIDIA_H200,dtype=fp8_w8a8.json")
     result = advisor.advise(name, hidden_size=4096, top_k=8, tokens=(64,))
     assert result.layers[0].library.us < 1.2 * result.layers[0].predicted.us and "TensorRT-LLM" in result.layers[0].library.source
-    assert " fp8 per tensor " in to_text(result) and not any("intervals are wide" in note for note in result.verdict.notes)
-    # No launch of the kind was measured alone, but the layer was: its parts are known as narrowly as it is.
-    layer, parts = result.layers[0].predicted, [launch.predicted for launch in result.launches]
-    assert layer.high_us < 1.15 * layer.us and all(1.0 < part.high_us / part.us < 1.2 for part in parts)
+    assert " fp8 per tensor " in to_text(result) and any("2 of 2 intervals are wide" in note for note in result.verdict.notes)
 
 
 @pytest.mark.parametrize(("device", "said"), [("NVIDIA_H800", "never measured on H800"), ("NVIDIA_H20", None), ("NVIDIA_A40", None)])

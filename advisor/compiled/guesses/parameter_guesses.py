@@ -98,8 +98,6 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
         return f"({','.join([f'*{element}' if use.pointer else 'i32'] * use.items)})"
     if use.addresses:
         return "*i64"
-    if use.pointer and use.written:
-        return f"*{use.written}"
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
         named = _INDEX_NAMES.search(parameter.name) and not use.real  # `target_probs` are no indices
