@@ -18,6 +18,7 @@ from advisor.rendering.comparison_files import answer, to_comment, to_page, to_t
 from advisor.rendering.comparison_words import measuring
 from advisor.result.comparison_schema import Compared, ResourceRow, Resources, StaticRow, StaticSide, Subject
 from advisor.result.schema import Latency
+from tests.rendering import factory
 
 from .repository import Repository, compared_files
 from .test_headline import row
@@ -45,6 +46,8 @@ def test_the_first_line_has_the_factor_the_times_and_the_change():
     assert headline([subject], *counts([subject])) == (
         "Predicted about 6x faster on H100 (253.0 → 43.0 µs; 80 % intervals 227.7 to 278.3 → 38.7 to 77.4): BLOCK 128 → 4096; not measured"
     )
+    cold = a_kernel(replace(judged(253.0, 43.0), problems=(replace(factory.launch(64).problem, cache="cold"),)))
+    assert answer([cold]).endswith(": BLOCK 128 → 4096; cold L2 assumed, not measured")
     slower = a_kernel(judged(100.0, 120.0))
     assert answer([slower]).startswith("Predicted 20 % slower on H100 (100.0 → 120.0 µs; ")
     assert "about 2.0x slower" in answer([a_kernel(judged(100.0, 200.0))])
@@ -64,6 +67,11 @@ def test_bytes_are_the_first_cause_and_spills_follow_the_time_that_counts_them()
     ("before", "after", "text"),
     [
         ({"x": (300.0, 100.0), "y": (100.0, 100.0)}, {"x": (101.0, 100.0)}, "reads x 3 times → once, 300 B → 101 B requested"),
+        (
+            {"x": (300.0, 100.0), "r": (300.0, 100.0), "y": (200.0, 100.0)},
+            {"x": (100.0, 100.0), "r": (100.0, 100.0), "y": (100.0, 100.0)},
+            "reads x and r 3 times → once, 600 B → 200 B requested",
+        ),
         ({"x": (100.0, 100.0)}, {"x": (200.0, 100.0)}, ""),
         ({"x": (250.0, 100.0)}, {"x": (100.0, 100.0)}, ""),
         ({"x": (100.0, 100.0)}, {"x": (100.0, 100.0)}, ""),
@@ -178,7 +186,11 @@ def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_com
     faster, slower = widened
     comment = to_comment(faster)
     title = comment.splitlines()[1]
-    assert title.startswith("### Predicted about ") and "x faster on " in title and title.endswith(": BLOCK 128 → 4096; not measured")
+    assert (
+        title.startswith("### Predicted about ")
+        and "x faster on " in title
+        and title.endswith(": BLOCK 128 → 4096; warm L2 assumed, not measured")
+    )
     assert comment.index("base µs (80 % interval)") < comment.index("| compiled | base | head |")
     assert comment.index("<summary>Instructions in the code") < comment.index(" instructions | ")
     assert "Sizes called typical are assumed" in comment and "**4096**" not in comment and "cured" not in comment
