@@ -106,7 +106,8 @@ def step_notes(target: Target, layers: Sequence[LayerReport], predictor: Predict
     else:
         tokens = [layer.tokens for layer in layers]
         decode = [count for count in tokens if count <= MOST_OF_A_STEP]
-        words = ["advisor", "model", target.model + ("-FP8" if first.block_shape else ""), "--gpu", target.gpu.name]
+        name = target.model.partition(", ")[0]  # of a table's, how the model is split follows
+        words = ["advisor", "model", name + ("-FP8" if first.block_shape else ""), "--gpu", target.gpu.name]
         words += ["--stack", ":".join(filter(None, (stack_of(target), target.stack_version)))]
         words += ["--tp", str(slices * sets)] * (slices * sets > 1) + ["--ep"] * (sets > 1)
         words += ["--dtype", first.dtype] * (first.dtype == "fp8" and first.block_shape is None)
