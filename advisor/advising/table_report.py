@@ -82,7 +82,7 @@ def advise_target(
     unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     others = backends(layers, stack_of(target))
-    advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
+    advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}, launches) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
     notes = (
@@ -383,7 +383,7 @@ def _report(
         headroom=before / ceiling.us - 1 if before else None,
         p_speedup_10pct=p_speedup,
         gap=diagnosis.gap,
-        findings=diagnosis.findings,
+        findings=tuple(_doubted(finding) if kept else finding for finding in diagnosis.findings),
         passed_rules=diagnosis.passed,
         recommendation=_recommendation(launch, offered, before, p_speedup, ceiling, target, predictor) if offered is not None else None,
         faults=diagnosis.faults,
@@ -391,6 +391,11 @@ def _report(
         kept=kept,
         decision=launch.row_sort_id or launch.decision_id,
     )
+
+
+def _doubted(finding: Finding) -> Finding:
+    """A finding of a launch whose configuration is kept: its remedy, where it is another one, is not recommended."""
+    return finding if finding.net_saving_us is None else replace(finding, remedy=f"{finding.remedy}; {phrase('remedy.unsure')}")
 
 
 NOTABLE = 1.1

@@ -234,12 +234,12 @@ TO_MEASURE = 5
 
 
 def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
-    """Say on stderr how to measure what may win, where no entry of a fused-MoE table is known to be better and some may be."""
+    """Say on stderr how to measure the entries of a fused-MoE table that may win and of which no other is known to be better."""
     from advisor.advising.verdict import DECODE
 
     launches = result.launches
     open_ones = [launch for launch in launches if launch.kept and launch.predicted and launch.ceiling]
-    if not open_ones or any(launch.recommendation for launch in launches) or launches[0].problem.family != "fused_moe":
+    if not open_ones or launches[0].problem.family != "fused_moe":
         return
     by_tokens: dict[int, float] = {}
     for launch in open_ones:
@@ -263,4 +263,5 @@ def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
     }
     words = [word for option, value in given.items() if value not in (None, 1) for word in (option, str(value))]
     command = shlex.join(["advisor", "tune", arguments.target, "--gpu", result.gpu, *words])
-    options.note(phrase("export.measure", gpu=result.gpu, command=command))
+    key = "measure_rest" if any(launch.recommendation for launch in launches) else "measure"
+    options.note(phrase(f"export.{key}", gpu=result.gpu, command=command))
