@@ -41,7 +41,7 @@ from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Shar
 from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.neighbours import Changed, changed
 from advisor.diagnosis.rule import microseconds
-from advisor.gpus.hardware import offline
+from advisor.gpus.hardware import GpuSpec, offline
 from advisor.learned.analytical import LIKELY, NOTICED
 from advisor.learned.base import Prediction, Predictor, exact_products, held_by_power, predict_each, tunable_ceiling, unmeasured_vendor
 from advisor.pipelines import configuration_batch, problem_batch
@@ -79,7 +79,8 @@ def advise_target(
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     launches, linears = linear_reports(target, launches, predictor, measured or {})
     layers = layer_reports(target, launches, predictor, measured or {}) or linears
-    unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
+    same = _either_cache(launches, predictor, target.gpu)
+    unknowns = target.unknowns + warm_cache(launches, same) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     others = backends(layers, stack_of(target))
     advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}, launches) + others
@@ -88,6 +89,7 @@ def advise_target(
     notes = (
         target.notes
         + summary.notes
+        + ((phrase("note.cold_same"),) if same and launches[0].problem.cache == "cold" else ())
         + layer_notes(layers, others, launches)
         + libraries_alone(target)
         + step_notes(target, layers, predictor)
@@ -391,6 +393,21 @@ def _report(
         kept=kept,
         decision=launch.row_sort_id or launch.decision_id,
     )
+
+
+def _either_cache(launches: Sequence[LaunchReport], predictor: Predictor, gpu: GpuSpec) -> bool:
+    """Whether each launch is predicted to take as long with the other state of the L2."""
+    known = [(report, report.configuration, report.predicted.us) for report in launches if report.configuration and report.predicted]
+    other = [
+        (replace(report.problem, cache="warm" if report.problem.cache == "cold" else "cold"), configuration_batch([configuration]))
+        for report, configuration, _ in known
+    ]
+    then = predict_each(predictor, other, gpu)
+    return bool(known) and all(abs(after.us[0] / us - 1) < SAME for (_, _, us), after in zip(known, then, strict=True))
+
+
+SAME = 0.005
+"""A difference of two predictions below this is none on any surface."""
 
 
 def _doubted(finding: Finding) -> Finding:

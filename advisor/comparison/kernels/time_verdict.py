@@ -211,12 +211,12 @@ def _read_again(base: KernelDemand, head: KernelDemand, fewer: bool) -> str:
             whole.append(round(times) if abs(times - round(times)) <= WHOLE else 0)
         if all(whole) and (whole[1] < whole[0] if fewer else whole[1] > whole[0]):
             changes.setdefault((whole[0], whole[1]), {})[name] = read
-    totals = {whole: [sum(side) for side in zip(*read.values(), strict=True)] for whole, read in changes.items()}
+    totals = {times: [sum(side) for side in zip(*read.values(), strict=True)] for times, read in changes.items()}
     if not totals:
         return ""
-    whole = max(totals, key=lambda item: abs(totals[item][0] - totals[item][1]))
-    before, after = (TIMES.get(times, f"{times:,} times") for times in whole)
-    return phrase("answer.reads", name=named(changes[whole]), before=before, after=after, amounts=_amounts(totals[whole]))
+    most = max(totals, key=lambda times: abs(totals[times][0] - totals[times][1]))
+    before, after = (TIMES.get(times, f"{times:,} times") for times in most)
+    return phrase("answer.reads", name=named(changes[most]), before=before, after=after, amounts=_amounts(totals[most]))
 
 
 def _amounts(sides: Sequence[float]) -> str:
