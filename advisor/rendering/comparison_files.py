@@ -391,8 +391,8 @@ def _subject(subject: Subject) -> list[str]:
             ", ".join(f"{name.removesuffix(words.INSTRUCTIONS)} {base} -> {head}" for name, base, head in words.unlike(part))
             for part in words.compiled_cells(compiled)
         )
-        told = f"instructions in the code (what loops repeat counts once): {instructions}" if instructions else ""
-        cells = resources if resources and compiled.gpu in faster else "; ".join(filter(None, (resources, told)))
+        counts = f"instructions in the code (what loops repeat counts once): {instructions}" if instructions else ""
+        cells = resources if resources and compiled.gpu in faster else "; ".join(filter(None, (resources, counts)))
         cells = cells or (words.the_same(compiled) if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
         lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
