@@ -172,9 +172,8 @@ def _gain(launch: LaunchReport) -> _Gain | None:
     current = launch.before(recommendation.latency if recommendation is not None else None)
     if current is None or _faulty(launch) or recommendation is None or recommendation.configuration == launch.configuration:
         return None
-    if not 0 < recommendation.speedup < math.inf:
-        return None
-    return _Gain(launch=launch, us=current.us - current.us / recommendation.speedup)
+    known = 0 < recommendation.speedup < math.inf
+    return _Gain(launch=launch, us=current.us - current.us / recommendation.speedup) if known else None
 
 
 def _change(gains: list[_Gain], launches: Sequence[LaunchReport]) -> Action:

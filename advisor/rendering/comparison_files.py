@@ -48,14 +48,9 @@ def to_text(comparison: ComparisonResult) -> str:
     for subject in comparison.subjects:
         lines += ["", *_subject(subject)]
     if lacking := words.untimed_line(comparison):
-        lines += ["", lacking]
-        lines_to_paste = words.hints(comparison, lacking=True)
-        lines += (
-            ["  Say it, with your own values, by --arg NAME=VALUE, --signature NAME=TYPE, or --settings advisor.toml with:"]
-            if lines_to_paste
-            else []
-        )
-        lines += [f"  {line}" for line in lines_to_paste]
+        hints = words.hints(comparison, lacking=True)
+        how = "Say it, with your own values, by --arg NAME=VALUE, --signature NAME=TYPE, or --settings advisor.toml with:"
+        lines += ["", lacking, *(f"  {line}" for line in ([how, *hints] if hints else []))]
     if commands := words.measuring(comparison):
         lines += ["", phrase("answer.measure"), *(f"  {line}" for line in commands)]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]

@@ -342,11 +342,8 @@ def _other_work(base: KernelDemand, head: KernelDemand) -> str:
 
 def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     """The guessed constants and options that decide what code there is."""
-    names: dict[str, None] = {}
-    for attempt in attempts:
-        if attempt.launch is not None and attempt.guess is not None and not attempt.described:
-            names |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
-    return tuple(names)
+    guessed = ((item.launch, item.guess) for item in attempts if not item.described)
+    return tuple(dict.fromkeys(name for launch, guess in guessed if launch and guess for name in deciding_code(launch, guess)))
 
 
 def _work_of_a_program(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:
