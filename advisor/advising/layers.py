@@ -364,8 +364,9 @@ def weighed(
                 now=microseconds(now),
                 then=microseconds(then),
             )
-            doubt = phrase("action.doubt") if then >= now else ""
-            action = replace(action, detail=" ".join(filter(None, (action.detail, layer, doubt, _disagreement(touched, launches)))))
+            doubt, apart = phrase("action.doubt") if then >= now else "", _disagreement(touched, launches)
+            detail = action.detail.replace(phrase("action.shared_error"), "") if apart else action.detail  # which only one model holds
+            action = replace(action, detail=" ".join(" ".join((detail, layer, doubt, apart)).split()))
             if now > then:
                 action = replace(action, saving_us=now - then, layers_us=now)
         out.append(action)

@@ -426,20 +426,20 @@ def _recommendation(
     if choice.configuration == launch.configuration:
         return None
     latency, configuration = choice.latencies[launch.id], choice.configuration
-    reason = choice.reason
-    if len(choice.latencies) > 1:
-        reason += f"; {phrase('choice.shared', count=len(choice.latencies))}"
-    if now is None:
-        reason += f"; {phrase('choice.cannot_launch')}"
-    if min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":
-        reason += f"; {phrase('choice.above_ceiling', share=f'{100 * (latency.us / ceiling.us - 1):.0f} %')}"
+    above = min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted"
+    reasons = (
+        choice.reason,
+        phrase("choice.shared", count=len(choice.latencies)) if len(choice.latencies) > 1 else "",
+        phrase("choice.cannot_launch") if now is None else "",
+        phrase("choice.above_ceiling", share=f"{100 * (latency.us / ceiling.us - 1):.0f} %") if above else "",
+    )
     entry = launch.entry
     return Recommendation(
         configuration=configuration,
         latency=latency,
         speedup=now / latency.us if now is not None else 1.0,  # nothing to compare with
         p_speedup_10pct=p_speedup,
-        reason=reason,
+        reason="; ".join(filter(None, reasons)),
         triton_config=triton_config(configuration),
         table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.stack is not None else None,
         demand=demand_totals(problem_batch([launch.problem]), choice.row, target.gpu),
@@ -448,9 +448,7 @@ def _recommendation(
 
 
 def _unknowns(launches: tuple[LaunchReport, ...]) -> tuple[str, ...]:
-    if not any(report.measured for report in launches):
-        return (phrase("note.not_measured"),)
-    return ()
+    return () if any(report.measured for report in launches) else (phrase("note.not_measured"),)
 
 
 def held_configurations(

@@ -93,17 +93,17 @@ class TableName:
 
     def file_name(self) -> str:
         """The file name, to the letter."""
-        parts = [f"E={self.E}", f"N={self.N}"] if self.kind == "fused_moe" else [f"N={self.N}", f"K={self.K}"]
-        parts.append(f"device_name={self.device_name}")
-        if self.dtype is not None:
-            parts.append(f"dtype={self.dtype}")
-        if self.block_shape is not None:
-            comma = ", " if self.block_shape_spaced else ","
-            parts.append(f"block_shape=[{self.block_shape[0]}{comma}{self.block_shape[1]}]")
-        if self.per_channel_quant:
-            parts.append("per_channel_quant=True")
-        if self.backend is not None:
-            parts.append(f"backend={self.backend}")
+        sizes = {"E": self.E, "N": self.N} if self.kind == "fused_moe" else {"N": self.N, "K": self.K}
+        comma = ", " if self.block_shape_spaced else ","
+        fields = {
+            **sizes,
+            "device_name": self.device_name,
+            "dtype": self.dtype,
+            "block_shape": f"[{self.block_shape[0]}{comma}{self.block_shape[1]}]" if self.block_shape is not None else None,
+            "per_channel_quant": True if self.per_channel_quant else None,
+            "backend": self.backend,
+        }
+        parts = [f"{name}={value}" for name, value in fields.items() if value is not None]
         return ",".join(parts) + ("_down" if self.down else "") + ".json"
 
     @property

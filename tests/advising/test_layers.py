@@ -19,6 +19,7 @@ from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
 from advisor.result.schema import Action, Latency, Problem
 from advisor.system.errors import InputError
+from advisor.system.resources import phrase
 from tests.cli.command_line import table
 from tests.rendering.terminal import to_text
 
@@ -76,11 +77,11 @@ def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
     action = Action(title="Change", detail="faster", saving_us=2.0, origin="predicted", launches=layer.launches)
     assert "within the model's error" in weighed((action,), [slower], set())[0].detail
     assert "within the model's error" not in weighed((action,), [layer], set())[0].detail
-    assert (
-        "The two models disagree at M = 4096. At 4096 launches alone save "
-        in weighed((action,), [slower], set(), result.launches)[0].detail
-    )
-    assert "disagree" not in weighed((action,), [layer], set(), result.launches)[0].detail
+    surer = replace(action, detail=f"faster {phrase('action.shared_error')}")
+    detail = weighed((surer,), [slower], set(), result.launches)[0].detail
+    assert "The two models disagree at M = 4096. At 4096 launches alone save " in detail and "surer" not in detail
+    agreed = weighed((surer,), [layer], set(), result.launches)[0].detail
+    assert "disagree" not in agreed and "surer" in agreed
 
 
 def test_every_surface_shows_them(result):
