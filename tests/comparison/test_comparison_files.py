@@ -11,8 +11,9 @@ from advisor.advising.public import report_on
 from advisor.comparison import Options, assemble
 from advisor.comparison.assembling import counts, headline
 from advisor.comparison.gate import DEFAULT, gate
-from advisor.comparison.kernels.time_verdict import _read_again
+from advisor.comparison.kernels.time_verdict import _near_spilling, _read_again
 from advisor.comparison.settings import Settings
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_files import answer, to_comment, to_page, to_text, why
 from advisor.rendering.comparison_words import measuring
@@ -85,6 +86,15 @@ def test_a_tensor_read_again_is_named_where_it_is_read_whole_times(before, after
     assert _read_again(demand(before), demand(after), fewer=True) == text
     more = _read_again(demand(before), demand(after), fewer=False)
     assert more == ("reads x once → twice, 100 B → 200 B requested" if after == {"x": (200.0, 100.0)} else "")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "registers", "spilled", "near"),
+    [("H100", 233, 0, True), ("H100", 233, 8, False), ("H100", 128, 0, False), ("MI300X", 233, 0, False)],
+)
+def test_a_thread_with_most_of_the_registers_is_near_spilling(gpu, registers, spilled, near):
+    held = Resources(origin="compiled", registers_per_thread=registers, spill_bytes=spilled, shared_memory_bytes=0)
+    assert ("has 233 of 255 registers" in _near_spilling(held, load_gpu(gpu))) is near
 
 
 def test_two_gpus_are_one_answer_and_several_rows_are_none():
@@ -197,6 +207,7 @@ def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_com
     assert "✅ **Gate.**" in comment and "✓ Gate passed" in to_page(faster)
     assert "✅" not in to_comment(slower) and "🟠 **Gate.**" in to_comment(slower) and "✓ Gate passed" not in to_page(slower)
     assert why(faster.subjects) in to_text(faster) and why(faster.subjects)
+    assert "instructions in the code" in to_text(slower) and "instructions in the code" not in to_text(faster)
 
 
 def test_the_page_says_what_a_bound_covers_and_has_no_empty_columns(widened):

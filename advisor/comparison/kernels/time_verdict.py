@@ -28,7 +28,7 @@ from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
 from advisor.rendering.figures import microseconds, quantity
-from advisor.result.comparison_schema import StaticRow, StaticVerdict
+from advisor.result.comparison_schema import Resources, StaticRow, StaticVerdict
 from advisor.result.schema import LaunchReport
 from advisor.system.resources import phrase
 
@@ -163,9 +163,7 @@ def time_verdict(
         if cause or abs(moved[1] - moved[0]) > MATTERS * moved[0]:
             cause = "; ".join(filter(None, (cause, phrase("answer.dram", amounts=_amounts(moved)))))
         row = replace(row, cause=cause)
-        held, most = head.resources, gpu.max_registers_per_thread
-        if held is not None and not held.spill_bytes and (held.registers_per_thread or 0) >= NEAR_SPILLING * most:
-            notes.append(phrase("answer.near_spilling", gpu=gpu.name, registers=held.registers_per_thread, most=most))
+        notes += filter(None, (_near_spilling(head.resources, gpu),))
     if row.change is not None:
         notes += [
             phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
@@ -217,6 +215,13 @@ def _read_again(base: KernelDemand, head: KernelDemand, fewer: bool) -> str:
     most = max(totals, key=lambda times: abs(totals[times][0] - totals[times][1]))
     before, after = (TIMES.get(times, f"{times:,} times") for times in most)
     return phrase("answer.reads", name=named(changes[most]), before=before, after=after, amounts=_amounts(totals[most]))
+
+
+def _near_spilling(held: Resources | None, gpu: GpuSpec) -> str:
+    """That a thread which spills nothing has most of the registers there are, a sentence; "": it has not."""
+    near = held is not None and not held.spill_bytes and (held.registers_per_thread or 0) >= NEAR_SPILLING * gpu.max_registers_per_thread
+    registers = held.registers_per_thread if held is not None else 0
+    return phrase("answer.near_spilling", gpu=gpu.name, registers=registers, most=gpu.max_registers_per_thread) if near else ""
 
 
 def _amounts(sides: Sequence[float]) -> str:
