@@ -20,7 +20,7 @@ from advisor.compiled.launch_report import (
 from advisor.compiled.phases import shipped
 from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, accesses, check_compiled, not_judged
-from advisor.diagnosis.diagnose import NOTES
+from advisor.diagnosis.diagnose import gap_note
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
 from advisor.learned.base import unmeasured_vendor
@@ -146,7 +146,7 @@ def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec
     analysis = replace(
         analysis,
         predicted=_with_interval(analysis),
-        gap_parts=tuple(replace(part, note=part.note or NOTES.get(part.cause, "")) for part in analysis.gap_parts),
+        gap_parts=tuple(replace(part, note=part.note or gap_note(part.cause, analysis.cache)) for part in analysis.gap_parts),
     )
     # A time recorded on another GPU says nothing of this one.
     return launch_report(replace(target, measured_us=None) if elsewhere else target, analysis, findings, passed)

@@ -428,8 +428,7 @@ def _with_ceiling(
     if now is not None and now < ceiling.us:  # what was measured is reached, whatever is predicted
         ceiling = Latency(us=now, origin="predicted", source=source)
     speedup = now / best.predicted.us if now is not None else 1.0
-    recommendation = None
-    gains = now is None or (speedup >= worth and now - best.predicted.us >= LEAST_GAIN_US)
+    recommendation, gains = None, now is None or (speedup >= worth and now - best.predicted.us >= LEAST_GAIN_US)
     if report.configuration is None or (best.id != report.id and gains):
         change = _change(report.configuration, best.configuration)
         recommendation = Recommendation(
@@ -444,13 +443,16 @@ def _with_ceiling(
     if recommendation is not None:
         left, current = ({finding.rule: finding for finding in item.findings} for item in (best, report))
         cured = [item.title for item in report.findings if item.saving_us and item.rule not in left]
+        now_us = report.predicted.us if report.predicted is not None else math.inf
+        both_us = {rule: best.predicted.us - (finding.saving_us or 0.0) for rule, finding in left.items()}
+        cured += [phrase("remedy.instead")] * any(now_us - (item.saving_us or 0) < both_us.get(item.rule, 0) for item in report.findings)
         recommendation = replace(recommendation, reason="; ".join([recommendation.reason, *cured]))
         # A mask that binds in the blocks that are recommended is no finding.
         lasting = [item for item in report.findings if item.rule != mask_never_binds.id or item.rule in left]
         new = [item for item in best.findings if item.rule not in current and item.saving_us and item.rule in report.passed_rules]
         report = replace(
             report,
-            findings=tuple(_with_change(item, left, best.predicted.us) for item in (*lasting, *new)),
+            findings=tuple(_with_change(item, left, both_us, now_us) for item in (*lasting, *new)),
             passed_rules=tuple(rule for rule in report.passed_rules if rule not in {item.rule for item in new}),
         )
     return replace(
@@ -486,14 +488,13 @@ def _of_part(report: LaunchReport, unsearched: str) -> LaunchReport:
     return replace(report, unsearched=unsearched)
 
 
-def _with_change(finding: Finding, left: Mapping[str, Finding], then_us: float) -> Finding:
-    """A finding beside a recommended configuration that takes `then_us`, by the findings that are `left` in it: one that it no longer has
-    is part of what it saves, another says what it still saves, and what both take."""
-    if finding.saving_us is None:
-        return finding
-    if finding.rule not in left:
-        return replace(finding, net_saving_us=finding.saving_us, remedy=f"{finding.remedy}; {phrase('remedy.cured')}")
-    more = left[finding.rule].saving_us or 0.0
-    key = "remedy.after" if finding is left[finding.rule] else "remedy.besides"
-    remainder = phrase(key, us=microseconds(more), then=microseconds(then_us - more))
-    return replace(finding, remedy=f"{finding.remedy}; {remainder}") if more else finding
+def _with_change(finding: Finding, left: Mapping[str, Finding], both_us: Mapping[str, float], now_us: float) -> Finding:
+    """A finding of what takes `now_us` beside a recommended configuration, by the findings `left` in it and what that takes without them:
+    one that it no longer has is part of what it saves; another says what it still saves, or that its cure alone is faster than both."""
+    if finding.saving_us is None or finding.rule not in left:
+        cured = f"{finding.remedy}; {phrase('remedy.cured')}"
+        return finding if finding.saving_us is None else replace(finding, net_saving_us=finding.saving_us, remedy=cured)
+    more, both, alone_us = left[finding.rule].saving_us or 0.0, both_us[finding.rule], now_us - finding.saving_us
+    key = "after" if finding is left[finding.rule] else "alone" if alone_us < both else "besides" if more else ""
+    times = {"us": microseconds(more), "then": microseconds(both), "alone": microseconds(alone_us)}
+    return replace(finding, remedy=f"{finding.remedy}; {phrase(f'remedy.{key}', **times)}") if key else finding

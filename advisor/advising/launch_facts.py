@@ -72,12 +72,14 @@ TOLD_FROM = 1.25
 """A launch counts where its least bytes would take this many times its bound, came all of them from DRAM."""
 
 
-def warm_cache(launches: Sequence[LaunchReport]) -> tuple[str, ...]:
-    """A sentence, where the bounds of launches count on operands that the L2 still holds of an earlier run; else none."""
+def warm_cache(launches: Sequence[LaunchReport], same: bool = False) -> tuple[str, ...]:
+    """A sentence, where the bounds of launches count on operands that the L2 still holds of an earlier run; else none. `same`: whether a
+    cold L2 changes none of their times."""
     count = sum(report.problem.cache == "warm" and _from_dram_us(report) >= TOLD_FROM * report.bound.us for report in launches)
     if not count:
         return ()
-    return (phrase("note.warm_one") if len(launches) == 1 else phrase("note.warm_many", count=count, whole=len(launches)),)
+    key = "warm_one" if len(launches) == 1 else "warm_many"
+    return (phrase(f"note.{key}", count=count, whole=len(launches), cure=phrase("note.cold_same" if same else "note.use_cold")),)
 
 
 def _from_dram_us(report: LaunchReport) -> float:

@@ -15,6 +15,7 @@ from advisor import pipelines
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
 from advisor.advising.verdict import WIDE, layers_gain
+from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, predict_each
@@ -106,7 +107,8 @@ def step_notes(target: Target, layers: Sequence[LayerReport], predictor: Predict
     else:
         tokens = [layer.tokens for layer in layers]
         decode = [count for count in tokens if count <= MOST_OF_A_STEP]
-        words = ["advisor", "model", target.model + ("-FP8" if first.block_shape else ""), "--gpu", target.gpu.name]
+        name = target.model.partition(", ")[0]  # of a table's, how the model is split follows
+        words = ["advisor", "model", name + ("-FP8" if first.block_shape else ""), "--gpu", target.gpu.name]
         words += ["--stack", ":".join(filter(None, (stack_of(target), target.stack_version)))]
         words += ["--tp", str(slices * sets)] * (slices * sets > 1) + ["--ep"] * (sets > 1)
         words += ["--dtype", first.dtype] * (first.dtype == "fp8" and first.block_shape is None)
@@ -344,8 +346,10 @@ def _latency(cost: Cost, source: str) -> Latency:
     return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
 
 
-def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured: Set[str]) -> list[Action]:
-    """The actions, those that change configurations with what the layers gain by it.
+def weighed(
+    actions: tuple[Action, ...], layers: Sequence[LayerReport], measured: Set[str], launches: Sequence[LaunchReport] = ()
+) -> list[Action]:
+    """The actions, those that change configurations with what the layers gain by it, and where two models of these `launches` disagree.
 
     `measured` are the launches with a latency of their own: what is left to them is known better than the layer, which is predicted.
     """
@@ -360,12 +364,32 @@ def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured
                 now=microseconds(now),
                 then=microseconds(then),
             )
-            whole = " ".join((action.detail, layer, *((phrase("action.doubt"),) if then >= now else ())))
-            action = replace(action, detail=whole)
+            doubt, apart = phrase("action.doubt") if then >= now else "", _disagreement(touched, launches)
+            detail = action.detail.replace(phrase("action.shared_error"), "") if apart else action.detail  # which only one model holds
+            action = replace(action, detail=" ".join(" ".join((detail, layer, doubt, apart)).split()))
             if now > then:
                 action = replace(action, saving_us=now - then, layers_us=now)
         out.append(action)
     return out
+
+
+def _disagreement(layers: Sequence[LayerReport], launches: Sequence[LaunchReport]) -> str:
+    """The layers of which one of the models of `_by_both` says that they gain and the other that they lose, in a sentence; "": none."""
+    of, apart = {report.id: report for report in launches}, {}
+    for layer in layers:
+        some = [of[name] for name in layer.launches if name in of]
+        after = [report.recommendation.latency if report.recommendation else report.predicted for report in some]
+        gain = _gain([report.predicted for report in some], after) if some else None
+        if gain is not None and layer.recommended is not None:
+            saved = (1 - gain) * sum(us for name, us in layer.parts.items() if name in GEMM_OF_LAYER)
+            more = layer.recommended.us**2 / (layer.predicted.us - saved) - layer.predicted.us
+            if min(saved, more) >= LEAST_GAIN_US:
+                apart[layer.tokens] = min(saved, more), saved, more
+    if not apart:
+        return ""
+    most = max(apart, key=lambda tokens: apart[tokens])
+    alone, longer = map(microseconds, apart[most][1:])
+    return phrase("action.disagree", which=", ".join(map(str, sorted(apart))), most=most, alone=alone, longer=longer)
 
 
 def _gain(ran: Sequence[Latency | None], after: Sequence[Latency | None]) -> float | None:

@@ -41,7 +41,7 @@ from advisor.diagnosis import UNDIAGNOSED, WORTH_CHANGING, Change, Pricing, Shar
 from advisor.diagnosis.actions import MOST
 from advisor.diagnosis.neighbours import Changed, changed
 from advisor.diagnosis.rule import microseconds
-from advisor.gpus.hardware import offline
+from advisor.gpus.hardware import GpuSpec, offline
 from advisor.learned.analytical import LIKELY, NOTICED
 from advisor.learned.base import Prediction, Predictor, exact_products, held_by_power, predict_each, tunable_ceiling, unmeasured_vendor
 from advisor.pipelines import configuration_batch, problem_batch
@@ -79,15 +79,17 @@ def advise_target(
     launches = launch_reports(target, predictor, measured=measured, progress=progress)
     launches, linears = linear_reports(target, launches, predictor, measured or {})
     layers = layer_reports(target, launches, predictor, measured or {}) or linears
-    unknowns = target.unknowns + warm_cache(launches) + _unknowns(launches) + unmeasured_vendor([target.gpu])
+    same = _either_cache(launches, predictor, target.gpu)
+    unknowns = target.unknowns + warm_cache(launches, same) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
     others = backends(layers, stack_of(target))
-    advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
+    advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}, launches) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
     notes = (
         target.notes
         + summary.notes
+        + ((phrase("note.cold_same"),) if same and launches[0].problem.cache == "cold" else ())
         + layer_notes(layers, others, launches)
         + libraries_alone(target)
         + step_notes(target, layers, predictor)
@@ -383,7 +385,7 @@ def _report(
         headroom=before / ceiling.us - 1 if before else None,
         p_speedup_10pct=p_speedup,
         gap=diagnosis.gap,
-        findings=diagnosis.findings,
+        findings=tuple(_doubted(finding) if kept else finding for finding in diagnosis.findings),
         passed_rules=diagnosis.passed,
         recommendation=_recommendation(launch, offered, before, p_speedup, ceiling, target, predictor) if offered is not None else None,
         faults=diagnosis.faults,
@@ -391,6 +393,26 @@ def _report(
         kept=kept,
         decision=launch.row_sort_id or launch.decision_id,
     )
+
+
+def _either_cache(launches: Sequence[LaunchReport], predictor: Predictor, gpu: GpuSpec) -> bool:
+    """Whether each launch is predicted to take as long with the other state of the L2."""
+    known = [(report, report.configuration, report.predicted.us) for report in launches if report.configuration and report.predicted]
+    other = [
+        (replace(report.problem, cache="warm" if report.problem.cache == "cold" else "cold"), configuration_batch([configuration]))
+        for report, configuration, _ in known
+    ]
+    then = predict_each(predictor, other, gpu)
+    return bool(known) and all(abs(after.us[0] / us - 1) < SAME for (_, _, us), after in zip(known, then, strict=True))
+
+
+SAME = 0.005
+"""A difference of two predictions below this is none on any surface."""
+
+
+def _doubted(finding: Finding) -> Finding:
+    """A finding of a launch whose configuration is kept: its remedy, where it is another one, is not recommended."""
+    return finding if finding.net_saving_us is None else replace(finding, remedy=f"{finding.remedy}; {phrase('remedy.unsure')}")
 
 
 NOTABLE = 1.1
@@ -404,20 +426,20 @@ def _recommendation(
     if choice.configuration == launch.configuration:
         return None
     latency, configuration = choice.latencies[launch.id], choice.configuration
-    reason = choice.reason
-    if len(choice.latencies) > 1:
-        reason += f"; {phrase('choice.shared', count=len(choice.latencies))}"
-    if now is None:
-        reason += f"; {phrase('choice.cannot_launch')}"
-    if min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted":
-        reason += f"; {phrase('choice.above_ceiling', share=f'{100 * (latency.us / ceiling.us - 1):.0f} %')}"
+    above = min(choice.ceilings[launch.id][0], latency.us) >= NOTABLE * ceiling.us and latency.origin == ceiling.origin == "predicted"
+    reasons = (
+        choice.reason,
+        phrase("choice.shared", count=len(choice.latencies)) if len(choice.latencies) > 1 else "",
+        phrase("choice.cannot_launch") if now is None else "",
+        phrase("choice.above_ceiling", share=f"{100 * (latency.us / ceiling.us - 1):.0f} %") if above else "",
+    )
     entry = launch.entry
     return Recommendation(
         configuration=configuration,
         latency=latency,
         speedup=now / latency.us if now is not None else 1.0,  # nothing to compare with
         p_speedup_10pct=p_speedup,
-        reason=reason,
+        reason="; ".join(filter(None, reasons)),
         triton_config=triton_config(configuration),
         table_entry=dict(entry_of(configuration, entry_of(entry) if entry else None)) if target.stack is not None else None,
         demand=demand_totals(problem_batch([launch.problem]), choice.row, target.gpu),
@@ -426,9 +448,7 @@ def _recommendation(
 
 
 def _unknowns(launches: tuple[LaunchReport, ...]) -> tuple[str, ...]:
-    if not any(report.measured for report in launches):
-        return (phrase("note.not_measured"),)
-    return ()
+    return () if any(report.measured for report in launches) else (phrase("note.not_measured"),)
 
 
 def held_configurations(

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.diagnosis import LEAST_GAIN_US
+from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import UTILISED, changes, least_us, limited_by, microseconds, padded, share_text
+from advisor.rendering.figures import UTILISED, changes, least_us, limited_by, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
     Action,
@@ -144,7 +145,7 @@ def _headline(
     if not able:
         return phrase("verdict.below_bound", count=len(launches) - stuck)
     if len(able) == 1 and (now := able[0].measured) is not None and (then := able[0].predicted) is not None and able[0].contradicted:
-        return phrase("verdict.contradicted", measured=_us(now.us), predicted=_us(then.us))
+        return phrase("verdict.contradicted", measured=microseconds(now.us), predicted=microseconds(then.us))
     return f"{_limited_by(able, current, bound_us, unit, of_peak, guessed)} {to_win}"
 
 
@@ -159,7 +160,7 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
         return phrase("verdict.programs" if starting else "verdict.launch")
     if unit is None or of_peak is None or of_peak >= 1.005:
         times = f"{current / bound_us:.2f}" if bound_us > 0 else ""
-        return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=_us(current), times=times)
+        return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=microseconds(current), times=times)
     assumed = guessed or any(report.assumed_us for report in able)
     share = phrase("verdict.about", share=share_text(of_peak)) if assumed else share_text(of_peak)
     if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
@@ -304,7 +305,7 @@ def _notes(
         out.append(phrase("note.below_bound", count=wrong))
     against = [report for report in able if report.contradicted]
     if len(against) == 1 and against[0].measured is not None and against[0].predicted is not None:
-        measured, predicted = _us(against[0].measured.us), _us(against[0].predicted.us)
+        measured, predicted = microseconds(against[0].measured.us), microseconds(against[0].predicted.us)
         out.append(phrase("note.contradicted", launch=against[0].id, measured=measured, predicted=predicted))
     elif against:
         out.append(phrase("note.contradicted_several", count=len(against)))
@@ -330,10 +331,6 @@ def _notes(
         some = len(which) < len(able)
         out.append(phrase("note.guessed_some" if some else "note.guessed", count=len(which), whole=len(able), what=what))
     return tuple(out)
-
-
-def _us(us: float) -> str:
-    return f"{microseconds(us)} µs"
 
 
 def _together(able: list[LaunchReport]) -> Iterator[PipelineTime]:

@@ -234,19 +234,18 @@ TO_MEASURE = 5
 
 
 def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
-    """Say on stderr how to measure what may win, where no entry of a fused-MoE table is known to be better and some may be."""
+    """Say on stderr how to measure the entries of a fused-MoE table that may win and of which no other is known to be better."""
     from advisor.advising.verdict import DECODE
 
     launches = result.launches
-    open_ones = [launch for launch in launches if launch.kept and launch.predicted and launch.ceiling]
-    if not open_ones or any(launch.recommendation for launch in launches) or launches[0].problem.family != "fused_moe":
+    open_ones = [
+        (int(launch.problem.sizes["M"]), 1 - launch.ceiling.us / launch.predicted.us)
+        for launch in launches
+        if launch.kept and launch.predicted and launch.ceiling and "M" in launch.problem.sizes
+    ]
+    if not open_ones or launches[0].problem.family != "fused_moe":
         return
-    by_tokens: dict[int, float] = {}
-    for launch in open_ones:
-        assert launch.predicted is not None and launch.ceiling is not None
-        count_of_tokens = int(launch.problem.sizes["M"])
-        by_tokens[count_of_tokens] = by_tokens.get(count_of_tokens, 0.0) + 1 - launch.ceiling.us / launch.predicted.us
-    most = sorted(by_tokens, key=lambda count: -by_tokens[count])
+    most = sorted({tokens for tokens, _ in open_ones}, key=lambda count: -sum(share for tokens, share in open_ones if tokens == count))
     decode = [count for count in most if count <= DECODE][: TO_MEASURE // 2]  # what a server does most, whatever its share
     tokens = sorted(list(dict.fromkeys([*decode, *most]))[:TO_MEASURE])
     table = launches[0].problem.dtype if arguments.target == "fused_moe" else None  # a table says its own
@@ -263,4 +262,5 @@ def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
     }
     words = [word for option, value in given.items() if value not in (None, 1) for word in (option, str(value))]
     command = shlex.join(["advisor", "tune", arguments.target, "--gpu", result.gpu, *words])
-    options.note(phrase("export.measure", gpu=result.gpu, command=command))
+    key = "measure_rest" if any(launch.recommendation for launch in launches) else "measure"
+    options.note(phrase(f"export.{key}", gpu=result.gpu, command=command))

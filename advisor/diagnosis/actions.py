@@ -20,6 +20,8 @@ LEAST_GAIN_US = 0.1
 
 MOST = 3
 _SHOWN = 6
+_LETTERS = 70
+"""Of a list that is never cut: with a title it fits a line of 100."""
 _NAMED = 3
 _ENTRY = re.compile(r"\bentry (?:M=)?(\d+)")
 
@@ -170,9 +172,8 @@ def _gain(launch: LaunchReport) -> _Gain | None:
     current = launch.before(recommendation.latency if recommendation is not None else None)
     if current is None or _faulty(launch) or recommendation is None or recommendation.configuration == launch.configuration:
         return None
-    if not 0 < recommendation.speedup < math.inf:
-        return None
-    return _Gain(launch=launch, us=current.us - current.us / recommendation.speedup)
+    known = 0 < recommendation.speedup < math.inf
+    return _Gain(launch=launch, us=current.us - current.us / recommendation.speedup) if known else None
 
 
 def _change(gains: list[_Gain], launches: Sequence[LaunchReport]) -> Action:
@@ -341,8 +342,10 @@ def _plural(tokens: list[int]) -> str:
 
 
 def _listed(tokens: Sequence[int | str]) -> str:
-    """`64, 128`; of many the first, and how many more."""
-    return ", ".join(map(str, tokens[:_SHOWN])) + (f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else "")
+    """`64, 128`; of more than fit a line the first, and how many more."""
+    whole = ", ".join(map(str, tokens))
+    cut = len(tokens) > _SHOWN and len(whole) > _LETTERS
+    return f"{', '.join(map(str, tokens[:_SHOWN]))} and {len(tokens) - _SHOWN} more" if cut else whole
 
 
 def _repair(broken: list[tuple[LaunchReport, Finding]]) -> Action:

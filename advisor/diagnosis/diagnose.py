@@ -21,11 +21,17 @@ NOTES: dict[str, str] = {
     "tail-wave": "SMs idle while the last CTAs finish, or get no CTA.",
     "occupancy": "Too few CTAs are resident per SM to hide loads.",
     "latency": "Warps wait for loads: too little is in flight to hide their latency.",
-    "traffic": "Bytes beyond the bound: data that is read again, and outputs written back to DRAM.",
+    "traffic": "Bytes beyond the bound: data read again, and outputs written back to DRAM.",
+    "traffic, warm L2": "Bytes beyond the bound: what the L2 would keep between launches, data read again, outputs written back to DRAM.",
     "launch": "Launch overhead: CTAs start, and the pipeline fills.",
     "power": "The board's power limit lowers the clock.",
     "efficiency": "Pipelines sustain less than their peak.",
 }
+
+
+def gap_note(cause: str, cache: str) -> str:
+    """What a part of the gap is, where the L2 is warm or cold, a sentence; empty of a cause that says it itself."""
+    return NOTES.get(f"{cause}, {cache} L2", NOTES.get(cause, ""))
 
 
 def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
@@ -38,7 +44,7 @@ def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
         Parts in the order of `schema.GAP_CAUSES` that add up to measured - bound, or to predicted - bound without a measurement;
         nothing where neither is known.
     """
-    bound, measured, origin = context.bound_us, context.measured_us, context.measured_origin
+    bound, measured, origin, cache = context.bound_us, context.measured_us, context.measured_origin, context.problem.cache
     if not context.runs or context.demand is None:
         if measured is None:
             return ()
@@ -47,10 +53,10 @@ def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
     if total < 0:
         if measured is None:
             note = "the prediction is below the bound: a fault of the model"
-            return (*_split({}, 0.0), GapPart(cause="unexplained", us=total, origin="predicted", note=note))
+            return (*_split({}, 0.0, cache), GapPart(cause="unexplained", us=total, origin="predicted", note=note))
         rest = GapPart(cause="unexplained", us=measured - bound, origin=origin, note=f"{origin} against the bound")
-        return (*_split({}, 0.0), rest)
-    parts = _split(context.divided, total)
+        return (*_split({}, 0.0, cache), rest)
+    parts = _split(context.divided, total, cache)
     if measured is None:
         return parts
     rest_us = measured - bound - math.fsum(part.us for part in parts)
@@ -58,12 +64,12 @@ def gap_parts(context: LaunchContext) -> tuple[GapPart, ...]:
     return (*parts, GapPart(cause="unexplained", us=rest_us, origin=origin, note=note))
 
 
-def _split(weights: dict[str, float], total: float) -> tuple[GapPart, ...]:
+def _split(weights: dict[str, float], total: float, cache: str) -> tuple[GapPart, ...]:
     """`total` divided in proportion to `weights`; all of it is `efficiency` where they say nothing."""
     everything = math.fsum(weights.values())
     parts = {cause: total * weights.get(cause, 0.0) / everything if everything > 0 else 0.0 for cause in CAUSES}
     parts["efficiency"] = max(total - math.fsum(parts.values()), 0.0)
-    return tuple(GapPart(cause=cause, us=us, origin="predicted", note=NOTES[cause]) for cause, us in parts.items())
+    return tuple(GapPart(cause=cause, us=us, origin="predicted", note=gap_note(cause, cache)) for cause, us in parts.items())
 
 
 _SEVERITIES = ("error", "warning", "advice", "info")

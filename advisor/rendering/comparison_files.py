@@ -48,14 +48,9 @@ def to_text(comparison: ComparisonResult) -> str:
     for subject in comparison.subjects:
         lines += ["", *_subject(subject)]
     if lacking := words.untimed_line(comparison):
-        lines += ["", lacking]
-        lines_to_paste = words.hints(comparison, lacking=True)
-        lines += (
-            ["  Say it, with your own values, by --arg NAME=VALUE, --signature NAME=TYPE, or --settings advisor.toml with:"]
-            if lines_to_paste
-            else []
-        )
-        lines += [f"  {line}" for line in lines_to_paste]
+        hints = words.hints(comparison, lacking=True)
+        how = "Say it, with your own values, by --arg NAME=VALUE, --signature NAME=TYPE, or --settings advisor.toml with:"
+        lines += ["", lacking, *(f"  {line}" for line in ([how, *hints] if hints else []))]
     if commands := words.measuring(comparison):
         lines += ["", phrase("answer.measure"), *(f"  {line}" for line in commands)]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
@@ -385,13 +380,14 @@ def _subject(subject: Subject) -> list[str]:
             f" {evidence([row])}  {words.effect_text(row)}  ({row.reason})"
         )
         lines += [f"    {fault}" for fault in row.faults]
+    faster = {row.gpu for row in subject.static if row.verdict == "predicted-improved"}  # there no count of the code is against it
     for compiled in subject.resources:
         resources, instructions = (
             ", ".join(f"{name.removesuffix(words.INSTRUCTIONS)} {base} -> {head}" for name, base, head in words.unlike(part))
             for part in words.compiled_cells(compiled)
         )
-        instructions = instructions and f"instructions in the code (what loops repeat counts once): {instructions}"
-        cells = "; ".join(filter(None, (resources, instructions)))
+        counts = f"instructions in the code (what loops repeat counts once): {instructions}" if instructions else ""
+        cells = resources if resources and compiled.gpu in faster else "; ".join(filter(None, (resources, counts)))
         cells = cells or (words.the_same(compiled) if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
         lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
@@ -431,7 +427,9 @@ def answer(subjects: Sequence[Subject]) -> str:
     name = "" if subject.resources else f" at {rows[0].label}"
     causes = "; ".join(filter(None, (rows[0].cause, ", ".join(changes))))
     changed = f": {causes}" if causes else ""
-    return phrase("answer.predicted", what=f"{name} and ".join(map(_on_gpu, rows)) + name, changed=changed)
+    states = " and ".join(sorted({problem.cache for row in rows for problem in row.problems}))
+    cache = phrase("answer.cache", state=states) if states else ""
+    return phrase("answer.predicted", what=f"{name} and ".join(map(_on_gpu, rows)) + name, changed=changed, cache=cache)
 
 
 def why(subjects: Sequence[Subject]) -> str:

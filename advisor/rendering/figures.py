@@ -29,11 +29,8 @@ def clean(text: object, *, lines: bool = False) -> str:
     """Text from outside with every unprintable character written out (`\\x1b`); `lines` keeps line ends and tabs."""
 
     def shown(character: str) -> str:
-        if lines and character in "\n\t":
-            return character
-        if unicodedata.category(character) in _UNPRINTABLE or character in _FILLERS:
-            return character.encode("unicode_escape").decode("ascii")
-        return character
+        hidden = unicodedata.category(character) in _UNPRINTABLE or character in _FILLERS
+        return character.encode("unicode_escape").decode("ascii") if hidden and not (lines and character in "\n\t") else character
 
     raw = str(text)
     plain = raw.isprintable() and (raw.isascii() or not any(filler in raw for filler in _FILLERS))
@@ -417,20 +414,16 @@ def sizes_text(problem: Problem, without: str | None = None) -> str:
 def types_text(problem: Problem) -> str:
     """`bf16`, or every type and option that differs from the plain case."""
     tensor = problem.family == "fused_moe" and problem.dtype == "fp8" and problem.block_shape is None
-    parts = ["fp8 per tensor" if tensor else problem.dtype]
-    if problem.weight_dtype and problem.weight_dtype != problem.dtype:
-        parts.append(f"weights {problem.weight_dtype}")
-    if problem.output_dtype and problem.output_dtype != problem.dtype:
-        parts.append(f"output {problem.output_dtype}")
-    if problem.block_shape:
-        parts.append(f"block_shape=[{problem.block_shape[0]},{problem.block_shape[1]}]")
-    if problem.routing is not None:
-        parts.append("routing given")
-    if problem.distribution is not None:
-        parts.append(f"{problem.distribution} routing")
-    if problem.cache == "cold":
-        parts.append("cold cache")
-    return clean(" ".join(parts))
+    others = {"weights": problem.weight_dtype, "output": problem.output_dtype}
+    parts = (
+        "fp8 per tensor" if tensor else problem.dtype,
+        *(f"{name} {dtype}" for name, dtype in others.items() if dtype and dtype != problem.dtype),
+        f"block_shape=[{problem.block_shape[0]},{problem.block_shape[1]}]" if problem.block_shape else "",
+        "routing given" if problem.routing is not None else "",
+        f"{problem.distribution} routing" if problem.distribution is not None else "",
+        "cold cache" if problem.cache == "cold" else "",
+    )
+    return clean(" ".join(filter(None, parts)))
 
 
 def name_of(launch: LaunchReport) -> str:

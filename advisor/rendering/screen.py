@@ -22,7 +22,8 @@ PASTED = 4
 
 
 def screen(result: Result, groups: Sequence[Group], *, report: str | None, width: int | None = None) -> list[Text]:
-    """At most `LINES` lines, of a terminal of `width` columns; launches with least to win are left out first, and counted."""
+    """At most `LINES` lines, of a terminal of `width` columns; of launches those without a change and with least to win are left out first,
+    and counted."""
     head = head_lines(result, COMMANDS)
     single = result.launches[0] if len(result.launches) == 1 else None
     if single is not None and single.kept is not None and single.recommendation is None:
@@ -186,7 +187,8 @@ def _launches(result: Result, groups: Sequence[Group], room: int, width: int | N
     room -= sum(_height(head, width) for head in heads)
     room -= sum(_height(row, width) for row in by_id.values()) > room  # what is left out takes a line
     shown: set[str] = set()
-    for launch in sorted(result.launches, key=lambda it: (not figures.stuck(it), -figures.to_win(it))):
+    changing = {launch.id for launch in result.launches if launch.recommendation is not None}
+    for launch in sorted(result.launches, key=lambda it: (not figures.stuck(it), it.id not in changing, -figures.to_win(it))):
         room -= _height(by_id[launch.id], width)
         if room >= 0 or not shown:
             shown.add(launch.id)
@@ -242,6 +244,8 @@ def _cells(launch: LaunchReport, result: Result) -> tuple[Text, Text, Text, Text
     advice, change = launch.recommendation, Text()
     if advice is not None and advice.configuration != launch.configuration:
         change.append(f"> {', '.join(figures.changes(launch.configuration, advice.configuration))}", style="green")
+    elif advice is None and launch.kept is not None:
+        change.append(f"· {figures.clean(launch.kept.rpartition(': ')[2].rstrip('.'))}", style="dim")
     if launch.faults:
         change.append(f"{'   ' if change else ''}x fault: {figures.clean(launch.faults[0])}", style="bold red")
     return latency, peak, win, change

@@ -63,13 +63,26 @@ def memory_line(result: StepResult) -> str:
     if memory.state_bytes:
         amounts.append(f"{memory.state_bytes / 1e9:.2f} GB of states")
     needed = f"{', '.join(amounts[:-1])} and {amounts[-1]}"
+    held = memory.weights_bytes + memory.state_bytes + memory.activations_bytes
     if memory.fits:
-        return f"memory: {needed} of {memory.gpu_bytes / 1e9:.1f} GB"
-    room = memory.gpu_bytes - memory.weights_bytes - memory.state_bytes - memory.activations_bytes
-    remedy = (
-        phrase("step.less_cache", share=f"{100 * room / memory.kv_bytes:.0f} %") if room > 0 and memory.kv_bytes else phrase("step.split")
-    )
+        text = f"memory: {needed} of {memory.gpu_bytes / 1e9:.1f} GB"
+        share = percent(max(VLLM_DEFAULT * memory.gpu_bytes - held, 0.0) / memory.kv_bytes) if above_default(result) else ""
+        return f"{text}. {phrase('step.above_default', share=share)}" if share else text
+    room = memory.gpu_bytes - held
+    less = room > 0 and memory.kv_bytes > 0
+    remedy = phrase("step.less_cache", share=percent(room / memory.kv_bytes)) if less else phrase("step.split")
     return f"does not fit: {needed} on each {result.gpu}, which has {memory.gpu_bytes / 1e9:.1f} GB. {remedy}"
+
+
+VLLM_DEFAULT = 0.9
+"""Share of a GPU's memory that vLLM takes: the default of its `--gpu-memory-utilization`; its newest versions take 0.92."""
+
+
+def above_default(result: StepResult) -> bool:
+    """Whether a KV cache fits the memory, and not what vLLM takes of it unless told to take more."""
+    memory = result.memory
+    needed = memory.weights_bytes + memory.kv_bytes + memory.state_bytes
+    return memory.fits and memory.kv_bytes > 0 and result.engine == "vllm" and needed > VLLM_DEFAULT * memory.gpu_bytes
 
 
 def cells(row: StepOperator) -> tuple[str, ...]:
@@ -142,7 +155,7 @@ def overview(results: Sequence[StepResult]) -> list[tuple[str, ...]]:
 
 
 def _in_short(result: StepResult) -> str:
-    fits = "" if result.memory.fits else ", does not fit"
+    fits = ", does not fit" if not result.memory.fits else phrase("step.over_share") if above_default(result) else ""
     return f"{milliseconds(result.step.us)}, {result.tokens_per_s:,.0f} tokens/s{fits}"
 
 

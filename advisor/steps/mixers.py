@@ -137,11 +137,10 @@ def sparse_attention(values: Mapping[str, Any], layers: int) -> SparseAttention 
 
 def unpriced(values: Mapping[str, Any]) -> tuple[str, ...]:
     """What a step has beside the operators that are predicted, in words."""
-    out = []
-    if any(values.get(key) for key in DRAFTS):
-        out.append("drafted tokens (multi-token prediction)")
-    if values.get("attn_res_block_size"):
-        out.append("residuals between blocks of layers")
-    if values.get("model_type") == "nemotron_h" and "M" in str(values.get("hybrid_override_pattern")):
-        out.append("Mamba2's decode beyond reading and writing its state")
-    return tuple(out)
+    mamba2 = values.get("model_type") == "nemotron_h" and "M" in str(values.get("hybrid_override_pattern"))
+    parts = (
+        (any(values.get(key) for key in DRAFTS), "drafted tokens (multi-token prediction)"),
+        (values.get("attn_res_block_size"), "residuals between blocks of layers"),
+        (mamba2, "Mamba2's decode beyond reading and writing its state"),
+    )
+    return tuple(what for present, what in parts if present)

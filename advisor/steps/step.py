@@ -376,9 +376,9 @@ MOST_ADVICE = 4
 
 
 def advice(result: StepResult) -> list[str]:
-    """Which kernel first: a line each, by what the step gains. Nothing is advised for a kernel above `NEAR_BOUND` of its bound.
+    """Which kernel first: a line each, by what the step gains at most. Nothing is advised for a kernel above `NEAR_BOUND` of its bound.
 
-    One line for a kernel: tuning it, the best library for it, or else what a new kernel could win.
+    One line for a kernel: what a new one could win, and how much of that tuning it or the best library for it does.
     """
     advised: dict[str, tuple[float, str]] = {}
     for row in result.operators:
@@ -386,13 +386,12 @@ def advice(result: StepResult) -> list[str]:
         near = now > 0 and NEAR_BOUND < row.bound_us / now <= 1.0
         if row.kind == "gaps" or near:
             continue
-        tune = (row.gain, phrase("step.tune", name=row.name))
-        library = (row.gain_at_library, phrase("step.library", name=row.name, library=row.library))
-        gain, line = max(tune, library)
-        if gain < LEAST_GAIN:
-            key = "step.hide" if row.kind == "collective" else "step.replace"
-            gain, line = row.gain_at_bound, phrase(key, name=row.name)
-        least = LEAST_GAIN if gain != row.gain_at_bound else 2 * LEAST_GAIN
-        if gain >= least and gain > advised.get(row.name, (0.0, ""))[0]:
-            advised[row.name] = gain, phrase("step.gain", what=line, gain=f"{100 * gain:.1f} %", share=f"{100 * row.share:.0f} %")
+        tune = (row.gain, "tune", phrase("step.tuning"))
+        sure, key, how = max(tune, (row.gain_at_library, "replace", phrase("step.library", library=row.library)))
+        most = max(row.gain_at_bound, sure)
+        part = phrase("step.sure", how=how, sure=f"{100 * sure:.1f} %") if sure >= LEAST_GAIN else ""
+        key = key if part else "hide" if row.kind == "collective" else "replace"
+        if most >= (LEAST_GAIN if part else 2 * LEAST_GAIN) and most > advised.get(row.name, (0.0, ""))[0]:
+            what, share = phrase(f"step.{key}", name=row.name), f"{100 * row.share:.0f} %"
+            advised[row.name] = most, phrase("step.gain", what=what, gain=f"{100 * most:.1f} %", sure=part, share=share)
     return [f"{line[:1].upper()}{line[1:]}" for _, line in sorted(advised.values(), reverse=True)[:MOST_ADVICE]]

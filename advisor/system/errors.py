@@ -31,14 +31,9 @@ class AdvisorError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        parts = [self.what]
-        if self.got is not None:
-            parts.append(f"got {shorten(self.got, self.longest_got)}")
-        if self.limit:
-            parts.append(f"expected {self.limit}")
-        if self.remedy:
-            parts.append(self.remedy)
-        return printable("; ".join(parts))
+        got = f"got {shorten(self.got, self.longest_got)}" if self.got is not None else ""
+        expected = f"expected {self.limit}" if self.limit else ""
+        return printable("; ".join([self.what, *filter(None, (got, expected, self.remedy))]))
 
 
 class UsageError(AdvisorError):

@@ -60,21 +60,14 @@ class Candidate:
     @property
     def top_k(self) -> int:
         """Experts per token; a fused shared expert is one more that every token takes."""
-        if not self.fused_shared:
-            return self.model.top_k
-        return self.model.top_k + self.model.shared_experts
+        return self.model.top_k + (self.model.shared_experts if self.fused_shared else 0)
 
     @property
     def label(self) -> str:
         """`Qwen3-235B-A22B, tensor-parallel 2`."""
-        parts = [self.model.name]
-        if self.tensor_parallel > 1:
-            parts.append(f"tensor-parallel {self.tensor_parallel}")
-        if self.expert_parallel > 1:
-            parts.append(f"expert-parallel {self.expert_parallel}")
-        if self.fused_shared:
-            parts.append("shared expert fused")
-        return ", ".join(parts)
+        splits = {"tensor-parallel": self.tensor_parallel, "expert-parallel": self.expert_parallel}
+        parts = [self.model.name, *(f"{name} {ranks}" for name, ranks in splits.items() if ranks > 1)]
+        return ", ".join([*parts, *(["shared expert fused"] if self.fused_shared else [])])
 
 
 def _check(option: str, value: int | None, high: int) -> None:

@@ -93,17 +93,17 @@ class TableName:
 
     def file_name(self) -> str:
         """The file name, to the letter."""
-        parts = [f"E={self.E}", f"N={self.N}"] if self.kind == "fused_moe" else [f"N={self.N}", f"K={self.K}"]
-        parts.append(f"device_name={self.device_name}")
-        if self.dtype is not None:
-            parts.append(f"dtype={self.dtype}")
-        if self.block_shape is not None:
-            comma = ", " if self.block_shape_spaced else ","
-            parts.append(f"block_shape=[{self.block_shape[0]}{comma}{self.block_shape[1]}]")
-        if self.per_channel_quant:
-            parts.append("per_channel_quant=True")
-        if self.backend is not None:
-            parts.append(f"backend={self.backend}")
+        sizes = {"E": self.E, "N": self.N} if self.kind == "fused_moe" else {"N": self.N, "K": self.K}
+        comma = ", " if self.block_shape_spaced else ","
+        fields = {
+            **sizes,
+            "device_name": self.device_name,
+            "dtype": self.dtype,
+            "block_shape": f"[{self.block_shape[0]}{comma}{self.block_shape[1]}]" if self.block_shape is not None else None,
+            "per_channel_quant": True if self.per_channel_quant else None,
+            "backend": self.backend,
+        }
+        parts = [f"{name}={value}" for name, value in fields.items() if value is not None]
         return ",".join(parts) + ("_down" if self.down else "") + ".json"
 
     @property
@@ -354,32 +354,28 @@ def unreachable_reasons(name: TableName) -> tuple[str, ...]:
 
 def _reasons(name: TableName, asking: str) -> tuple[str, ...]:
     """Why no launch of the stack `asking` asks for the name."""
-    reasons: list[str] = []
     allowed = (_FUSED_MOE_DTYPES if name.kind == "fused_moe" else _GEMM_DTYPES)[asking]
-    stack = {"vllm": "vLLM", "sglang": "SGLang"}[asking]
-    if name.dtype not in allowed:
-        known = ", ".join(str(dtype) for dtype in allowed if dtype)
-        given = f"dtype={name.dtype}" if name.dtype else "a name without dtype"
-        reasons.append(f"{stack} never asks for {given} here (only {known}{'; bf16 has no dtype field' if None in allowed else ''})")
-    if name.kind == "gemm" and name.block_shape is None:
-        reasons.append(f"{stack} asks for GEMM tables with a block_shape only")
-    if asking == "vllm":
-        if name.down:
-            reasons.append("vLLM has no _down tables: both GEMMs take the same entry")
-        if name.per_channel_quant:
-            reasons.append("vLLM's names have no per_channel_quant field")
-        # The int8 GEMM lookup has been written with and without the blank; only the others are sure.
-        if name.block_shape_spaced and not (name.kind == "gemm" and name.dtype == "int8_w8a8"):
-            reasons.append("vLLM writes block_shape without a blank after the comma")
-        if name.kind == "fused_moe" and "H200" in name.device_name.split("_") and name.device_name != "NVIDIA_H200":
-            reasons.append("vLLM looks every H200 up as device_name=NVIDIA_H200")
-        if name.triton_version is not None:
-            reasons.append("vLLM looks in one flat folder, not in a folder per Triton version")
-    if asking == "sglang" and name.block_shape is not None and not name.block_shape_spaced:
-        reasons.append("SGLang writes block_shape with a blank after the comma")
-    if re.search(r"\s", name.device_name):
-        reasons.append("both stacks replace blanks in the device name by _")
-    return tuple(reasons)
+    stack, vllm = {"vllm": "vLLM", "sglang": "SGLang"}[asking], asking == "vllm"
+    known = ", ".join(str(dtype) for dtype in allowed if dtype) + ("; bf16 has no dtype field" if None in allowed else "")
+    given = f"dtype={name.dtype}" if name.dtype else "a name without dtype"
+    of_h200 = name.kind == "fused_moe" and "H200" in name.device_name.split("_") and name.device_name != "NVIDIA_H200"
+    # The int8 GEMM lookup of vLLM has been written with and without the blank; only the others are sure.
+    blank = name.block_shape_spaced and not (name.kind == "gemm" and name.dtype == "int8_w8a8")
+    reasons = (
+        (name.dtype not in allowed, f"{stack} never asks for {given} here (only {known})"),
+        (name.kind == "gemm" and name.block_shape is None, f"{stack} asks for GEMM tables with a block_shape only"),
+        (vllm and name.down, "vLLM has no _down tables: both GEMMs take the same entry"),
+        (vllm and name.per_channel_quant, "vLLM's names have no per_channel_quant field"),
+        (vllm and blank, "vLLM writes block_shape without a blank after the comma"),
+        (vllm and of_h200, "vLLM looks every H200 up as device_name=NVIDIA_H200"),
+        (vllm and name.triton_version is not None, "vLLM looks in one flat folder, not in a folder per Triton version"),
+        (
+            not vllm and name.block_shape is not None and not name.block_shape_spaced,
+            "SGLang writes block_shape with a blank after the comma",
+        ),
+        (re.search(r"\s", name.device_name), "both stacks replace blanks in the device name by _"),
+    )
+    return tuple(reason for holds, reason in reasons if holds)
 
 
 def device_twins(device_name: str) -> tuple[str, ...]:

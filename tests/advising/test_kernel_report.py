@@ -20,6 +20,7 @@ from advisor.compiled.launches.target import open_kernel
 from advisor.diagnosis import actions
 from advisor.gpus.hardware import load_gpu
 from advisor.result.schema import Configuration, Finding, Latency, LaunchReport
+from advisor.system.resources import phrase
 from tests.compiled.shared_pool import POOL
 from tests.rendering import factory
 
@@ -253,6 +254,15 @@ def test_rules_are_judged_in_the_recommended_configuration(now: tuple[float, ...
     assert not report.passed_rules
     assert "130.0 µs" in report.findings[0].remedy
     assert [action.rule for action in actions([report])] == [None, "small-programs"]
+
+
+def test_two_changes_together_are_never_slower_than_one_alone() -> None:
+    """A cure that alone takes less than with the recommended configuration says so, and that configuration that it is instead of it."""
+    report = _with_ceiling(_of_warps(4, 400.0, 225.0), _of_warps(16, 258.0, 61.0), 2, 1.05)
+    told = report.findings[0].remedy
+    assert report.recommendation is not None and report.recommendation.reason.endswith(phrase("remedy.instead"))
+    assert "175.0 µs" in told and "197.0 µs" in told and "ogether" not in told
+    assert actions([report])[0].rule == "small-programs"
 
 
 @pytest.mark.parametrize(("launched", "chosen"), [(8, "1"), (2, "2")], ids=["fewest", "what runs"])

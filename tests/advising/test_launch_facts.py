@@ -25,6 +25,7 @@ def test_no_thread_has_more_registers_than_there_are(warps: int, most: int) -> N
 
 
 SAID = "Assumes a warm L2"
+ALIKE = "A cold L2 raises the bounds alone: the times are those of a warm one."
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ SAID = "Assumes a warm L2"
         ((1, 1024), "warm", "2 of 4 launches"),
         ((1024,), "warm", None),
         ((1,), "cold", None),
+        ((1024,), "cold", None),
     ],
 )
 def test_small_launches_find_their_operands_in_the_l2(tokens, cache, words):
@@ -42,10 +44,16 @@ def test_small_launches_find_their_operands_in_the_l2(tokens, cache, words):
     result = advise_target(target, load_predictor(), command="")
     said = [text for text in result.verdict.unknowns if SAID in text]
     assert len(said) == (words is not None) and all(str(words) in text for text in said)
+    assert not (tokens == (1024,) and cache == "cold") or ALIKE in result.verdict.notes
+    assert cache == "cold" or ALIKE not in result.verdict.notes
     if words is not None and len(tokens) == 1:
         cold = advise_target(
             resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu="H200", tokens=tokens, cache="cold")),
             load_predictor(),
             command="",
         )
+        alike = [
+            then.predicted.us == pytest.approx(now.predicted.us, rel=5e-3) for now, then in zip(result.launches, cold.launches, strict=True)
+        ]
+        assert (ALIKE in said[0]) == all(alike) == (ALIKE in cold.verdict.notes)
         assert all(then.bound.us > 1.2 * now.bound.us for now, then in zip(result.launches, cold.launches, strict=True)), "what it advises"

@@ -19,6 +19,7 @@ from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
 from advisor.result.schema import Action, Latency, Problem
 from advisor.system.errors import InputError
+from advisor.system.resources import phrase
 from tests.cli.command_line import table
 from tests.rendering.terminal import to_text
 
@@ -76,6 +77,11 @@ def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
     action = Action(title="Change", detail="faster", saving_us=2.0, origin="predicted", launches=layer.launches)
     assert "within the model's error" in weighed((action,), [slower], set())[0].detail
     assert "within the model's error" not in weighed((action,), [layer], set())[0].detail
+    surer = replace(action, detail=f"faster {phrase('action.shared_error')}")
+    detail = weighed((surer,), [slower], set(), result.launches)[0].detail
+    assert "The two models disagree at M = 4096. At 4096 launches alone save " in detail and "surer" not in detail
+    agreed = weighed((surer,), [layer], set(), result.launches)[0].detail
+    assert "disagree" not in agreed and "surer" in agreed
 
 
 def test_every_surface_shows_them(result):
@@ -170,6 +176,12 @@ def test_a_layer_is_bounded_below_what_people_post_and_predicted_as_predict_does
         predicted = [float(row["predicted_us"]) for row in csv.DictReader(file)]
     assert predicted == pytest.approx([layer.predicted.us for layer in result.layers], rel=1e-3)
     assert all(1 / 1.15 < us / theirs < most for us, theirs in zip(predicted, posted.values(), strict=True))
+
+
+def test_the_command_of_a_step_names_the_model_of_a_table_without_how_it_is_split(tmp_path):
+    tuned = table(tmp_path, {"64": SMALL}, "E=128,N=384,device_name=NVIDIA_H200.json")
+    notes = advisor.advise(tuned, tokens=64).verdict.notes
+    assert "What a whole step gains: advisor model Qwen3-30B-A3B --gpu H200 --stack vllm --tp 2 --batch 64" in notes
 
 
 @pytest.mark.parametrize(("model", "split", "warned"), [("GLM-4.5-Air", 4, True), ("Qwen3-30B-A3B", 2, False), ("Qwen3-30B-A3B", 4, True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -103,8 +104,8 @@ def test_a_table_of_defaults_is_told_apart_and_what_may_win_is_to_be_measured(tm
     """Where no change is sure enough the table that is written changes nothing, and `advisor tune` names the token counts to measure."""
     monkeypatch.setattr("advisor.advising.table_report.LIKELY", 1.01)
     assert advise(tmp_path, "--stack", "vllm", "--tokens", "64,512") == 0
-    notes = capsys.readouterr().err
-    assert "holds the stack's defaults" in notes
+    out, notes = capsys.readouterr()
+    assert "holds the stack's defaults" in notes and re.search(r"· a change is \d+ % sure, 101 % needed", out)
     command = next(line.partition(": advisor tune ")[2] for line in notes.splitlines() if ": advisor tune " in line)
     words = shlex.split(command)
     assert (

@@ -46,6 +46,10 @@ def test_several_steps_stand_beside_each_other_first():
     assert "2 steps on 2 GPUs" in page and page.count('class="line s-') >= 4 and "Latency over the tokens of a step" in page
     assert page.index("does not fit:") < page.index(">Decode of 64 sequences, context 900:") and 'class="band s-' not in page
     assert 'class="band s-predicted"' in step_page(steps[:2], "0")
+    over = replace(one, memory=replace(one.memory, weights_bytes=50e9, kv_bytes=45e9, gpu_bytes=100e9))
+    assert "vLLM's default --gpu-memory-utilization of 0.9 (newer versions: 0.92) has room for 89 % of this cache." in steps_text([over])
+    assert "tokens/s, above vLLM's default share of memory  " in steps_text([over, replace(one, gpu="L4")]).splitlines()[1]
+    assert "default" not in steps_text([one])
     assert "Latency over the tokens" not in step_page([one], "0") and steps_text([one]).startswith("Qwen3-0.6B")
 
 

@@ -11,13 +11,15 @@ from advisor.advising.public import report_on
 from advisor.comparison import Options, assemble
 from advisor.comparison.assembling import counts, headline
 from advisor.comparison.gate import DEFAULT, gate
-from advisor.comparison.kernels.time_verdict import _read_again
+from advisor.comparison.kernels.time_verdict import _near_spilling, _read_again
 from advisor.comparison.settings import Settings
+from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_files import answer, to_comment, to_page, to_text, why
 from advisor.rendering.comparison_words import measuring
 from advisor.result.comparison_schema import Compared, ResourceRow, Resources, StaticRow, StaticSide, Subject
 from advisor.result.schema import Latency
+from tests.rendering import factory
 
 from .repository import Repository, compared_files
 from .test_headline import row
@@ -45,6 +47,8 @@ def test_the_first_line_has_the_factor_the_times_and_the_change():
     assert headline([subject], *counts([subject])) == (
         "Predicted about 6x faster on H100 (253.0 → 43.0 µs; 80 % intervals 227.7 to 278.3 → 38.7 to 77.4): BLOCK 128 → 4096; not measured"
     )
+    cold = a_kernel(replace(judged(253.0, 43.0), problems=(replace(factory.launch(64).problem, cache="cold"),)))
+    assert answer([cold]).endswith(": BLOCK 128 → 4096; cold L2 assumed, not measured")
     slower = a_kernel(judged(100.0, 120.0))
     assert answer([slower]).startswith("Predicted 20 % slower on H100 (100.0 → 120.0 µs; ")
     assert "about 2.0x slower" in answer([a_kernel(judged(100.0, 200.0))])
@@ -64,6 +68,11 @@ def test_bytes_are_the_first_cause_and_spills_follow_the_time_that_counts_them()
     ("before", "after", "text"),
     [
         ({"x": (300.0, 100.0), "y": (100.0, 100.0)}, {"x": (101.0, 100.0)}, "reads x 3 times → once, 300 B → 101 B requested"),
+        (
+            {"x": (300.0, 100.0), "r": (300.0, 100.0), "y": (200.0, 100.0)},
+            {"x": (100.0, 100.0), "r": (100.0, 100.0), "y": (100.0, 100.0)},
+            "reads x and r 3 times → once, 600 B → 200 B requested",
+        ),
         ({"x": (100.0, 100.0)}, {"x": (200.0, 100.0)}, ""),
         ({"x": (250.0, 100.0)}, {"x": (100.0, 100.0)}, ""),
         ({"x": (100.0, 100.0)}, {"x": (100.0, 100.0)}, ""),
@@ -77,6 +86,15 @@ def test_a_tensor_read_again_is_named_where_it_is_read_whole_times(before, after
     assert _read_again(demand(before), demand(after), fewer=True) == text
     more = _read_again(demand(before), demand(after), fewer=False)
     assert more == ("reads x once → twice, 100 B → 200 B requested" if after == {"x": (200.0, 100.0)} else "")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "registers", "spilled", "near"),
+    [("H100", 233, 0, True), ("H100", 233, 8, False), ("H100", 128, 0, False), ("MI300X", 233, 0, False)],
+)
+def test_a_thread_with_most_of_the_registers_is_near_spilling(gpu, registers, spilled, near):
+    held = Resources(origin="compiled", registers_per_thread=registers, spill_bytes=spilled, shared_memory_bytes=0)
+    assert ("has 233 of 255 registers" in _near_spilling(held, load_gpu(gpu))) is near
 
 
 def test_two_gpus_are_one_answer_and_several_rows_are_none():
@@ -178,13 +196,18 @@ def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_com
     faster, slower = widened
     comment = to_comment(faster)
     title = comment.splitlines()[1]
-    assert title.startswith("### Predicted about ") and "x faster on " in title and title.endswith(": BLOCK 128 → 4096; not measured")
+    assert (
+        title.startswith("### Predicted about ")
+        and "x faster on " in title
+        and title.endswith(": BLOCK 128 → 4096; warm L2 assumed, not measured")
+    )
     assert comment.index("base µs (80 % interval)") < comment.index("| compiled | base | head |")
     assert comment.index("<summary>Instructions in the code") < comment.index(" instructions | ")
     assert "Sizes called typical are assumed" in comment and "**4096**" not in comment and "cured" not in comment
     assert "✅ **Gate.**" in comment and "✓ Gate passed" in to_page(faster)
     assert "✅" not in to_comment(slower) and "🟠 **Gate.**" in to_comment(slower) and "✓ Gate passed" not in to_page(slower)
     assert why(faster.subjects) in to_text(faster) and why(faster.subjects)
+    assert "instructions in the code" in to_text(slower) and "instructions in the code" not in to_text(faster)
 
 
 def test_the_page_says_what_a_bound_covers_and_has_no_empty_columns(widened):

@@ -79,6 +79,12 @@ def test_recommended_entries_are_one_action_with_a_snippet() -> None:
     assert first.origin == "predicted" and len(first.launches) == 4
 
 
+@pytest.mark.parametrize(("first", "named"), [(1, "1, 2, 3, 4, 5, 6, 7, 8, 9"), (10**8, "100000000, 100000001")])
+def test_all_entries_that_fit_a_line_are_named(first: int, named: str) -> None:
+    title = actions([report(moe(m), BAD, key=m, better=GOOD) for m in range(first, first + 9)])[0].title
+    assert title.startswith(f"Change entries M={named}") and title.endswith(" and 3 more") == (first > 1)
+
+
 def test_sizes_without_an_entry_of_their_own_are_added() -> None:
     launches = [report(moe(256), BAD, key=256, better=GOOD), report(moe(384), BAD, key=256, better=GOOD)]
     assert actions(launches)[0].title == "Change entry M=256 and add entry M=384"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,6 +182,12 @@ def test_predicted_minus_bound_is_split_over_all_causes_in_order() -> None:
     assert math.fsum(part.us for part in split) == pytest.approx(context.current_us - context.bound_us)
     assert max(split, key=lambda part: part.us).cause == "padding"
     assert all(part.note and part.origin == "predicted" for part in split)
+
+
+@pytest.mark.parametrize(("cache", "kept"), [("warm", True), ("cold", False)])
+def test_what_a_warm_l2_would_keep_is_extra_traffic_of_a_warm_launch_alone(cache: str, kept: bool) -> None:
+    split = gap_parts(launch(replace(moe(512), cache=cache), tile(128, 64, 64, 32), "H20"))
+    assert ("would keep between launches" in next(part.note for part in split if part.cause == "traffic")) is kept
 
 
 @pytest.mark.parametrize("predicted", [250.0, 400.0, 4000.0])

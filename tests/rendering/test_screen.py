@@ -56,6 +56,16 @@ def test_what_is_left_out_has_least_to_win() -> None:
     assert f"M={first.problem.sizes['M']} " in text and gains[0] > gains[-1]
 
 
+def test_a_change_is_never_left_out_for_a_launch_without_one_which_says_why() -> None:
+    result = factory.result(tuple(range(1, 61)), ("w13",))
+    *others, changing = sorted(result.launches, key=figures.to_win, reverse=True)
+    kept = "No better configuration is sure enough: num_warps=8 may be faster: a change is 78 % sure, 80 % needed."
+    launches = (*(replace(launch, recommendation=None, kept=kept) for launch in others), changing)
+    rows = [line for line in shown(replace(result, launches=launches)) if line.startswith("  M=")]
+    assert sum(" > " in row for row in rows) == 1
+    assert all(row.endswith("· a change is 78 % sure, 80 % needed") for row in rows if " > " not in row) and len(rows) > 1
+
+
 def test_a_kernel_without_a_size_gets_one_sentence_and_one_command() -> None:
     lines = [line for line in shown(unsized("advisor advise k.py --arg n=…")) if line.strip()]
     assert lines == [

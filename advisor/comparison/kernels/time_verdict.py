@@ -28,7 +28,7 @@ from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
 from advisor.rendering.figures import microseconds, quantity
-from advisor.result.comparison_schema import StaticRow, StaticVerdict
+from advisor.result.comparison_schema import Resources, StaticRow, StaticVerdict
 from advisor.result.schema import LaunchReport
 from advisor.system.resources import phrase
 
@@ -158,7 +158,12 @@ def time_verdict(
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason="; ".join(filter(None, (why, "" if unseen else both_near_peak(*reports)))))
     if row.verdict in ("predicted-improved", "predicted-regressed"):
-        row = replace(row, cause=_read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved"))
+        cause = _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
+        moved = [next((part.demand for part in report.pipelines if part.pipeline == "dram"), 0.0) for report in reports]
+        if cause or abs(moved[1] - moved[0]) > MATTERS * moved[0]:
+            cause = "; ".join(filter(None, (cause, phrase("answer.dram", amounts=_amounts(moved)))))
+        row = replace(row, cause=cause)
+        notes += filter(None, (_near_spilling(head.resources, gpu),))
     if row.change is not None:
         notes += [
             phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
@@ -183,6 +188,8 @@ def _thread_bytes(side: Inspection) -> float:
     return moved / max(demand.programs, 1) / max(trips, 1.0) / (32 * resources.num_warps)
 
 
+NEAR_SPILLING = 220 / 255
+"""Share of the registers that a thread can have from which on a larger block is likely to spill."""
 WHOLE = 0.1
 """How far the times that a tensor is read may lie from a whole number."""
 
@@ -191,20 +198,34 @@ TIMES = {1: "once", 2: "twice"}
 
 
 def _read_again(base: KernelDemand, head: KernelDemand, fewer: bool) -> str:
-    """The tensor that the head reads fewer (else more) times over, in words: `reads x_ptr 3 times → once, 1.57 GB → 524 MB requested`; of
-    several that of which most comes or goes; "": there is none, or not whole times."""
-    texts: dict[float, str] = {}
-    for name in base.likely_read_footprints.keys() & head.likely_read_footprints.keys():
+    """The tensors that the head reads fewer (else more) times over, in words: `reads x_ptr and y_ptr 3 times → once, 1.57 GB → 524 MB
+    requested`; of several such changes that of which most comes or goes; "": there is none, or not whole times."""
+    changes: dict[tuple[int, int], dict[str, list[float]]] = {}
+    for name in (name for name in base.likely_read_footprints if name in head.likely_read_footprints):
         whole, read = [], []
         for side in (base, head):
             read.append(sum(item.requested_bytes for item in side.accesses if item.kind == "load" and item.name == name))
             times = read[-1] / max(side.likely_read_footprints[name], 1.0)
             whole.append(round(times) if abs(times - round(times)) <= WHOLE else 0)
         if all(whole) and (whole[1] < whole[0] if fewer else whole[1] > whole[0]):
-            before, after = (TIMES.get(times, f"{times:,} times") for times in whole)
-            amounts = " → ".join(quantity(amount, "bytes") for amount in read)
-            texts[abs(read[0] - read[1])] = phrase("answer.reads", name=name, before=before, after=after, amounts=amounts)
-    return texts[max(texts)] if texts else ""
+            changes.setdefault((whole[0], whole[1]), {})[name] = read
+    totals = {times: [sum(side) for side in zip(*read.values(), strict=True)] for times, read in changes.items()}
+    if not totals:
+        return ""
+    most = max(totals, key=lambda times: abs(totals[times][0] - totals[times][1]))
+    before, after = (TIMES.get(times, f"{times:,} times") for times in most)
+    return phrase("answer.reads", name=named(changes[most]), before=before, after=after, amounts=_amounts(totals[most]))
+
+
+def _near_spilling(held: Resources | None, gpu: GpuSpec) -> str:
+    """That a thread which spills nothing has most of the registers there are, a sentence; "": it has not."""
+    near = held is not None and not held.spill_bytes and (held.registers_per_thread or 0) >= NEAR_SPILLING * gpu.max_registers_per_thread
+    registers = held.registers_per_thread if held is not None else 0
+    return phrase("answer.near_spilling", gpu=gpu.name, registers=registers, most=gpu.max_registers_per_thread) if near else ""
+
+
+def _amounts(sides: Sequence[float]) -> str:
+    return " → ".join(quantity(amount, "bytes") for amount in sides)
 
 
 def _of_both(report: LaunchReport, pair: Sequence[Inspection]) -> LaunchReport:
@@ -326,11 +347,8 @@ def _other_work(base: KernelDemand, head: KernelDemand) -> str:
 
 def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     """The guessed constants and options that decide what code there is."""
-    names: dict[str, None] = {}
-    for attempt in attempts:
-        if attempt.launch is not None and attempt.guess is not None and not attempt.described:
-            names |= dict.fromkeys(deciding_code(attempt.launch, attempt.guess))
-    return tuple(names)
+    guessed = ((item.launch, item.guess) for item in attempts if not item.described)
+    return tuple(dict.fromkeys(name for launch, guess in guessed if launch and guess for name in deciding_code(launch, guess)))
 
 
 def _work_of_a_program(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:
