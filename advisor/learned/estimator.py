@@ -187,9 +187,8 @@ class LearnedPredictor:
     def _best_launch(self, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
         """The winners' launch and its latency."""
         assert self.weights.moe is not None
-        core = self.weights.moe.core
-        launch = core.best_launch(problem, known)
-        return launch, core.estimate(launch, BEST)
+        launch = self.weights.moe.core.best_launch(problem, known)
+        return launch, self.weights.moe.core.estimate(launch, BEST)
 
     def _least_of_space(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         return least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
@@ -402,17 +401,18 @@ class LearnedPredictor:
     def _speaks_directly(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
         """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own."""
         kind = direct.kind_of(problem)
-        if problem.cache != "warm" or problem.block_shape is not None or kind not in self.weights.direct:
-            return False
-        return direct.alike(kind, machine(gpu, problem.dtype))
+        known = problem.cache == "warm" and problem.block_shape is None and kind in self.weights.direct
+        return known and direct.alike(kind, machine(gpu, problem.dtype))
 
     def _as_published(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
         model = self.weights.direct.get(direct.kind_of(problem)) if direct.covers(problem, configuration) else None
         if model is None:
             return None
         interval, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
-        fallback = self._as_analysed(problem, configuration, gpu)
-        return joined(fallback, above_bound(widened(interval, far), problem, gpu), far <= DOMAIN_MARGIN, learned_share(far))
+        share, fallback = learned_share(far), self._analytical.predict_first(problem, gpu)
+        if (share < 1).any() or not np.isfinite(fallback.us).all():  # else nothing of the fallback's latency counts
+            fallback = self._as_analysed(problem, configuration, gpu)
+        return joined(fallback, above_bound(widened(interval, far), problem, gpu), far <= DOMAIN_MARGIN, share)
 
 
 class Source(NamedTuple):

@@ -159,8 +159,7 @@ def as_defined(row: dict[str, Any], candidates: Iterable[Release]) -> tuple[dict
     return {**row, **renamed}, source
 
 
-_source = lru_cache(maxsize=64)(read_source)
-"""A file, parsed once for all launches of its kernels."""
+_source = lru_cache(maxsize=64)(read_source)  # parsed once for all launches of its kernels
 
 
 def _when(as_of: str, candidates: Iterable[Release], newest: date) -> date:
