@@ -383,14 +383,20 @@ class LearnedPredictor:
             return None
         if problem.dtype == "fp16" and problem.family == "gemm" and gpu.name not in model.gpus:
             return None  # owners of such boards published 6 % from the analytical model, 10 % from what bf16 takes on others
-        interval, seen = model.predict(problem, gpu)
-        far = model.beyond(problem)
+        (interval, seen), far = model.predict(problem, gpu), model.beyond(problem)
         if (far <= DOMAIN_MARGIN).all():
             us, low, high = above_bound(interval, replace(problem, cache="warm"), gpu)
             return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
-        fallback = self._as_analysed(replace(problem, cache="warm"), None, gpu)
-        interval = above_bound(widened(interval, far), replace(problem, cache="warm"), gpu)
-        return joined(fallback, interval, (far <= DOMAIN_MARGIN) & seen, learned_share(far))
+        return self._of_library(replace(problem, cache="warm"), gpu, interval, far, seen)
+
+    def _of_library(
+        self, problem: ProblemBatch, gpu: GpuSpec, interval: tuple[Array, Array, Array], far: Array, seen: bool = True
+    ) -> Prediction:
+        """What was learned of a library's kernels, wider outside of it (`Domain.far` [n]) and there as far as it counts."""
+        share, fallback = learned_share(far), self._analytical.predict_first(problem, gpu)
+        if (share < 1).any() or not np.isfinite(fallback.us).all():  # else nothing of the fallback's latency counts
+            fallback = self._as_analysed(problem, None, gpu)
+        return joined(fallback, above_bound(widened(interval, far), problem, gpu), (far <= DOMAIN_MARGIN) & seen, share)
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
         """The latency of the best library kernel for one problem, with its interval and source; None where none was measured."""
@@ -409,10 +415,7 @@ class LearnedPredictor:
         if model is None:
             return None
         interval, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
-        share, fallback = learned_share(far), self._analytical.predict_first(problem, gpu)
-        if (share < 1).any() or not np.isfinite(fallback.us).all():  # else nothing of the fallback's latency counts
-            fallback = self._as_analysed(problem, configuration, gpu)
-        return joined(fallback, above_bound(widened(interval, far), problem, gpu), far <= DOMAIN_MARGIN, share)
+        return self._of_library(problem, gpu, interval, far)
 
 
 class Source(NamedTuple):
