@@ -52,7 +52,7 @@ def test_decode_matches_reference(problem, config):
 
 @pytest.mark.parametrize(("kernel", "config"), KERNELS)
 def test_queries_that_see_nothing_give_zeros(kernel, config):
-    inputs = inputs_of(m=20, n=7)
+    inputs = inputs_of(m=20, n=7, B=1, H=2, H_kv=1)
     check_inputs(MODULE, kernel, inputs, config)
     assert (inputs["output"][:, :, : 20 - 7] == 0).all()
 
@@ -64,7 +64,7 @@ def test_no_keys_give_zeros():
 
 @pytest.mark.parametrize("causal", [0, 1])
 def test_key_lengths(causal):
-    inputs = inputs_of(m=2, n=50, causal=causal)
+    inputs = inputs_of(m=2, n=50, causal=causal, H=2, H_kv=1)
     inputs["key_lengths"] = torch.tensor([50, 19], dtype=torch.int32)
     inputs["k"][1, :, 19:], inputs["v"][1, :, 19:] = float("nan"), float("nan")  # never to be read
     reference = {**inputs, "k": inputs["k"].nan_to_num(), "v": inputs["v"].nan_to_num()}
