@@ -181,22 +181,23 @@ def test_odd_and_hostile_records(recorded, tmp_path, capsys, kind):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("root", ["tl.core", "KIND"])
-def test_what_a_hostile_record_asks_of_a_module_is_not_done(recorded, tmp_path, monkeypatch, capsys, root):
+def test_what_a_hostile_record_asks_of_a_module_is_not_done(recorded, tmp_path, monkeypatch, capsys):
     """Neither by a name in its source nor by a constant, although the interpreter runs all that was rebuilt."""
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    mark = tmp_path / "opened"
-
-    def change(line):
-        if "launch" in line and root == "KIND":
-            line["constexprs"]["KIND"] = {"dtype": "core"}
-        elif "text" in line:
-            line["text"] = line["text"].replace("    x = tl.load", f"    {root}.builtins.open({str(mark)!r}, 'w')\n    x = tl.load")
-
-    output = tmp_path / "rows.csv"
-    assert main(["measure", changed(recorded[0], tmp_path, change), "--device", "fake,execute=1", "--rounds", "2", "-o", str(output)]) == 3
+    mark, path, output = (tmp_path / name for name in ("opened", "changed.jsonl", "rows.csv"))
+    lines = [json.loads(line) for line in recorded[0].read_text().splitlines()]
+    (source,) = (line for line in lines if "text" in line)
+    lines.insert(lines.index(source), other := {**source, "source": "another"})
+    for line, root in ((source, "tl.core"), (other, "KIND")):
+        line["text"] = line["text"].replace("    x = tl.load", f"    {root}.builtins.open({str(mark)!r}, 'w')\n    x = tl.load")
+    (launch,) = (line for line in lines if line.get("arguments", {}).get("n") == 100)
+    launch |= {"source": "another", "constexprs": {**launch["constexprs"], "KIND": {"dtype": "core"}}}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["measure", str(path), "--device", "fake,execute=1", "--rounds", "2", "-o", str(output)]) == 3
     assert [row["status"] for row in rows_of(output)] == ["crash"] * 2 and not mark.exists()
-    assert re.search(r"RefusedError: (tl\.)?core", capsys.readouterr().out)
+    reasons = sorted(row["reason"] for row in rows_of(output))
+    assert [re.search(r"RefusedError: ((?:tl\.)?core)", reason)[1] for reason in reasons] == ["core", "tl.core"]
+    assert "RefusedError: core" in capsys.readouterr().out
 
 
 def test_options_that_a_record_leaves_no_room_for(recorded, tmp_path, capsys):
