@@ -124,6 +124,10 @@ class AnalyticalPredictor:
         us, low, high = (np.where(launches, np.maximum(a, b), b) for a, b in zip(_columns(served), _columns(least), strict=True))
         return Prediction(us=us, low_us=low, high_us=high, learned=served.learned)
 
+    def predict_first(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
+        """Latency of the first configuration that a library chooses from: where it is finite, `predict`'s is, for 20 times the work."""
+        return _least(problem, library_configurations(problem, gpu)[:1], gpu)
+
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> None:
         """Nothing: no library's kernel is known."""
 
@@ -134,8 +138,12 @@ class AnalyticalPredictor:
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """The log of the predicted latency, in all."""
-        group = [problems] if isinstance(problems, ProblemBatch) else problems
-        return np.log(sum(self._latency_us(problem, configuration, gpu) for problem in group))
+        return np.log(
+            sum(
+                self._latency_us(problem, configuration, gpu)
+                for problem in ([problems] if isinstance(problems, ProblemBatch) else problems)
+            )
+        )
 
     def rankings(self, groups: Sequence[Sequence[ProblemBatch]], configuration: ConfigurationBatch, gpu: GpuSpec) -> list[Ranking]:
         """The `scores` of several groups."""
@@ -153,13 +161,11 @@ class AnalyticalPredictor:
 
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By the intervals alone, as if both errors were independent."""
-        del problem, gpu
         margin = (np.log(now.us[0] / then.us[0]) - np.log(NOTICED)) / (SIGMA * np.sqrt(2))
         return float(normal_cdf(np.clip(np.array([margin]), -30, 30))[0])
 
     def record(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
         """Nothing: no choice was measured."""
-        del problem, gpu
         return ""
 
     def p_speedup(
@@ -177,7 +183,6 @@ class AnalyticalPredictor:
         Errors of two configurations count as independent. Of fused-MoE sweeps they correlate by 0.8, but reckoned with that more than a
         quarter of the entries of B200's block-scaled GEMM tables, which a search found, would be called slow.
         """
-        del configuration
         now = prediction.us if latency_us is None else latency_us
         sigma = SIGMA * (np.sqrt(2) if latency_us is None else 1.0)
         with np.errstate(invalid="ignore"):

@@ -187,9 +187,8 @@ class LearnedPredictor:
     def _best_launch(self, problem: ProblemBatch, known: Machine) -> tuple[Launch, Estimate]:
         """The winners' launch and its latency."""
         assert self.weights.moe is not None
-        core = self.weights.moe.core
-        launch = core.best_launch(problem, known)
-        return launch, core.estimate(launch, BEST)
+        launch = self.weights.moe.core.best_launch(problem, known)
+        return launch, self.weights.moe.core.estimate(launch, BEST)
 
     def _least_of_space(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         return least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
@@ -384,14 +383,20 @@ class LearnedPredictor:
             return None
         if problem.dtype == "fp16" and problem.family == "gemm" and gpu.name not in model.gpus:
             return None  # owners of such boards published 6 % from the analytical model, 10 % from what bf16 takes on others
-        interval, seen = model.predict(problem, gpu)
-        far = model.beyond(problem)
+        (interval, seen), far = model.predict(problem, gpu), model.beyond(problem)
         if (far <= DOMAIN_MARGIN).all():
             us, low, high = above_bound(interval, replace(problem, cache="warm"), gpu)
             return Prediction(us=us, low_us=low, high_us=high, learned=np.full(us.shape, seen), share=np.ones(us.shape))
-        fallback = self._as_analysed(replace(problem, cache="warm"), None, gpu)
-        interval = above_bound(widened(interval, far), replace(problem, cache="warm"), gpu)
-        return joined(fallback, interval, (far <= DOMAIN_MARGIN) & seen, learned_share(far))
+        return self._of_library(replace(problem, cache="warm"), gpu, interval, far, seen)
+
+    def _of_library(
+        self, problem: ProblemBatch, gpu: GpuSpec, interval: tuple[Array, Array, Array], far: Array, seen: bool = True
+    ) -> Prediction:
+        """What was learned of a library's kernels, wider outside of it (`Domain.far` [n]) and there as far as it counts."""
+        share, fallback = learned_share(far), self._analytical.predict_first(problem, gpu)
+        if (share < 1).any() or not np.isfinite(fallback.us).all():  # else nothing of the fallback's latency counts
+            fallback = self._as_analysed(problem, None, gpu)
+        return joined(fallback, above_bound(widened(interval, far), problem, gpu), (far <= DOMAIN_MARGIN) & seen, share)
 
     def library_reference(self, problem: ProblemBatch, gpu: GpuSpec) -> Latency | None:
         """The latency of the best library kernel for one problem, with its interval and source; None where none was measured."""
@@ -402,17 +407,15 @@ class LearnedPredictor:
     def _speaks_directly(self, problem: ProblemBatch, gpu: GpuSpec) -> bool:
         """Whether a model of another publisher's rows answers: of warm products without scales per block, on GPUs like its own."""
         kind = direct.kind_of(problem)
-        if problem.cache != "warm" or problem.block_shape is not None or kind not in self.weights.direct:
-            return False
-        return direct.alike(kind, machine(gpu, problem.dtype))
+        known = problem.cache == "warm" and problem.block_shape is None and kind in self.weights.direct
+        return known and direct.alike(kind, machine(gpu, problem.dtype))
 
     def _as_published(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
         model = self.weights.direct.get(direct.kind_of(problem)) if direct.covers(problem, configuration) else None
         if model is None:
             return None
         interval, far = model.predict(problem, machine(gpu, problem.dtype), gpu.name in model.gpus)
-        fallback = self._as_analysed(problem, configuration, gpu)
-        return joined(fallback, above_bound(widened(interval, far), problem, gpu), far <= DOMAIN_MARGIN, learned_share(far))
+        return self._of_library(problem, gpu, interval, far)
 
 
 class Source(NamedTuple):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def as_defined(row: dict[str, Any], candidates: Iterable[Release]) -> tuple[dict
     fits = []
     for release in candidates:
         path = release.folder / row["file"]
-        if path.is_file() and row["kernel"] in (source := read_source(path)).definitions:
+        if path.is_file() and row["kernel"] in (source := _source(path)).definitions:
             parameters = [p.name for p in source.kernel(row["kernel"]).parameters]
             given = [name for name, kind in row["signature"].items() if name in parameters or kind != "constexpr"]
             arguments = dict(zip(given, parameters, strict=False))
@@ -151,9 +152,14 @@ def as_defined(row: dict[str, Any], candidates: Iterable[Release]) -> tuple[dict
     least = min(missing for missing, *_ in fits)
     when = _when(row["as_of"], candidates, newest=date.max if not least else date.min)
     _, _, arguments, source = min((fit for fit in fits if fit[0] == least), key=lambda fit: abs(fit[1] - when))
-    tables = ("signature", "constexprs", "arguments", "tensors", "contents")
-    renamed = {key: {arguments[name]: value for name, value in row[key].items() if name in arguments} for key in tables}
-    return {**row, **renamed}, replace(source)
+    renamed = {
+        key: {arguments[name]: value for name, value in row[key].items() if name in arguments}
+        for key in ("signature", "constexprs", "arguments", "tensors", "contents")
+    }
+    return {**row, **renamed}, source
+
+
+_source = lru_cache(maxsize=64)(read_source)  # parsed once for all launches of its kernels
 
 
 def _when(as_of: str, candidates: Iterable[Release], newest: date) -> date:

@@ -12,11 +12,14 @@ import threading
 import time
 from pathlib import Path
 
+from .reports import advised
+
 RACE = Path(__file__).with_name("race.py")
 PROCESSES, KILLED = 8, 3
 
 
-def test_eight_processes_some_killed(tmp_path):
+def test_eight_processes_some_killed(tmp_path, fresh_cache):
+    """Each key is measured once and decided alike by all that live, and a report on the cache that they wrote says so."""
     from .race import BLOCKS, KEYS
 
     log = tmp_path / "log"
@@ -55,6 +58,13 @@ def test_eight_processes_some_killed(tmp_path):
     assert len(lines) <= 2 * len(KEYS) * len(BLOCKS) + KILLED and len({pid for pid, _ in again}) <= len(KEYS)
     everything = {(key, block) for _, key, block in (line.split() for line in log.read_text().splitlines())}
     assert everything == {(str(key), str(block)) for key in KEYS for block in BLOCKS}
+    runs = {problem.key: problem for problem in advised(tmp_path, fresh_cache).tuned}
+    assert len(runs) == len(KEYS)
+    for key, winner in zip(KEYS, winners[0], strict=True):
+        problem = runs[f"({key}, 'torch.bfloat16')"]
+        assert problem.configuration.parameters["BLOCK"] == winner and problem.decided == "measured"
+        assert {timing.configuration.parameters["BLOCK"] for timing in problem.timings} == set(BLOCKS)
+        assert all(timing.us for timing in problem.timings)
 
 
 def test_claims_of_the_dead_are_taken_over(fresh_cache):

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from advisor.autotuning.decisions.cache import FILE_NAME, Cache, ProblemKey, Row
@@ -15,8 +10,6 @@ from advisor.autotuning.tunable import Options
 from advisor.cli import main
 
 from .reports import EXPORT, advised, edited
-
-RACE = Path(__file__).with_name("race.py")
 
 
 @pytest.mark.parametrize("form", ["word", "folder", "file", "export"])
@@ -195,26 +188,3 @@ def test_options_of_kernels_in_files_are_refused(tmp_path, capsys):
 def test_an_unknown_kernel_is_answered_with_those_there_are(tmp_path, capsys):
     assert main(["advise", f"{EXPORT}::nope", "--output", str(tmp_path)]) == 5
     assert "gemm_kernel on H200, scale on H200" in capsys.readouterr().err
-
-
-def test_a_cache_that_eight_processes_wrote(tmp_path, fresh_cache):
-    from .race import BLOCKS, KEYS
-
-    log = tmp_path / "log"
-    started = [
-        subprocess.Popen([sys.executable, str(RACE), str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)
-    ]
-    try:
-        winners = [json.loads(each.communicate("go\n", timeout=120)[0].splitlines()[-1]) for each in started]
-    finally:
-        for each in started:
-            each.kill()
-            each.wait()
-    result = advised(tmp_path, fresh_cache)
-    runs = {problem.key: problem for problem in result.tuned}
-    assert len(runs) == len(KEYS)
-    for key, winner in zip(KEYS, winners[0], strict=True):
-        problem = runs[f"({key}, 'torch.bfloat16')"]
-        assert problem.configuration.parameters["BLOCK"] == winner and problem.decided == "measured"
-        assert {timing.configuration.parameters["BLOCK"] for timing in problem.timings} == set(BLOCKS)
-        assert all(timing.us for timing in problem.timings)

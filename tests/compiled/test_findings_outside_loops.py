@@ -151,7 +151,7 @@ def test_bytes_of_one_word_that_are_loaded_apart(tmp_path: Path, pool: Pool) -> 
         (ROWS.format(trips="0, 4096", more="", times=" * tl.load(w_ptr + row)"), "256 bytes"),
         (ROWS.format(trips="0, n", more="", times=" * tl.load(w_ptr + row)"), "1.02 kB"),  # four trips in one, as ptxas makes of it
         (ROWS.format(trips="0, n, BLOCK", more="", times=""), ""),  # a larger block makes fewer trips: that is for the search
-        (ROWS.format(trips="0, 4096", more=" + tl.load(w_ptr + row)", times=""), ""),  # rows that another load names
+        (ROWS.format(trips="0, 1024", more=" + tl.load(w_ptr + row)", times=""), ""),  # rows that another load names
     ],
     ids=["a row in each trip", "four rows in each trip", "a block in each trip", "rows by index"],
 )

@@ -178,7 +178,7 @@ def test_what_costs_nothing_in_a_loop_over_tiles_is_no_finding(pool: Pool) -> No
     launch = make_launch(
         parse_source(PERSISTENT, "k.py"),
         "k",
-        arguments={"M": 4096, "N": 4096, "K": 4096},
+        arguments={"M": 2048, "N": 2048, "K": 2048},
         grid=(132,),
         constexprs={"SMS": 132, "BM": 128, "BN": 128, "BK": 64},
         options={"num_warps": 8},

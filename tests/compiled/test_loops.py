@@ -109,10 +109,10 @@ def test_a_while_loop_is_followed_as_far_as_work_is_left(work: float, trips: int
 
 
 def test_samples_of_trips_that_are_not_alike_fall_on_all_of_them(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("advisor.compiled.demand.loops.MAX_TRIPS", 3000)
-    got = counted(REMAINDER, 16 * 3000, tmp_path, pool)
+    monkeypatch.setattr("advisor.compiled.demand.loops.MAX_TRIPS", 1000)
+    got = counted(REMAINDER, 16 * 1000, tmp_path, pool)
     assert got.loops[0].sampled and not got.exact
-    assert got.store_bytes == pytest.approx(3000 * PROGRAMS * BLOCK * 4, rel=0.2)
+    assert got.store_bytes == pytest.approx(1000 * PROGRAMS * BLOCK * 4, rel=0.2)
 
 
 TILES = """

@@ -93,7 +93,7 @@ def test_the_first_launches_of_each_kernel_can_be_kept_alone(tmp_path: Path) -> 
 def test_a_trial_is_described_once_and_counted_as_often_as_it_ran(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     often = KERNEL.replace("len(str(run()))", "len(str([run() for _ in range(50)]))")
-    program.write_text(often + LAUNCH.replace("GRID", OWN_GRID) + RUN)
+    program.write_text(often + LAUNCH.replace("GRID", OWN_GRID) + "\nlaunch(640)\n")
     record, _ = recorded(tmp_path, program)
     trials = [launch for launch in read_launches(record).launches if launch.tuning]
     assert len(trials) == 3 and all(launch.count >= 50 for launch in trials)

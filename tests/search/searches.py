@@ -16,13 +16,15 @@ from advisor.search.storage import Measurement, Task, Versus, Watch, not_recorde
 from advisor.search.study import Budget, Decision, Tuner
 
 RANGES = {"BLOCK_SIZE_M": (16, 32, 64, 128), "BLOCK_SIZE_N": (32, 64, 128), "num_warps": (4, 8), "num_stages": (2, 3)}
+FEW = {**RANGES, "num_warps": (4,)}
+"""For storages of which each trial takes long."""
 EXHAUSTIVE = StoppingRule(margin=-1.0, noise_floor=0.0, least_gain=0.0)
 """Stops only when nothing is left."""
 
 
-def small_space() -> SearchSpace:
-    """48 configurations."""
-    return SearchSpace.from_ranges(RANGES)
+def small_space(ranges: dict[str, tuple[int, ...]] = RANGES) -> SearchSpace:
+    """48 configurations, unless others are given."""
+    return SearchSpace.from_ranges(ranges)
 
 
 def truth(space: SearchSpace, place: float = 0.0) -> np.ndarray:
@@ -113,9 +115,10 @@ def make_tuner(
     cannot: tuple[int, ...] = (),
     name: str = "test",
     incumbent: int | None = None,
+    ranges: dict[str, tuple[int, ...]] = RANGES,
 ) -> Tuner:
     """A search over the small space; one decision per place."""
-    space = small_space()
+    space = small_space(ranges)
     decisions = [
         Decision(
             task=Task(id=f"M{16 * 2 ** int(place)}", launches=(f"w13-M{16 * 2 ** int(place)}",)),
@@ -127,7 +130,7 @@ def make_tuner(
     return Tuner(space=space, decisions=decisions, storage=storage, name=name, stopping=stopping, budget=Budget(trials=trials))
 
 
-def slow_worker(storage: str, seconds: float) -> None:
+def slow_worker(storage: str, seconds: float, ranges: dict[str, tuple[int, ...]] = RANGES) -> None:
     """A worker process on the small search."""
-    tuner = make_tuner(storage)
+    tuner = make_tuner(storage, ranges=ranges)
     tuner.run(SlowTable(table_of(tuner.space, {"M16": 0.0}), seconds))

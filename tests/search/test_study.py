@@ -22,7 +22,13 @@ from advisor.search.search_report import best_of, decide, search_reports, state_
 from advisor.search.storage import Measurement, lock_file, open_storage
 from advisor.search.study import STOPPED, Budget, Tuner, counts
 from advisor.system.errors import AdvisorError, UsageError
-from tests.search.searches import EXHAUSTIVE, TableBackend, make_tuner, slow_worker, table_of, truth
+from tests.search.searches import EXHAUSTIVE, RANGES, TableBackend, make_tuner, slow_worker, table_of, truth
+
+FORKED = multiprocessing.get_context("forkserver")
+"""Workers are forked from a process that has imported what each of them needs."""
+FORKED.set_forkserver_preload(
+    ["tests.search.searches", "advisor.search.storage", "optuna.storages._rdb.storage", "alembic.command", "psycopg2"]
+)
 
 
 def backend_of(tuner: Tuner, tasks: dict[str, float] | None = None) -> TableBackend:
@@ -459,16 +465,15 @@ def test_the_noise_that_the_search_measured_decides_in_a_later_run_too(tmp_path,
     assert winners[0] == winners[1] and not winners[0].changed
 
 
-def run_workers(storage: str, workers: int, kill: int, seconds: float = 0.05) -> tuple[Tuner, int]:
+def run_workers(storage: str, workers: int, kill: int, seconds: float = 0.05, ranges=RANGES) -> tuple[Tuner, int]:
     """Workers on one storage, the first `kill` of them killed in mid-trial; the search that is left, and how many died."""
-    context = multiprocessing.get_context("spawn")
-    make_tuner(storage)  # the study is there before anybody
+    make_tuner(storage, ranges=ranges)  # the study is there before anybody
     # Those to be killed take so long that they surely die in the middle of a trial.
-    processes = [context.Process(target=slow_worker, args=(storage, 3600.0 if i < kill else seconds)) for i in range(workers)]
+    processes = [FORKED.Process(target=slow_worker, args=(storage, 3600.0 if i < kill else seconds, ranges)) for i in range(workers)]
     try:
         for process in processes[:kill]:
             process.start()
-        watcher = make_tuner(storage)
+        watcher = make_tuner(storage, ranges=ranges)
         for process in processes[:kill]:
             wait_for(
                 lambda p=process: any(
@@ -488,7 +493,7 @@ def run_workers(storage: str, workers: int, kill: int, seconds: float = 0.05) ->
         for process in processes:
             if process.pid is not None:
                 process.kill()
-    return make_tuner(storage), kill
+    return make_tuner(storage, ranges=ranges), kill
 
 
 PATIENCE_S = 400.0
@@ -526,7 +531,7 @@ def test_two_workers_never_measure_the_same_and_survive_a_kill(tmp_path):
 
 def test_a_study_killed_as_a_whole_is_resumed(tmp_path):
     storage = str(tmp_path / "j")
-    process = multiprocessing.get_context("spawn").Process(target=slow_worker, args=(storage, 0.3))
+    process = FORKED.Process(target=slow_worker, args=(storage, 0.3))
     make_tuner(storage)
     process.start()
     watcher = make_tuner(storage)

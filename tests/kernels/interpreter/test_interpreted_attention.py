@@ -25,7 +25,7 @@ def problems(draw, queries, keys, op):
     return {
         "op": op,
         "B": draw(st.integers(1, 2)),
-        "H": kv_heads * draw(st.integers(1, 3)),
+        "H": kv_heads * draw(st.integers(1, 2)),
         "H_kv": kv_heads,
         "M": draw(queries),
         "N": draw(keys),
@@ -40,19 +40,19 @@ def inputs_of(m=20, n=33, **other):
     return MODULE.make_inputs({**problem, **other}, "cpu", torch.Generator().manual_seed(0))
 
 
-@given(problems(st.integers(1, 50), st.integers(1, 70), "prefill"), PREFILL)
+@given(problems(st.integers(1, 40), st.integers(1, 50), "prefill"), PREFILL)
 def test_prefill_matches_reference(problem, config):
     check(MODULE, "attention_kernel", problem, config)
 
 
-@given(problems(st.integers(1, 5), st.integers(1, 150), "decode"), DECODE)
+@given(problems(st.integers(1, 5), st.integers(1, 100), "decode"), DECODE)
 def test_decode_matches_reference(problem, config):
     check(MODULE, "decode_kernel", problem, config)
 
 
 @pytest.mark.parametrize(("kernel", "config"), KERNELS)
 def test_queries_that_see_nothing_give_zeros(kernel, config):
-    inputs = inputs_of(m=20, n=7)
+    inputs = inputs_of(m=20, n=7, B=1, H=2, H_kv=1)
     check_inputs(MODULE, kernel, inputs, config)
     assert (inputs["output"][:, :, : 20 - 7] == 0).all()
 
@@ -64,7 +64,7 @@ def test_no_keys_give_zeros():
 
 @pytest.mark.parametrize("causal", [0, 1])
 def test_key_lengths(causal):
-    inputs = inputs_of(m=2, n=50, causal=causal)
+    inputs = inputs_of(m=2, n=50, causal=causal, H=2, H_kv=1)
     inputs["key_lengths"] = torch.tensor([50, 19], dtype=torch.int32)
     inputs["k"][1, :, 19:], inputs["v"][1, :, 19:] = float("nan"), float("nan")  # never to be read
     reference = {**inputs, "k": inputs["k"].nan_to_num(), "v": inputs["v"].nan_to_num()}
