@@ -85,6 +85,8 @@ def behind(
         for definition in definitions:
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
         for node in {id(entry): entry for entry in nodes}.values():
+            if definitions and isinstance(node, ast.ClassDef):
+                continue  # which a kernel within it does not see
             if isinstance(node, (ast.Import, ast.ImportFrom)) and (len(bound) == 1 or name in source.module_names.triton_roots):
                 continue  # how triton is imported changes nothing
             if isinstance(node, (ast.Import, ast.ImportFrom)):  # what else it imports is no part of the name
