@@ -24,6 +24,7 @@ from advisor.python_source.launch_sites import imported_launches, launches
 from advisor.python_source.source import SourceFile, parse_source, source_text
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_SOURCE_BYTES = 1_000_000
@@ -150,7 +151,7 @@ def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
         base, head: The trees.
         changed: The files.
     """
-    sides: list[dict[str, list[Entry]]] = []
+    sides: list[Launchers] = []
     left_out = 0
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
         sources = [entry for entry in entries if entry is not None and is_source(entry)]
@@ -164,13 +165,9 @@ def is_source(entry: Entry) -> bool:
     return entry.kind == "file" and entry.path.endswith(".py") and entry.size_bytes <= LARGEST_SOURCE_BYTES
 
 
-def _launchers(tree: Tree, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    launchers: dict[str, list[Entry]] = {}
+def _launchers(tree: Tree, entries: Sequence[Entry]) -> Launchers:
     reading = Reading(tree)
-    for entry in entries:
-        for path in _launched_by(reading, entry) if LAUNCH.search(tree.read(entry)) else ():
-            launchers.setdefault(path, []).append(entry)
-    return launchers
+    return grouped((path, entry) for entry in entries if LAUNCH.search(tree.read(entry)) for path in _launched_by(reading, entry))
 
 
 def _launched_by(reading: Reading, entry: Entry) -> list[str]:
@@ -198,7 +195,7 @@ def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
 
 def launchers(reading: Reading, source: SourceFile) -> list[Entry]:
     """The files of a tree that launch kernels of another which launches none of these itself."""
-    names = {name for name in source.launchable if not any(launches(source, name))}
+    names = {name for name in source.functions.keys() & {*source.launchable} if not any(launches(source, name))}
     return [entry for entry in _mentioning(reading, source, names) if source.path.as_posix() in _launched_by(reading, entry)]
 
 
