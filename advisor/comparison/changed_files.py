@@ -22,6 +22,7 @@ from advisor.comparison.kernels.importers import (
     Reading,
     callers,
     is_kernel_source,
+    launchers,
     mentions_triton,
     parsed,
     refused,
@@ -259,7 +260,10 @@ class ChangedFiles:
             recorded=self.recorded,
             origins=origins,
             left=left,
-            launchers=(_launchers(before, self.launched.base, former), _launchers(after, self.launched.head, {change.path})),
+            launchers=(
+                _launchers(before, self.launched.base, former, sources[0]),
+                _launchers(after, self.launched.head, {change.path}, sources[1]),
+            ),
             renamed_only=self.renamed,
         )
         subjects = [no_longer_a_kernel(self.head, change.head, subject) for subject in subjects]
@@ -278,10 +282,12 @@ class ChangedFiles:
         return source.given(callers=callers(reading, source)) if source.definitions else source
 
 
-def _launchers(reading: Reading, launchers: Launchers, paths: Collection[str]) -> list[tuple[str, SourceFile]]:
-    """The files that launch kernels of others in these paths, each with its path."""
-    entries = dict.fromkeys(entry for path in sorted(paths) for entry in launchers.get(path, ()))
-    return [(entry.path, reading.file(entry)) for entry in entries]
+def _launchers(reading: Reading, known: Launchers, paths: Collection[str], source: SourceFile | None) -> list[tuple[str, SourceFile]]:
+    """The files that launch kernels of others in these paths, or of one that is read, each with its path."""
+    entries = [entry for path in sorted(paths) for entry in known.get(path, ())] + (
+        launchers(reading, source) if source is not None else []
+    )
+    return [(entry.path, reading.file(entry)) for entry in dict.fromkeys(entries)]
 
 
 def no_longer_readable(base: Tree, head: Tree, change: FileChange) -> Subject | None:

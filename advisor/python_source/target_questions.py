@@ -21,9 +21,10 @@ _ASKED = re.compile(r"_*is_(cuda|nvidia|hip|rocm|amd|xpu|intel|npu|musa)(?:_back
 _ASKED_ARCH = frozenset({"get_arch", "get_gfx", "get_gfx_arch"})
 """Functions that give the architecture, as Triton names it (aiter, `arch_info.get_arch`; its `jit.utils.chip_info.get_gfx`)."""
 _MEANT = {"cuda": "cuda", "nvidia": "cuda", "hip": "hip", "rocm": "hip", "amd": "hip"}
-_GENERATIONS = {"hopper": (9,), "blackwell": (10, 12), "sm90": (9,), "sm100": (10,), "sm120": (12,)}
-"""Generations of NVIDIA's and first numbers of their compute capabilities, as flash-linear-attention asks (0.6.0, `fla.utils`)."""
-_ASKED_GENERATION = re.compile(rf"_*is_(?:nvidia_)?({'|'.join(_GENERATIONS)})", re.IGNORECASE)
+_GENERATIONS = {"hopper": (9,), "blackwell": (10, 12), "sm90": (9,), "sm100": (10,), "sm120": (12,), "tesla": (6, 7)}
+"""Generations of NVIDIA's and first numbers of their compute capabilities, as flash-linear-attention asks (0.6.0, `fla.utils`) and LightLLM
+(1.0.1, `"Tesla" in torch.cuda.get_device_name(0)`, which is so of V100 and T4)."""
+_ASKED_GENERATION = re.compile(rf"_*is_(?:nvidia_)?({'|'.join(_GENERATIONS)})|(TESLA)", re.IGNORECASE)
 _MEMORIES = {"ada": 101_376, "ampere": 166_912, "hopper": 232_448}
 """Bytes of shared memory of a CTA that flash-linear-attention asks for by a name (0.6.0, `fla.utils`); `_OTHER_MEMORY` by any other."""
 _OTHER_MEMORY = 102_400
@@ -95,8 +96,8 @@ def torch_version(name: str, backend: str | None) -> Any:
 
 
 def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool | int | str | None:
-    """The answer to `is_hip()`, `IS_NVIDIA`, `IS_NVIDIA_HOPPER`, `get_arch()` and the like; None: it is another question, or the target
-    is not known.
+    """The answer to `is_hip()`, `IS_NVIDIA`, `IS_NVIDIA_HOPPER`, `TESLA`, `get_arch()` and the like; None: it is another question, or the
+    target is not known.
 
     Args:
         name: The function or the constant.
@@ -113,7 +114,7 @@ def asked_target(name: str, backend: str | None, arch: int | str | None) -> bool
         return None
     if backend != "cuda":
         return False
-    return None if not isinstance(arch, int) else arch // 10 in _GENERATIONS[architecture.group(1).lower()]
+    return None if not isinstance(arch, int) else arch // 10 in _GENERATIONS[architecture[architecture.lastindex or 1].lower()]
 
 
 def capability(backend: str | None, arch: int | str | None) -> tuple[int, int]:

@@ -77,6 +77,23 @@ def test_another_launch_in_another_file_is_a_change_of_the_kernel(repository, pr
         assert "launch in pkg/ops.py changed" in surface.replace("\\", "")
 
 
+@pytest.mark.parametrize(
+    ("path", "statement", "found"),
+    [
+        ("pkg/ops.py", "from .kernels import scale", True),
+        ("pkg/ops.py", "scale = None", False),
+        ("tests/ops.py", "from .kernels import scale", False),
+    ],
+)
+def test_a_launch_in_a_file_that_did_not_change_is_known(repository, predictor, path, statement, found):
+    base = files(statement)
+    base[path] = base.pop("pkg/ops.py")
+    changed = compared_files(repository, predictor, base, edited(base, "* 2", "* 3", "pkg/kernels.py"))
+    (subject,) = changed.subjects
+    assert subject.title == "pkg/kernels.py::scale"
+    assert any("No launch of it was found" in note for note in subject.notes) is not found
+
+
 def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repository, predictor):
     """Another function's import says nothing of what the module has under the name."""
     other = "def scale():\n    from .tools import warps_for as scale\n    return scale\n"

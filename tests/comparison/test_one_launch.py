@@ -150,6 +150,16 @@ def test_a_number_for_a_tensor_of_the_launcher_is_not_passed_as_one():
     assert "x_ptr" not in sized.launch.given.scalars and (sized.launch.grid, sized.grid_names) == (None, ())
 
 
+@pytest.mark.parametrize(("local", "said"), [("n_cols", False), ("columns", True)])
+def test_sizes_that_one_side_takes_are_others_where_the_other_launcher_has_no_such_name(local, said):
+    """A kernel that takes two sizes in place of one: those of the same launcher are of one problem."""
+    kernel, launcher = KERNEL.split("def settings")
+    text = kernel.replace("n_cols", "width").replace("width, BLOCK", "width, heads, BLOCK")
+    head = f"{text}def settings{launcher}".replace("n_cols, block", f"{local}, 32, block").replace("n_rows, n_cols =", f"n_rows, {local} =")
+    sides = resources.Attempt(sizes={"n_cols": 4096}), resources.Attempt(sizes={"width": 4096, "heads": 32})
+    assert ("different problems" in resources._other_sizes(version(KERNEL), version(head), *sides)) is said
+
+
 def test_what_one_side_alone_tunes_is_not_compared():
     sides = tuned(1).configurations[0], Configuration(parameters={"GROUPS": 2}, num_warps=1)
     run = resources.Run(configuration=sides[1], former=sides[0], problem=None, element="bf16")

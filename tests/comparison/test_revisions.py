@@ -154,6 +154,17 @@ def test_comments_and_docstrings_are_no_change(repository, predictor):
     assert compared(repository, base, head, predictor).subjects == ()
 
 
+@pytest.mark.parametrize(
+    ("become", "changed"), [(("@slow\nclass", "@quick\nclass"), 0), (("def other", "@quick\n    def other"), 0), (("1", "2"), 1)]
+)
+def test_what_stands_around_a_kernel_in_a_class_is_no_change(repository, predictor, become, changed):
+    text = "import triton\nimport triton.language as tl\n\n@slow\nclass Case:\n    @staticmethod\n    @triton.jit\n    def one(x_ptr):\n"
+    text += "        tl.store(x_ptr, 1)\n\n    def other(self):\n        Case.one[(9,)](self.x)\n"
+    base = repository.commit({"kernels/case.py": text})
+    head = repository.commit({"kernels/case.py": text.replace(*become)})
+    assert len(compared(repository, base, head, predictor).subjects) == changed
+
+
 def test_the_base_decides_what_gates(repository, predictor):
     base = repository.commit({"advisor.toml": 'fail_on = ["predicted-regressed"]', TABLE: table(M4096=entry(128, 128, 64, 3, 8))})
     head = repository.commit({"advisor.toml": 'fail_on = ["none"]', TABLE: table(M4096=entry(16, 32, 64, 3))})

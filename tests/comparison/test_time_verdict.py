@@ -108,6 +108,15 @@ def test_a_grid_that_is_not_known_is_one_grid_and_no_verdict(repository):
     assert "stored" in told.static[0].reason
 
 
+def test_one_grid_is_not_asked_for_where_the_launch_has_another(repository):
+    """No one grid is both sides'."""
+    base = FILL.replace("(requests, 96)", "tiles(requests)")
+    head = base.replace("tiles(requests)", "tiles(2 * requests)").replace("7", "8")
+    for other, asked in ((base.replace("7", "8"), True), (head, False)):
+        _, subject = one(repository, base, other)
+        assert "grid" in subject.static[0].reason and ("grid = " in subject.hint) is asked
+
+
 PLAIN = """def decay(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offsets, mask=offsets < n)

@@ -127,11 +127,12 @@ def test_a_generation_asked_for_by_an_imported_name_is_the_targets(arch: int | s
         ("torch.cuda.is_available() and torch.cuda.get_device_capability(0) == (9, 0)", (False, False, True, False)),
         ("check_shared_mem('ampere')", (True, False, True, False)),
         ("check_shared_mem()", (True, False, True, False)),
+        ("not (TESLA or is_tesla())", (True, True, True, True)),
     ],
 )
 def test_what_is_asked_of_the_gpu_is_answered_for_the_target(asked: str, answers: tuple[bool, ...]) -> None:
-    text = f"from fla.utils import check_shared_mem\nA = tl.constexpr('tf32' if {asked} else 'ieee')\n"
-    text += f"if {asked}:\n    B = 1\nelse:\n    B = 2\n"
+    text = "from fla.utils import check_shared_mem, is_tesla\nTESLA = 'Tesla' in torch.cuda.get_device_name(0)\n"
+    text += f"A = tl.constexpr('tf32' if {asked} else 'ieee')\nif {asked}:\n    B = 1\nelse:\n    B = 2\n"
     source = parse_source(HEAD + text, "k.py")
     for target, answer in zip((("cuda", 80), ("cuda", 89), ("cuda", 90), ("hip", "gfx942")), answers, strict=True):
         read = source.on(*target)

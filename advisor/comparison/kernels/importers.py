@@ -12,7 +12,7 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -20,10 +20,11 @@ from pathlib import Path, PurePosixPath
 from advisor.comparison.trees.trees import Entry, FileChange, Tree, check_readable
 from advisor.python_source import syntax
 from advisor.python_source.imports import Import, places
-from advisor.python_source.launch_sites import imported_launches
+from advisor.python_source.launch_sites import imported_launches, launches
 from advisor.python_source.source import SourceFile, parse_source, source_text
 from advisor.result.comparison_schema import Failure, Subject
 from advisor.result.schema import Finding
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, InputError
 
 LARGEST_SOURCE_BYTES = 1_000_000
@@ -150,7 +151,7 @@ def launched_elsewhere(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
         base, head: The trees.
         changed: The files.
     """
-    sides: list[dict[str, list[Entry]]] = []
+    sides: list[Launchers] = []
     left_out = 0
     for tree, entries in ((base, [change.base for change in changed]), (head, [change.head for change in changed])):
         sources = [entry for entry in entries if entry is not None and is_source(entry)]
@@ -164,13 +165,9 @@ def is_source(entry: Entry) -> bool:
     return entry.kind == "file" and entry.path.endswith(".py") and entry.size_bytes <= LARGEST_SOURCE_BYTES
 
 
-def _launchers(tree: Tree, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    launchers: dict[str, list[Entry]] = {}
+def _launchers(tree: Tree, entries: Sequence[Entry]) -> Launchers:
     reading = Reading(tree)
-    for entry in entries:
-        for path in _launched_by(reading, entry) if LAUNCH.search(tree.read(entry)) else ():
-            launchers.setdefault(path, []).append(entry)
-    return launchers
+    return grouped((path, entry) for entry in entries if LAUNCH.search(tree.read(entry)) for path in _launched_by(reading, entry))
 
 
 def _launched_by(reading: Reading, entry: Entry) -> list[str]:
@@ -183,30 +180,39 @@ def _launched_by(reading: Reading, entry: Entry) -> list[str]:
 
 
 LARGEST_PACKAGE = 2_000
-"""Files of a tree that are looked through for calls of one file's functions, by their text."""
+"""Files of a tree that are looked through for calls of one file's functions, or launches of its kernels, by their text."""
 MOST_CALLERS = 12
-"""Files that are read for how they call functions of one, the nearest first: each takes some 20 ms."""
+"""Files that are read for how they call functions of one, or launch its kernels, the nearest first: each takes some 20 ms."""
 
 
 def callers(reading: Reading, source: SourceFile) -> tuple[SourceFile, ...]:
-    """The files of a tree that call the functions of another which launch its kernels: those of the same package, tests aside."""
+    """The files of a tree that call the functions of another which launch its kernels."""
     around = [source.module_names.scopes_around(call) for _, call in source.module_names.launches]
     names = {name for scopes in around for scope in scopes if (name := getattr(scope, "name", ""))}
-    if not names:
-        return ()
+    sources = (parsed(reading.tree, item) for item in _mentioning(reading, source, names))
+    return tuple(item for item in sources if item is not None)
+
+
+def launchers(reading: Reading, source: SourceFile) -> list[Entry]:
+    """The files of a tree that launch kernels of another which launches none of these itself."""
+    names = {name for name in source.functions.keys() & {*source.launchable} if not any(launches(source, name))}
+    return [entry for entry in _mentioning(reading, source, names) if source.path.as_posix() in _launched_by(reading, entry)]
+
+
+def _mentioning(reading: Reading, source: SourceFile, names: Collection[str]) -> list[Entry]:
+    """The files of a tree in whose text one of the names of another stands, `MOST_CALLERS` of the same package, tests aside."""
     path = source.path.as_posix()
     package = path.split("/")[: 2 if path.startswith("src/") else 1]
     entries = [
         entry
         for entry in reading.tree.entries().values()
-        if is_source(entry) and entry.path != path and entry.path.split("/")[: len(package)] == package and not TESTS.search(entry.path)
+        if names and is_source(entry) and entry.path != path and entry.path.split("/")[: len(package)] == package
+        if not TESTS.search(entry.path)
     ][:LARGEST_PACKAGE]
-    called = re.compile(rb"\b(" + b"|".join(re.escape(item.encode()) for item in sorted(names)) + rb")\b")
+    mentioned = re.compile(rb"\b(" + b"|".join(re.escape(item.encode()) for item in sorted(names)) + rb")\b")
     reading.tree.fetch(entries)
-    files = [entry for entry in entries if called.search(reading.tree.read(entry))]
-    files.sort(key=lambda item: (-_common(item.path, path), item.path))
-    sources = (parsed(reading.tree, item) for item in files[:MOST_CALLERS])
-    return tuple(item for item in sources if item is not None)
+    files = [entry for entry in entries if mentioned.search(reading.tree.read(entry))]
+    return sorted(files, key=lambda item: (-_common(item.path, path), item.path))[:MOST_CALLERS]
 
 
 TESTS = re.compile(r"(^|/)(tests?|bench\w*|examples?)/|(^|/)test_")

@@ -84,7 +84,8 @@ def behind(
         nodes: list[ast.AST] = [*definitions, *bound, *setting]
         for definition in definitions:
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
-        for node in {id(entry): entry for entry in nodes}.values():
+        # A kernel within a class does not see that one.
+        for node in {id(entry): entry for entry in nodes if not (definitions and isinstance(entry, ast.ClassDef))}.values():
             if isinstance(node, (ast.Import, ast.ImportFrom)) and (len(bound) == 1 or name in source.module_names.triton_roots):
                 continue  # how triton is imported changes nothing
             if isinstance(node, (ast.Import, ast.ImportFrom)):  # what else it imports is no part of the name

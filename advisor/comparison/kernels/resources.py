@@ -42,6 +42,7 @@ from advisor.compiled.launches.launch import JUDGED, KernelLaunch, author_file
 from advisor.compiled.launches.provenance import TOLD, named
 from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
+from advisor.python_source.launch_sites import names_around_launches
 from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
@@ -240,14 +241,14 @@ def _to_say(
 def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> str:
     """That each version was compiled for sizes that the other does not take, in words: nothing says that they are one problem.
 
-    "": they were not, or the sizes are the same under other names.
+    "": they were not, or the sizes are the same under other names, or names of both launchers.
     """
     if old is None or new is None or not base.sizes or not head.sizes:
         return ""
-    names = [{parameter.name for parameter in version.function.parameters} for version in (old, new)]
+    taken = [{*version.function.names} | names_around_launches(version.source, version.function.name) for version in (old, new)]
     sides = [
-        {name: size for name, size in version.sizes.items() if name in names[side] and name not in names[1 - side]}
-        for side, version in enumerate((base, head))
+        {name: size for name, size in attempt.sizes.items() if name in version.function.names and name not in others}
+        for attempt, version, others in zip((base, head), (old, new), reversed(taken), strict=True)
     ]
     if not all(sides) or sorted(sides[0].values()) == sorted(sides[1].values()):
         return ""

@@ -63,7 +63,8 @@ def machine_code(attempt: Attempt) -> str:
 class Prediction:
     """What both versions are predicted to take, how much of it a program of the head does, to one of the base, and the values that have
     to be known for a verdict and are not, with what was taken for them. `one_guess`: the same was taken for what a changed launch passes,
-    which is `passed`, and they differ in nothing else. `thread_bytes`: what a thread of the head moves in a trip of its longest loop."""
+    which is `passed` (as is a grid that changed, which no one value is), and they differ in nothing else. `thread_bytes`: what a thread of
+    the head moves in a trip of its longest loop."""
 
     row: StaticRow
     work: float
@@ -176,7 +177,7 @@ def time_verdict(
         thread_bytes=_thread_bytes(pair[1]),
         lacking=lacking,
         one_guess=bool(guessed) or (alike and changed),
-        passed=frozenset(passed if alike else guessed),
+        passed=frozenset(passed if alike else {*guessed, *passed & {GRID}}),
     )
 
 
