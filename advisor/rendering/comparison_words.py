@@ -282,7 +282,7 @@ def unlike(cells: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
-    """(name, base, head) of what the compiler says, with only the instruction classes that differ: where a program of the head does more or
+    """(name, base, head) of what the compiler says, with only the instruction classes that differ: where a thread of the head does more or
     less, its instructions for what one of the base does."""
     if row.unfinished and (row.base is None) != (row.head is None):  # alone it says nothing of the change
         return []

@@ -392,13 +392,13 @@ def calibrated(rows: Sequence[Rows]) -> Constants:
 
 def train(paths: Iterable[Path | str], exclude_gpus: Sequence[str], progress: Callable[[str], None]) -> dict[str, Any]:
     """`ceilings/kernels.json`."""
-    paths = [Path(path) for path in paths]
-    rows = stacked(read(paths, exclude_gpus, progress))
+    folders = [Path(path) for path in paths]
+    rows = stacked(read(folders, exclude_gpus, progress))
     published = "fitted to launches published by Liger-Kernel (linkedin/Liger-Kernel, benchmark/data; BSD-2-Clause, (c) LinkedIn)"
     progress(f"fitting {sum(len(part.us) for part in rows)} launches")
     constants = calibrated(rows)
     return {
-        "source": published + ("" if all((path / FILE).is_file() for path in paths) else " and to this project's own"),
+        "source": published + ("" if all((path / FILE).is_file() for path in folders) else " and to this project's own"),
         "gpus": sorted({part.gpu.name for part in rows}),
         "values": {name: round(value, 4) for name, value in constants.values.items()},
         "errors": {name: [round(end, 4) for end in ends] for name, ends in constants.errors.items()},

@@ -61,7 +61,7 @@ def machine_code(attempt: Attempt) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What both versions are predicted to take, how much of it a program of the head does, to one of the base, and the values that have
+    """What both versions are predicted to take, how much of it a thread of the head does, to one of the base, and the values that have
     to be known for a verdict and are not, with what was taken for them. `one_guess`: the same was taken for what a changed launch passes,
     which is `passed` (as is a grid that changed, which no one value is), and they differ in nothing else. `thread_bytes`: what a thread of
     the head moves in a trip of its longest loop."""
@@ -130,7 +130,7 @@ def time_verdict(
     ]
     label = f"grid {grid}" + (f", {' '.join(known[:MOST_NAMED])}" if known else "") + (f", typical {typical}" if typical else "")
     row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
-    work, lacking = _work_of_a_program(base, head, pair), _lacking(base, head, pair)
+    work, lacking = _work_of_a_thread(base, head, pair), _lacking(base, head, pair)
     programs = [math.prod(grid) for grid in grids if grid]
     if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # then no size is typical
         lacking = {**sizes, **lacking}
@@ -352,13 +352,14 @@ def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for launch, guess in guessed if launch and guess for name in deciding_code(launch, guess)))
 
 
-def _work_of_a_program(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:
-    """What a program of the head does, to one of the base."""
+def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:
+    """What a thread of the head does, to one of the base."""
     assert base.launch is not None and head.launch is not None
+    threads = pair[1].compiled.resources.num_warps / pair[0].compiled.resources.num_warps
     if base.launch.grid is not None and head.launch.grid is not None:
-        return pair[0].demand.programs / pair[1].demand.programs
+        return pair[0].demand.programs / pair[1].demand.programs / threads
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     if all(constants[0][name] == constants[1][name] for name in constants[0].keys() & constants[1].keys()):
-        return 1.0
+        return 1 / threads
     stored = [side.demand.requested_store_bytes + side.demand.atomic_bytes for side in pair]
-    return stored[1] / stored[0] if all(stored) else 1.0
+    return stored[1] / stored[0] / threads if all(stored) else 1.0
