@@ -16,9 +16,9 @@ from advisor.advising.kernel_launches import KernelReports
 from advisor.advising.launch_facts import gpu_figures, warm_cache
 from advisor.advising.measured.profiles import timed
 from advisor.advising.missing_options import is_tuned
-from advisor.advising.trials import DOUBT, MOST_TRIED, NO_END, OTHER_WORK, SPREAD, TOGETHER, Regrid, Trials, unsearched_text
+from advisor.advising.trials import DOUBT, MOST_TRIED, NO_END, OTHER_WORK, SPREAD, SURE, TOGETHER, Regrid, Trials, unsearched_text
 from advisor.advising.verdict import verdict
-from advisor.compiled.analysis import PROBLEM_NOTE, KernelAnalysis
+from advisor.compiled.analysis import PROBLEM_NOTE, SOURCE, KernelAnalysis
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.inference import Given
@@ -262,9 +262,8 @@ def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[Sea
     shown |= {report.id: report for report in alone if gathered.targets[report.id].space not in spaces}
     for group in _alike(tuple(shown.values()), gathered.targets):
         able = _by_one_model([report for report in group if report.predicted is not None], gathered)
-        group = [
-            report for report in group if report.ceiling is None and (report in able or report.predicted is None)
-        ]  # the best of a list is no worse than what else of it ran
+        # The best of a list is no worse than what else of it ran.
+        group = [report for report in group if report.ceiling is None and (report in able or report.predicted is None)]
         if len(group) > 1 and able and all(gathered.targets[report.id].launch.grid is not None for report in group):
             shown |= {report.id: _with_ceiling(report, _best(able), len(group)) for report in group}
     return tuple(shown[key] for key in gathered.reports if key in shown), tuple(searches)
@@ -404,8 +403,7 @@ def _with_unable(judged: Verdict, searches: Sequence[SearchReport]) -> Verdict:
     for search in searches:
         unable = [trial for trial in search.trials if trial.state in ("failed: cannot launch", "failed: does not compile")]
         if unable and search.sampler == phrase("search.sampler", which=phrase("search.listed")):
-            which = unable[0].configuration.label()
-            notes.append(phrase("note.unable", count=len(unable), whole=len(search.trials), which=which))
+            notes.append(phrase("note.unable", count=len(unable), whole=len(search.trials), which=unable[0].configuration.label()))
     return replace(judged, notes=tuple(notes))
 
 
@@ -422,13 +420,15 @@ def _with_ceiling(
     if best.predicted is None or best.configuration is None:
         return report
     source = f"analytical model, best of {count} configurations: {best.configuration.label()}"
-    before = report.before(best.predicted)
-    now = before.us if before is not None else None
+    now = before.us if (before := report.before(best.predicted)) is not None else None
     ceiling = replace(best.predicted, source=source)
     if now is not None and now < ceiling.us:  # what was measured is reached, whatever is predicted
         ceiling = Latency(us=now, origin="predicted", source=source)
-    speedup = now / best.predicted.us if now is not None else 1.0
-    recommendation, gains = None, now is None or (speedup >= worth and now - best.predicted.us >= LEAST_GAIN_US)
+    speedup, sure = now / best.predicted.us if now is not None else 1.0, max(worth, SURE) if best.predicted.source == SOURCE else worth
+    recommendation, gains = None, now is None or (speedup >= sure and now - best.predicted.us >= LEAST_GAIN_US)
+    if report.configuration is not None and worth <= speedup < sure:
+        needed = {"gain": f"{100 * (speedup - 1):.0f} %", "needed": f"{100 * (sure - 1):.0f} %"}
+        report = replace(report, kept=phrase("choice.apart", best=best.configuration.label(), **needed))
     if report.configuration is None or (best.id != report.id and gains):
         change = _change(report.configuration, best.configuration)
         recommendation = Recommendation(

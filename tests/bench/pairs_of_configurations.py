@@ -1,0 +1,52 @@
+"""How often the faster of two configurations as the analytical model has it is measured to be 2 % faster: what `trials.SURE` stands on.
+
+    python tests/bench/pairs_of_configurations.py [DEJAVU]
+
+Pairs are drawn from the launches of each problem of `ceilings/measurements`, and of a folder with dejavu's sweeps where one is given.
+A line for each family and GPU: for each range of the predicted ratio of a hundred pairs how many were, and how many pairs there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
+
+from advisor.training.configured_training import read_launches  # noqa: E402
+
+RANGES = (1.05, 1.1, 1.22, 1.45, 2.0, np.inf)
+PAIRS = 60
+"""Drawn of a problem at most."""
+NOTICED = np.log(1.02)
+
+
+def main(folders: list[str]) -> None:
+    """Print a line for each family and GPU."""
+    rows = read_launches([Path(folder) for folder in folders], (), ())
+    assert rows is not None
+    rng = np.random.default_rng(0)
+    pairs = []
+    for problem in np.unique(rows.problem):
+        members = np.flatnonzero((rows.problem == problem) & np.isfinite(rows.physics))
+        if len(members) > 1:
+            drawn = rng.choice(members, (min(PAIRS, len(members) * (len(members) - 1) // 2), 2))
+            pairs.append(drawn[drawn[:, 0] != drawn[:, 1]])
+    first, second = np.concatenate(pairs).T
+    predicted, measured = (column[first] - column[second] for column in (rows.physics, rows.log_us))
+    measured, predicted = measured * np.sign(predicted), np.exp(np.abs(predicted))
+    of = np.char.add(np.char.add(rows.family[first], " on "), rows.gpu[first])
+    for name in np.unique(of):
+        cells = []
+        for low, high in itertools.pairwise(RANGES):
+            chosen = (of == name) & (predicted >= low) & (predicted < high)
+            share = f"{100 * (measured[chosen] > NOTICED).mean():.0f} of 100" if chosen.any() else "-"
+            cells.append(f"{low:g} to {high:g}: {share} ({chosen.sum()})")
+        print(f"{name}:  {'  '.join(cells)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
