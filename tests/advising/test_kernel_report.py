@@ -266,13 +266,13 @@ def test_two_changes_together_are_never_slower_than_one_alone() -> None:
     assert actions([report])[0].rule == "small-programs"
 
 
-@pytest.mark.parametrize(("source", "us", "changes"), [(SOURCE, 90.0, False), (SOURCE, 81.0, True), ("learned", 90.0, True)])
+@pytest.mark.parametrize(("source", "us", "changes"), [(SOURCE, 90.0, False), (SOURCE, 75.0, True), ("learned", 90.0, True)])
 def test_of_the_analytical_model_a_change_is_likely_to_win_or_not_recommended(source: str, us: float, changes: bool) -> None:
     """Of configurations that it holds 11 % apart too many are as fast: what runs is kept, and the page says what is not sure enough."""
     now, best = (replace(item, predicted=replace(item.predicted, source=source)) for item in (_of_warps(8, 100.0), _of_warps(2, us)))
     report = _with_ceiling(now, best, 2, 1.05)
     assert (report.recommendation is not None) == changes and report.ceiling is not None and report.ceiling.us == us
-    assert report.kept is None if changes else report.kept is not None and "predicted by 11 %, 22 % needed" in report.kept
+    assert report.kept is None if changes else report.kept is not None and "predicted by 11 %, 30 % needed" in report.kept
 
 
 @pytest.mark.parametrize(("launched", "chosen"), [(8, "1"), (2, "2")], ids=["fewest", "what runs"])
