@@ -211,8 +211,10 @@ def predict_step(request: StepRequest, gpu: GpuSpec, predictor: Predictor, comma
         stack_version=request.version or measured_version(request.engine, gpu, predictor),
     )
     other = any(takes_other_kernels(operator, gpu) and not cost.source for operator, cost in priced.kernels)
+    tuned = any(operator.op == "layer" and cost.parts and cost.us <= cost.ceiling_us for operator, cost in priced.kernels)
     missing = [f"not priced: {', '.join(request.model.unpriced)}"] if request.model.unpriced else []
-    caveats = (*overlaps(result, request), *of_other_versions(result, priced), *([OTHER_KERNELS] if other else []), *missing)
+    known = [phrase("step.tuned")] * tuned + [OTHER_KERNELS] * other
+    caveats = (*overlaps(result, request), *of_other_versions(result, priced), *known, *missing)
     return replace(result, advice=tuple(advice(result)), caveats=caveats)
 
 

@@ -94,7 +94,9 @@ def test_a_batch_alone_decodes_with_a_context_that_is_said_and_a_cache_that_is_t
     assert main(["model", "Qwen3-30B-A3B", "--gpu", "H100", "--batch", "64"]) == 0
     told = capsys.readouterr().out
     assert "context 4,096" in told and "Assumes 4,096 keys for each decoding sequence" in told
-    assert "does not fit" in told and "93 % of this KV cache fits" in told
+    assert "does not fit" in told and "93 % of this KV cache fits" in told and "tuned table" not in told
+    assert main(["model", "Qwen3-30B-A3B", "--gpu", "H200", "--batch", "1", "--stack", "sglang:0.5.14"]) == 0
+    assert "Assumes experts with a tuned table." in capsys.readouterr().out  # as it was measured there
     assert main(["model", "Qwen3-30B-A3B", "--gpu", "A10", "--batch", "1"]) == 0
     assert "Split the model with --tp or --pp." in capsys.readouterr().out
 
