@@ -215,7 +215,9 @@ def needed_for_grid(
         needed = tuple(unknown)
         if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
             # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
-            names, walk = site.local - {*values, *unknown, dotted(grid_of(site.call))}, site.first
+            # What an attribute is read of is a tensor, and no number.
+            objects = {n.value.id for n in ast.walk(site.function) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+            names, walk = site.local - {*values, *unknown, *objects, dotted(grid_of(site.call))}, site.first
             assigned = {name: -line for name, line in walk.lines.items()} | dict.fromkeys(walk.unpacked, 1)
             order = {name: (assigned.get(name, -math.inf), name) for name in names}
             needed = (*sorted(order, key=order.__getitem__), *needed)

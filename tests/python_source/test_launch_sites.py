@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.launches.target import make_launch
-from advisor.python_source.launch_sites import common_launch, grid_from_launches
+from advisor.python_source.launch_sites import common_launch, grid_from_launches, needed_for_grid
 from advisor.python_source.literals import next_power_of_2
 from advisor.python_source.source import SourceFile, parse_source
 
@@ -406,3 +406,8 @@ def test_a_check_of_one_size_is_not_the_launch_of_another() -> None:
     alone = parse_source(CHECKED.split("def run")[0], "k.py")
     found = grid_from_launches(alone, "add", {"rows": 4096, "columns": 4096})  # such as one program per SM
     assert found is not None and found.grid == (4,)
+
+
+def test_a_grid_follows_from_names_around_it_whatever_is_asserted_of_tensors() -> None:
+    body = "def run(x, y):\n    assert y.dtype == torch.int8\n    bags, size = x.shape\n    k[(bags,)](x, size, y.shape[1], BLOCK=128)\n"
+    assert needed_for_grid(source(body), "k", {}, ("n", "m"), {}) == (11, ("bags",))
