@@ -282,7 +282,7 @@ GUESSED |= {"flag": dict.fromkeys(FLAGS.keys() - {"none", "literal", "called"}, 
 """What is asked for, by what is drawn."""
 
 
-@settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     count=st.sampled_from(sorted(COUNTS)),
     flag=st.sampled_from(sorted(FLAGS)),

@@ -112,7 +112,7 @@ def launches(draw: st.DrawFn) -> tuple[Problem, Configuration]:
     return problem, Configuration(parameters=dict(blocks), num_warps=warps, num_stages=stages)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     case=launches(),
     gpu=st.sampled_from(list_gpus()),

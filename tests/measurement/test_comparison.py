@@ -41,8 +41,8 @@ def simulated(trials, **options):
 
 
 def test_a_against_a_is_unchanged_in_99_of_100_trials():
-    verdicts = simulated(100, outliers=0.02)
-    assert verdicts["unchanged"] >= 99, verdicts
+    verdicts = simulated(200, outliers=0.02)
+    assert verdicts["unchanged"] >= 198, verdicts
 
 
 def test_drift_and_throttling_alone_are_never_a_regression():

@@ -155,7 +155,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(json_values, max_size=4), st.booleans())
 def test_strange_documents_are_read_or_refused(tmp_path_factory, values, proton):
     document = (

@@ -23,15 +23,12 @@ LONG_US = 25.0
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
-    """The launches in the middle and at the end of the latencies of products and attention, of other kernels one of both by turns."""
+    """Of each kernel the launches in the middle and at the end of its latencies."""
     own, here = folder("ceilings") / "measurements", tmp_path_factory.mktemp("launches")
     with gzip.open(own / "h100-own-launches.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = sorted(map(json.loads, file), key=lambda row: row["measured_us"])
     kernels = {row["kernel"]: [other for other in rows if other["kernel"] == row["kernel"]] for row in rows}
-    chosen = []
-    for turn, (kernel, launches) in enumerate(kernels.items()):
-        both = (launches[len(launches) // 2], launches[-1])
-        chosen += both if kernel.startswith(("matmul", "flash")) else both[turn % 2 :][:1]
+    chosen = [launches[place] for launches in kernels.values() for place in {len(launches) // 2, len(launches) - 1}]
     with gzip.open(here / "own-launches.jsonl.gz", "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in chosen)
     shutil.copy(own / "own_kernels.py", here)
