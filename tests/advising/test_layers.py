@@ -53,6 +53,16 @@ def test_layers_stand_beside_their_products(result):
     assert "layer" in action.detail
 
 
+@pytest.mark.parametrize("gpu", ["A100", "H200", "L40S"])
+def test_products_take_what_layers_were_measured_to_spend_on_them(gpu) -> None:
+    """Of the stacks' default for more tokens than experts, which no sweep of near-optimal configurations holds."""
+    result = advisor.advise("fused_moe", gpu=gpu, model="Qwen3-30B-A3B", tokens=(256,), stack="vllm:0.14")
+    (layer,) = result.layers
+    assert SMALL.items() >= result.launches[0].configuration.parameters.items()
+    alone = sum(launch.predicted.us for launch in result.launches)
+    assert alone == pytest.approx(layer.parts["w13"] + layer.parts["w2"], rel=0.15)
+
+
 def test_a_library_is_named_where_no_triton_layer_was_measured(tmp_path) -> None:
     """On an MI355X what AITER's fused MoE takes; on an MI300X, tuned for three models, nothing is known of it."""
     for gpu, known in (("MI355X", True), ("MI300X", False)):
