@@ -9,6 +9,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from advisor.rendering import figures
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
+    PREDICTED_TAU,
+    SHARED_ERROR,
     STATIC_WORDS,
     Compared,
     ComparisonResult,
@@ -195,6 +197,11 @@ def gate_mark(comparison: ComparisonResult) -> str:
 def assumed_sizes(rows: Iterable[StaticRow]) -> str:
     """Where the sizes in labels come from that no one said; empty: none is there."""
     return phrase("answer.typical") if any("typical " in row.label for row in rows) else ""
+
+
+def what_counts() -> str:
+    """From where on a predicted change counts, a sentence."""
+    return phrase("answer.counts", least=figures.percent(PREDICTED_TAU), part=SHARED_ERROR)
 
 
 INSTRUCTIONS = " instructions"
