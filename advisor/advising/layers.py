@@ -14,7 +14,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
-from advisor.advising.verdict import WIDE, layers_gain
+from advisor.advising.verdict import WIDE, changed_layers, layers_gain
 from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec
@@ -355,8 +355,8 @@ def weighed(
     """
     out = []
     for action in actions:
-        touched = [item for item in layers if item.recommended is not None and set(item.launches) <= set(action.launches) - measured]
-        now, then = layers_gain(touched, action.launches)
+        touched = changed_layers(layers, action.launches, measured)
+        now, then = layers_gain(touched)
         if action.rule is None and action.origin == "predicted" and touched:
             layer = phrase(
                 "action.layers" if touched[0].routing else "action.linears",
@@ -405,7 +405,7 @@ def _by_both(now: Cost, then: Cost, gain: float | None) -> Cost:
     2,048 tokens on. The other is the layer as it runs `now` with products that take `gain` times as long, which sees 0.54 to 0.67 of
     what whole layers gain between two stacks' defaults. Their mean sees 0.71 to 0.98 of either (`tests/bench/layer_gains.py`).
     """
-    if gain is None or then.us == now.us:
+    if gain is None:
         return then
     products = sum(us for name, us in now.parts if name in GEMM_OF_LAYER)
     us = max(float(np.sqrt(then.us * (now.us - products * (1 - gain)))), then.bound_us)

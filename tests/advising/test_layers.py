@@ -84,6 +84,19 @@ def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
     assert "disagree" not in agreed and "surer" in agreed
 
 
+@pytest.mark.parametrize(
+    ("changing", "measured", "saved"),
+    [((0, 1), (), True), ((0,), (), True), ((1,), (), True), ((0, 1), (1,), False), ((), (), False)],
+)
+def test_a_layer_gains_where_one_of_its_launches_changes_and_none_was_measured(result, changing, measured, saved):
+    """One denominator for all sizes: the layer's time, whether both of its products have another configuration or one alone."""
+    layer = result.layers[1]
+    action = Action(title="Change", detail="", saving_us=2.0, origin="predicted", launches=tuple(layer.launches[i] for i in changing))
+    (weighed_action,) = weighed((action,), [layer], {layer.launches[i] for i in measured})
+    assert weighed_action.layers_us == (layer.predicted.us if saved else None)
+    assert weighed_action.saving_us == pytest.approx(layer.predicted.us - layer.recommended.us if saved else 2.0)
+
+
 def test_every_surface_shows_them(result):
     text, page, markdown = to_text(result), to_html(result), to_markdown(result)
     assert "random routing" in text and "with the recommended (saves" in text

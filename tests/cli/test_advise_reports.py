@@ -108,6 +108,9 @@ def test_a_table_of_defaults_is_told_apart_and_what_may_win_is_to_be_measured(tm
     assert "holds the stack's defaults" in notes and re.search(r"· a change is \d+ % sure, 101 % needed", out)
     command = next(line.partition(": advisor tune ")[2] for line in notes.splitlines() if ": advisor tune " in line)
     words = shlex.split(command)
+    monkeypatch.setattr("advisor.rendering.figures.APART", 0.0)  # now the models disagree at both sizes: both are to be measured
+    assert advise(tmp_path, "--stack", "vllm", "--tokens", "64,512") == 0
+    assert "--tokens 64,512" in capsys.readouterr().err
     assert (
         words[0] == "fused_moe"
         and "64" in words[words.index("--tokens") + 1]
