@@ -270,10 +270,14 @@ def layer_reports(
         [_of_products(cost, some) if alone else cost for cost, some, alone in zip(*side, apart, strict=True)]
         for side in ((sides[0], ran), (sides[1], after))
     ]
+    able = [launch for some in products for launch in some if launch.predicted is not None]
+    considered = [item for launch in able for item in (launch.configuration, launch.ceiling_configuration)]
+    considered += dict(target.table.entries).values() if target.table is not None else ()
+    least = _least_us(model, [report.problem for report in first], kind, target, considered)
     sglang, version = target.stack == "sglang", _version(model, target)
     stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
     out = []
-    for (tokens, launches), report, today, after, library in zip(by_tokens.items(), first, *sides, libraries, strict=True):
+    for (tokens, launches), report, today, after, library, best in zip(by_tokens.items(), first, *sides, libraries, least, strict=True):
         its = measured.get(layer_id(tokens))
         out.append(
             LayerReport(
@@ -286,7 +290,7 @@ def layer_reports(
                     us=today.bound_us, origin="specified", source=f"bound for this routing from the figures of {target.gpu.name}"
                 ),
                 predicted=_latency(today, predictor.name),
-                ceiling=Latency(us=min(today.ceiling_us, after.us), origin="predicted", source=predictor.name),
+                ceiling=Latency(us=min(today.ceiling_us, after.us, best), origin="predicted", source=predictor.name),
                 recommended=_latency(after, predictor.name) if any(of[launch.id].recommendation for launch in launches) else None,
                 measured=its.latency if its is not None else None,
                 parts=dict(today.parts),
@@ -294,6 +298,17 @@ def layer_reports(
             )
         )
     return tuple(out)
+
+
+def _least_us(
+    model: LayerModel, problems: Sequence[Problem], kind: int, target: Target, considered: Sequence[Configuration | None]
+) -> list[float]:
+    """The least microseconds that each layer takes with any of the `considered` configurations: those of a table's entries and of other
+    sizes are known for every size, whichever it is that one starts with."""
+    configurations = list({item.label(): item for item in considered if item is not None}.values())
+    layers, loads = _layers([problem for problem in problems for _ in configurations], kind, target, _version(model, target))
+    costs = _costs(model, layers, loads, target, configurations * len(problems), problems[0].cache == "cold")
+    return np.reshape([cost.us for cost in costs], (len(problems), -1)).min(axis=1).tolist()
 
 
 MOST_NAMED = 4

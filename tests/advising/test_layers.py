@@ -53,6 +53,15 @@ def test_layers_stand_beside_their_products(result):
     assert "layer" in action.detail
 
 
+def test_a_layer_s_ceiling_is_no_higher_than_what_another_entry_of_the_table_takes(tmp_path) -> None:
+    """Whichever entry one starts with: that of 64 tokens is known at 32 too."""
+    slow = {**SMALL, "BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    fast = {**slow, "BLOCK_SIZE_N": 64, "GROUP_SIZE_M": 32}
+    name, model = "E=128,N=192,device_name=NVIDIA_H100_80GB_HBM3.json", {"hidden_size": 4096, "top_k": 8, "tokens": (32,)}
+    both, alone = (advisor.advise(table(tmp_path, entries, name), **model) for entries in ({"32": slow, "64": fast}, {"32": fast}))
+    assert both.layers[0].ceiling.us <= alone.layers[0].predicted.us < both.layers[0].predicted.us
+
+
 def test_a_library_is_named_where_no_triton_layer_was_measured(tmp_path) -> None:
     """On an MI355X what AITER's fused MoE takes; on an MI300X, tuned for three models, nothing is known of it."""
     for gpu, known in (("MI355X", True), ("MI300X", False)):
