@@ -159,7 +159,7 @@ def _action(number: str, action: Action, result: Result) -> list[Text]:
             f"   saves {figures.microseconds(action.saving_us)} µs ({', '.join(filter(None, (action.origin, share)))})", style="green"
         )
     out = [line]
-    pasted = (action.snippet or "").strip().splitlines()
+    pasted = [item for item in (action.snippet or "").strip().splitlines() if item.replace(", ", " and ") not in action.title]
     if len(pasted) <= PASTED:
         out += [_pasted(item, 5) for item in pasted]
     elif action.saving_us > 0:
