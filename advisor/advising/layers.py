@@ -161,15 +161,12 @@ def linear_reports(
     problem = problem_batch([replace(item.problem, cache="cold") for item in scaled])
     more = quantisation_us(problem.sizes["M"], problem.sizes["K"], target.gpu) * np.ones(len(scaled))
     bounds = pipelines.bound(pipelines.work(problem, target.gpu), target.gpu, "cold").us * np.ones(len(scaled))
-    now = _linears([item.configuration for item in scaled], scaled, more, target, predictor)
-    best = _linears([item.ceiling_configuration or item.configuration for item in scaled], scaled, more, target, predictor)
-    then = _linears(
+    chosen = [
+        [item.configuration for item in scaled],
+        [item.ceiling_configuration or item.configuration for item in scaled],
         [item.recommendation.configuration if item.recommendation else item.configuration for item in scaled],
-        scaled,
-        more,
-        target,
-        predictor,
-    )
+    ]
+    now, best, then = (_linears(configurations, scaled, more, target, predictor) for configurations in chosen)
     linears = []
     for report, today, after, ceiling, quantisation, bound in zip(scaled, now, then, best, more.tolist(), bounds.tolist(), strict=True):
         tokens = report.problem.sizes["M"]

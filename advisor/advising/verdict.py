@@ -47,9 +47,7 @@ WIDE = 1.4
 
 def current_us(report: LaunchReport) -> float | None:
     """Measured where there is one, else predicted; None where the configuration cannot launch."""
-    if report.measured is not None:
-        return report.measured.us
-    return report.predicted.us if report.predicted is not None else None
+    return now.us if (now := report.measured or report.predicted) is not None else None
 
 
 def verdict(
@@ -361,6 +359,4 @@ def _together(able: list[LaunchReport]) -> Iterator[PipelineTime]:
 def _origin(able: list[LaunchReport]) -> Origin:
     """The origin of the sum: that of the least certain of its parts."""
     known = [report.measured.origin for report in able if report.measured]
-    if not able or len(known) < len(able):
-        return "predicted"
-    return "simulated" if "simulated" in known else "measured"
+    return "predicted" if not able or len(known) < len(able) else "simulated" if "simulated" in known else "measured"

@@ -20,7 +20,6 @@ from advisor.rendering import comparison_words as words
 from advisor.rendering.comparison_files import answer
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
-    PREDICTED_TAU,
     STATIC_WORDS,
     Compared,
     ComparisonResult,
@@ -230,12 +229,8 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
     if told_rows := {word: count for word, count in static.items() if word != "cannot-tell"}:
         if set(told_rows) == {"within-doubt"}:
-            most = max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs)
-            count, change = told_rows["within-doubt"], words.change_text(most)
-            which = change if count == 1 else f"{count} rows, {change} at most"
-            if abs(most) < PREDICTED_TAU:
-                return f"No difference that predictions can tell ({which}); measure both sides to know"
-            return f"Predicted {which}, too little for predictions to be sure; measure both sides to know"
+            most = words.change_text(max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs))
+            return f"{told_rows['within-doubt']} within doubt, {most} at most: measure both sides to know"
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:

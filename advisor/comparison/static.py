@@ -156,9 +156,8 @@ def both_near_peak(*reports: LaunchReport) -> str:
     """Why two sides take as long: `both at 94 % of DRAM's peak`; empty where they drive no one pipeline near its peak."""
     share = min(report.share_of_peak or 0.0 for report in reports)
     pipelines = {report.peak_pipeline for report in reports}
-    if len(pipelines) > 1 or share < UTILISED:
-        return ""
-    return phrase("answer.tie", share=share_text(share), unit=unit_peak(pipelines.pop()))
+    tie = len(pipelines) == 1 and share >= UTILISED
+    return phrase("answer.tie", share=share_text(share), unit=unit_peak(pipelines.pop())) if tie else ""
 
 
 def judge(
@@ -191,10 +190,9 @@ def judge(
     least = PREDICTED_TAU if compiled or head.configuration == against.configuration or not change else 0.0
     if least <= abs(math.log1p(change)) < doubt and doubt >= PREDICTED_TAU:
         return "within-doubt", f"±{100 * math.expm1(doubt):.0f} % is what such a prediction can tell", change
-    if change >= PREDICTED_TAU:
-        return "predicted-regressed", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
-    if change <= 1 / (1 + PREDICTED_TAU) - 1:
-        return "predicted-improved", f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
+    if not 1 / (1 + PREDICTED_TAU) - 1 < change < PREDICTED_TAU:
+        verdict: StaticVerdict = "predicted-regressed" if change > 0 else "predicted-improved"
+        return verdict, f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change
     return "predicted-unchanged", f"the predictions differ by less than {100 * PREDICTED_TAU:.0f} %", change
 
 

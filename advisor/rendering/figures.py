@@ -471,9 +471,7 @@ def where_run(result: Result) -> str:
         return GIVEN_SIMULATED
     if not given and any(trial.latency_us is not None for search in result.searches for trial in search.trials):
         return "offline: nothing was run for this report; the latencies of its search were given to it"
-    if given:
-        return "offline: nothing was run for this report; what is measured was given to it"
-    return "offline: nothing was run"
+    return "offline: nothing was run" + (" for this report; what is measured was given to it" if given else "")
 
 
 def source_text(finding: Finding) -> str:

@@ -188,9 +188,7 @@ class MeasuredRow:
 def evidence(rows: Iterable[MeasuredRow]) -> str:
     """Origin of the latencies of rows: `measured`, `simulated`, or both."""
     origins = {latency.origin for row in rows for latency in (row.base, row.head) if latency is not None}
-    if "simulated" not in origins:
-        return "measured"
-    return "measured and simulated" if "measured" in origins else "simulated"
+    return "measured" if "simulated" not in origins else "measured and simulated" if "measured" in origins else "simulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
