@@ -31,7 +31,7 @@ def test_every_line_is_one_we_can_check():
             assert set(line.split()[1:]) <= targets, line
 
 
-SHOWN = dict(re.findall(r"```console\n(advisor .*)\n```\n\n```text\n(.*?)```", EVERYTHING, flags=re.DOTALL))
+SHOWN = dict(re.findall(r"```console\n(advisor [^\n]*)\n```\n\n```text\n(.*?)```", EVERYTHING, flags=re.DOTALL))
 """Command -> what is shown of it."""
 
 

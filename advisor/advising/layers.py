@@ -14,7 +14,7 @@ import numpy as np
 from advisor import pipelines
 from advisor.advising.choice import Measured
 from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
-from advisor.advising.verdict import WIDE, layers_gain
+from advisor.advising.verdict import WIDE, changed_layers, layers_gain
 from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec
@@ -161,15 +161,12 @@ def linear_reports(
     problem = problem_batch([replace(item.problem, cache="cold") for item in scaled])
     more = quantisation_us(problem.sizes["M"], problem.sizes["K"], target.gpu) * np.ones(len(scaled))
     bounds = pipelines.bound(pipelines.work(problem, target.gpu), target.gpu, "cold").us * np.ones(len(scaled))
-    now = _linears([item.configuration for item in scaled], scaled, more, target, predictor)
-    best = _linears([item.ceiling_configuration or item.configuration for item in scaled], scaled, more, target, predictor)
-    then = _linears(
+    chosen = [
+        [item.configuration for item in scaled],
+        [item.ceiling_configuration or item.configuration for item in scaled],
         [item.recommendation.configuration if item.recommendation else item.configuration for item in scaled],
-        scaled,
-        more,
-        target,
-        predictor,
-    )
+    ]
+    now, best, then = (_linears(configurations, scaled, more, target, predictor) for configurations in chosen)
     linears = []
     for report, today, after, ceiling, quantisation, bound in zip(scaled, now, then, best, more.tolist(), bounds.tolist(), strict=True):
         tokens = report.problem.sizes["M"]
@@ -270,10 +267,14 @@ def layer_reports(
         [_of_products(cost, some) if alone else cost for cost, some, alone in zip(*side, apart, strict=True)]
         for side in ((sides[0], ran), (sides[1], after))
     ]
+    able = [launch for some in products for launch in some if launch.predicted is not None]
+    considered = [item for launch in able for item in (launch.configuration, launch.ceiling_configuration)]
+    considered += dict(target.table.entries).values() if target.table is not None else ()
+    least = _least_us(model, [report.problem for report in first], kind, target, considered)
     sglang, version = target.stack == "sglang", _version(model, target)
     stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
     out = []
-    for (tokens, launches), report, today, after, library in zip(by_tokens.items(), first, *sides, libraries, strict=True):
+    for (tokens, launches), report, today, after, library, best in zip(by_tokens.items(), first, *sides, libraries, least, strict=True):
         its = measured.get(layer_id(tokens))
         out.append(
             LayerReport(
@@ -286,7 +287,7 @@ def layer_reports(
                     us=today.bound_us, origin="specified", source=f"bound for this routing from the figures of {target.gpu.name}"
                 ),
                 predicted=_latency(today, predictor.name),
-                ceiling=Latency(us=min(today.ceiling_us, after.us), origin="predicted", source=predictor.name),
+                ceiling=Latency(us=min(today.ceiling_us, after.us, best), origin="predicted", source=predictor.name),
                 recommended=_latency(after, predictor.name) if any(of[launch.id].recommendation for launch in launches) else None,
                 measured=its.latency if its is not None else None,
                 parts=dict(today.parts),
@@ -294,6 +295,17 @@ def layer_reports(
             )
         )
     return tuple(out)
+
+
+def _least_us(
+    model: LayerModel, problems: Sequence[Problem], kind: int, target: Target, considered: Sequence[Configuration | None]
+) -> list[float]:
+    """The least microseconds that each layer takes with any of the `considered` configurations: those of a table's entries and of other
+    sizes are known for every size, whichever it is that one starts with."""
+    configurations = list({item.label(): item for item in considered if item is not None}.values())
+    layers, loads = _layers([problem for problem in problems for _ in configurations], kind, target, _version(model, target))
+    costs = _costs(model, layers, loads, target, configurations * len(problems), problems[0].cache == "cold")
+    return np.reshape([cost.us for cost in costs], (len(problems), -1)).min(axis=1).tolist()
 
 
 MOST_NAMED = 4
@@ -355,8 +367,8 @@ def weighed(
     """
     out = []
     for action in actions:
-        touched = [item for item in layers if item.recommended is not None and set(item.launches) <= set(action.launches) - measured]
-        now, then = layers_gain(touched, action.launches)
+        touched = changed_layers(layers, action.launches, measured)
+        now, then = layers_gain(touched)
         if action.rule is None and action.origin == "predicted" and touched:
             layer = phrase(
                 "action.layers" if touched[0].routing else "action.linears",
@@ -405,7 +417,7 @@ def _by_both(now: Cost, then: Cost, gain: float | None) -> Cost:
     2,048 tokens on. The other is the layer as it runs `now` with products that take `gain` times as long, which sees 0.54 to 0.67 of
     what whole layers gain between two stacks' defaults. Their mean sees 0.71 to 0.98 of either (`tests/bench/layer_gains.py`).
     """
-    if gain is None or then.us == now.us:
+    if gain is None:
         return then
     products = sum(us for name, us in now.parts if name in GEMM_OF_LAYER)
     us = max(float(np.sqrt(then.us * (now.us - products * (1 - gain)))), then.bound_us)

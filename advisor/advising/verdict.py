@@ -9,7 +9,7 @@ from dataclasses import replace
 from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import UTILISED, changes, least_us, limited_by, padded, share_text
+from advisor.rendering.figures import UTILISED, changes, layers_apart, least_us, limited_by, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
     Action,
@@ -36,6 +36,8 @@ NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
 DECODE = 64
 """Token counts up to which a launch is one of decoding, as most steps of a server are."""
+SIZES = 8
+"""At which the models of layers and of launches disagree, that are named."""
 NAMED = 4
 """Launches outside of what was learned that are named."""
 
@@ -45,9 +47,7 @@ WIDE = 1.4
 
 def current_us(report: LaunchReport) -> float | None:
     """Measured where there is one, else predicted; None where the configuration cannot launch."""
-    if report.measured is not None:
-        return report.measured.us
-    return report.predicted.us if report.predicted is not None else None
+    return now.us if (now := report.measured or report.predicted) is not None else None
 
 
 def verdict(
@@ -115,7 +115,7 @@ def verdict(
         to_win = _to_win(reports, tunable, percent, layers) if reports else ""
     return Verdict(
         sentence=_headline(launches, reports, current, bound, unit, of_peak, bool(which), to_win),
-        notes=(*_by_tokens(reports, layers), *_notes(launches, reports, tunable, which)),
+        notes=(*_by_tokens(reports, layers), *_apart(layers, reports), *_notes(launches, reports, tunable, which)),
         current_us=current,
         ceiling_us=ceiling,
         bound_us=bound,
@@ -185,8 +185,8 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         return phrase("win.best", count=len(able))
     gains, saved, whole = _gains(able)
     decided = {_decision(report) for report, *_ in gains}
-    changing = {report.id for report in able if report.measured is None and report.recommendation is not None}
-    now, then = layers_gain(layers, changing)
+    changing = {report.id for report in able if report.recommendation is not None}
+    now, then = layers_gain(changed_layers(layers, changing, {report.id for report in able if report.measured is not None}))
     of_layers = 1 - then / now if now > 0 else 0.0
     if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None:
         saving_us, title = change
@@ -262,10 +262,24 @@ def _change_of_code(report: LaunchReport) -> tuple[float, str] | None:
     return max(((item.saving_us, item.title) for item in remedies if item.saving_us is not None), default=None)
 
 
-def layers_gain(layers: Sequence[LayerReport], changing: Collection[str]) -> tuple[float, float]:
-    """Microseconds that the layers whose launches all change take, now and as recommended, together; zeros where there are none."""
-    whole = [layer for layer in layers if layer.recommended is not None and set(layer.launches) <= set(changing)]
-    return sum(layer.predicted.us for layer in whole), sum(layer.recommended.us for layer in whole if layer.recommended is not None)
+def changed_layers(layers: Sequence[LayerReport], changing: Collection[str], measured: Collection[str]) -> list[LayerReport]:
+    """The layers of which a launch changes and none was `measured`, which says more than what is predicted of the layer."""
+    predicted = (layer for layer in layers if layer.recommended is not None and not set(layer.launches) & set(measured))
+    return [layer for layer in predicted if set(layer.launches) & set(changing)]
+
+
+def layers_gain(layers: Sequence[LayerReport]) -> tuple[float, float]:
+    """Microseconds that layers take, now and as recommended, together; zeros where there are none."""
+    return sum(layer.predicted.us for layer in layers), sum(layer.recommended.us for layer in layers if layer.recommended is not None)
+
+
+def _apart(layers: Sequence[LayerReport], able: Sequence[LaunchReport]) -> list[str]:
+    """At which sizes layers are far from their launches alone, and how far, a sentence; none where they agree, or no layer is split into
+    products."""
+    shares = {tokens: share for tokens, (share, _) in layers_apart(layers, able).items()}
+    most = max(shares, key=lambda tokens: shares[tokens], default=0)
+    which = ", ".join(map(str, sorted(shares)[:SIZES])) + (", …" if len(shares) > SIZES else "")
+    return [phrase("note.products_apart", count=len(shares), which=which, share=share_text(shares[most]), most=most)] if shares else []
 
 
 def _decision(report: LaunchReport) -> str:
@@ -345,6 +359,4 @@ def _together(able: list[LaunchReport]) -> Iterator[PipelineTime]:
 def _origin(able: list[LaunchReport]) -> Origin:
     """The origin of the sum: that of the least certain of its parts."""
     known = [report.measured.origin for report in able if report.measured]
-    if not able or len(known) < len(able):
-        return "predicted"
-    return "simulated" if "simulated" in known else "measured"
+    return "predicted" if not able or len(known) < len(able) else "simulated" if "simulated" in known else "measured"

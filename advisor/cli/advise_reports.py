@@ -229,13 +229,15 @@ def _tables(arguments: argparse.Namespace, request: Request, predictor: Predicto
     return json.dumps(lines, indent=2, ensure_ascii=False) + "\n"
 
 
-TO_MEASURE = 5
-"""Token counts that the command to measure names."""
+TO_MEASURE = 6
+"""Token counts that the command to measure names: two of decoding, then those at which two models disagree, then where most may be won."""
 
 
 def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
-    """Say on stderr how to measure the entries of a fused-MoE table that may win and of which no other is known to be better."""
+    """Say on stderr how to measure the entries of a fused-MoE table that may win and of which no other is known to be better, and those at
+    which the models of layers and of launches disagree."""
     from advisor.advising.verdict import DECODE
+    from advisor.rendering import figures
 
     launches = result.launches
     open_ones = [
@@ -243,11 +245,13 @@ def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
         for launch in launches
         if launch.kept and launch.predicted and launch.ceiling and "M" in launch.problem.sizes
     ]
-    if not open_ones or launches[0].problem.family != "fused_moe":
+    apart = {tokens: share for tokens, (share, _) in figures.layers_apart(result.layers, launches).items()}
+    if not (open_ones or apart) or launches[0].problem.family != "fused_moe":
         return
     most = sorted({tokens for tokens, _ in open_ones}, key=lambda count: -sum(share for tokens, share in open_ones if tokens == count))
-    decode = [count for count in most if count <= DECODE][: TO_MEASURE // 2]  # what a server does most, whatever its share
-    tokens = sorted(list(dict.fromkeys([*decode, *most]))[:TO_MEASURE])
+    decode = [count for count in most if count <= DECODE][: TO_MEASURE // 3]  # what a server does most, whatever its share
+    doubtful = sorted(apart, key=lambda count: -apart[count])
+    tokens = sorted(list(dict.fromkeys([*decode, *doubtful, *most]))[:TO_MEASURE])
     table = launches[0].problem.dtype if arguments.target == "fused_moe" else None  # a table says its own
     given = {
         "--model": arguments.model,

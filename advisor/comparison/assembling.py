@@ -14,12 +14,19 @@ from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
 from advisor.comparison.kernels.launch_digest import SAME
 from advisor.comparison.settings import Settings
-from advisor.comparison.static import PREDICTED_TAU
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
 from advisor.rendering import comparison_words as words
 from advisor.rendering.comparison_files import answer
-from advisor.result.comparison_schema import MEASURED_WORDS, STATIC_WORDS, Compared, ComparisonResult, ResourceRow, Subject, evidence
+from advisor.result.comparison_schema import (
+    MEASURED_WORDS,
+    STATIC_WORDS,
+    Compared,
+    ComparisonResult,
+    ResourceRow,
+    Subject,
+    evidence,
+)
 from advisor.system.resources import phrases
 
 MOST_NAMED = 2
@@ -76,7 +83,7 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     ]:
         first.append(f"Other configurations to tune over: {_several(tuned)}")
     if launched := [text for subject in subjects if not answered and (text := _launched_with(subject))]:
-        first.append(f"Launched with: {_several(launched)}")
+        first.append(_several(launched))
     if not first and not answered and (registers := [text for subject in subjects if (text := _registers(subject))]):
         first.append(f"Registers per thread: {_several(registers)}")
     named = "; ".join(f"{word}: {_several(worst)}" for word, worst in _worst(subjects).items())
@@ -206,14 +213,14 @@ def _registers(subject: Subject) -> str:
 
 
 def _launched_with(subject: Subject) -> str:
-    """With what other constants and options a kernel is launched, `k on H100 BLOCK 64 → 32, registers 40 → 29`; empty: with the same, or
-    it is tuned."""
+    """With what other constants and options a kernel is launched, `BLOCK 64 → 32 of k on H100 (registers 40 → 29)`; empty: with the same,
+    or it is tuned."""
     row = next((row for row in subject.resources if row.changed), None)
     if row is None or subject.configurations_added or subject.configurations_removed:
         return ""
     registers = [side.registers_per_thread for side in (row.base, row.head) if side is not None and side.registers_per_thread]
-    compiled = [f"registers {' → '.join(map(str, registers))}"] if len(set(registers)) == 2 and not row.guessed else []
-    return f"{row.kernel} on {row.gpu} {', '.join([*row.changed, *compiled])}"
+    compiled = f" (registers {' → '.join(map(str, registers))})" if len(set(registers)) == 2 and not row.guessed else ""
+    return f"{', '.join(row.changed)} of {row.kernel} on {row.gpu}{compiled}"
 
 
 def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
@@ -222,12 +229,8 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
     if told_rows := {word: count for word, count in static.items() if word != "cannot-tell"}:
         if set(told_rows) == {"within-doubt"}:
-            most = max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs)
-            count, change = told_rows["within-doubt"], words.change_text(most)
-            which = change if count == 1 else f"{count} rows, {change} at most"
-            if abs(most) < PREDICTED_TAU:
-                return f"No difference that predictions can tell ({which}); measure both sides to know"
-            return f"Predicted {which}, too little for predictions to be sure; measure both sides to know"
+            most = words.change_text(max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs))
+            return f"{told_rows['within-doubt']} within doubt, {most} at most: measure both sides to know"
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:

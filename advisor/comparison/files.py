@@ -308,9 +308,7 @@ def _has_rounds(*sides: Ran | None) -> bool:
 
 
 def _side(ran: Ran | None) -> Side | None:
-    if ran is None:
-        return None
-    return Side(rounds=ran.rounds, failure=ran.failure, fingerprint=ran.fingerprint, session=ran.session)
+    return Side(rounds=ran.rounds, failure=ran.failure, fingerprint=ran.fingerprint, session=ran.session) if ran is not None else None
 
 
 def _latency(ran: Ran | None) -> Latency | None:

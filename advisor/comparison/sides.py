@@ -186,9 +186,8 @@ def _kind(path: Path) -> str:
     if path.suffix == ".py":
         return "kernels"
     if path.suffix == ".json":
-        if b'"schema_version"' in _bytes(path):  # whatever it is called
-            return "result"
-        return "table" if named_like_table(str(path)) or _holds_entries(path) else "result"
+        result = b'"schema_version"' in _bytes(path)  # whatever it is called
+        return "table" if not result and (named_like_table(str(path)) or _holds_entries(path)) else "result"
     raise InputError(f"{path.name}: neither a result, a table, rows nor a Python file", path.suffix or path.name, ".json, .csv or .py")
 
 

@@ -204,9 +204,7 @@ class LaunchContext:
     def excess(self) -> float:
         """Predicted / analytical latency above the bound: the bound is the same for both, and only what is above it has causes."""
         modelled = math.fsum(self.divided.values())
-        if not self.runs or modelled <= 0:
-            return 0.0
-        return max(self.current_us - self.bound_us, 0.0) / modelled
+        return max(self.current_us - self.bound_us, 0.0) / modelled if self.runs and modelled > 0 else 0.0
 
     def place(self, file: str | None, line: int | None) -> tuple[str, str | None, int | None]:
         """`entry M=64` where a table's entry is meant, else `launch`; and where the kernel is: a rule on closed forms knows no line."""

@@ -20,7 +20,7 @@ NOTES: dict[str, str] = {
     "padding": "Rows and columns of tiles without data.",
     "tail-wave": "SMs idle while the last CTAs finish, or get no CTA.",
     "occupancy": "Too few CTAs are resident per SM to hide loads.",
-    "latency": "Warps wait for loads: too little is in flight to hide their latency.",
+    "latency": "Warps wait for loads, or for each other at a reduction: too little else is in flight meanwhile.",
     "traffic": "Bytes beyond the bound: data read again, and outputs written back to DRAM.",
     "traffic, warm L2": "Bytes beyond the bound: what the L2 would keep between launches, data read again, outputs written back to DRAM.",
     "launch": "Launch overhead: CTAs start, and the pipeline fills.",

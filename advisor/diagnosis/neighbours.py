@@ -183,9 +183,7 @@ def accumulators(problem: ProblemBatch, batch: ConfigurationBatch, gpu: GpuSpec,
 
 
 def _family(problem: Problem | ProblemBatch) -> str:
-    if problem.family == "fused_moe" and problem.op not in ("w13", "w2"):
-        return "elementwise"
-    return problem.family
+    return "elementwise" if problem.family == "fused_moe" and problem.op not in ("w13", "w2") else problem.family
 
 
 def _alternatives(problem: Problem, configuration: Configuration, gpu: GpuSpec) -> dict[str, list[int]]:

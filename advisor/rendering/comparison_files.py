@@ -19,7 +19,16 @@ from advisor.rendering import comparison_words as words
 from advisor.rendering import figures
 from advisor.rendering.markdown import LIMIT, filled_markdown, fingerprint_rows
 from advisor.rendering.page import filled
-from advisor.result.comparison_schema import BASE_IS_FASTER, ComparisonResult, StaticRow, StaticSide, Subject, comparison_to_json, evidence
+from advisor.result.comparison_schema import (
+    BASE_IS_FASTER,
+    PREDICTED_TAU,
+    ComparisonResult,
+    StaticRow,
+    StaticSide,
+    Subject,
+    comparison_to_json,
+    evidence,
+)
 from advisor.result.schema import Finding, Latency
 from advisor.system.resources import phrase
 
@@ -409,7 +418,8 @@ MOST_GPUS = 2
 def answering(subjects: Sequence[Subject]) -> Sequence[StaticRow]:
     """The rows that are the answer, one a GPU; none where something was measured, or several rows say something."""
     rows = [row for subject in subjects for row in subject.static if row.verdict != "cannot-tell"]
-    sure = all(row.verdict in ("predicted-improved", "predicted-regressed") and _sides(row) is not None for row in rows)
+    sure = all(row.verdict in ("predicted-improved", "predicted-regressed", "within-doubt") and _sides(row) is not None for row in rows)
+    sure = sure and all(abs(row.change or 0.0) >= PREDICTED_TAU for row in rows if row.verdict == "within-doubt")
     alone = len({row.gpu for row in rows}) == len(rows) <= MOST_GPUS and len({row.verdict for row in rows}) == 1
     return rows if sure and alone and not any(subject.measured for subject in subjects) else ()
 
@@ -429,19 +439,20 @@ def answer(subjects: Sequence[Subject]) -> str:
     changed = f": {causes}" if causes else ""
     states = " and ".join(sorted({problem.cache for row in rows for problem in row.problems}))
     cache = phrase("answer.cache", state=states) if states else ""
+    cache += f"{words.verdict_word(rows[0].verdict)}, " if rows[0].verdict == "within-doubt" else ""
     return phrase("answer.predicted", what=f"{name} and ".join(map(_on_gpu, rows)) + name, changed=changed, cache=cache)
 
 
 def why(subjects: Sequence[Subject]) -> str:
-    """What limits the sides of the answer, where it is known of both; of several GPUs on the first."""
+    """Why the answer is within doubt, where it is, and what limits its sides, where it is known of both; of several GPUs on the first."""
     rows = answering(subjects)
     if not rows or rows[0].base is None or rows[0].head is None:
         return ""
+    reason = rows[0].reason.partition(";")[0] if rows[0].verdict == "within-doubt" else ""
     before, after = _limited(rows[0].base), _limited(rows[0].head)
-    if not (before and after):
-        return ""
     on = f" on {rows[0].gpu}" if len(rows) > 1 else ""
-    return phrase("answer.why", on=on, before=_within(before), after=_within(after))
+    limits = phrase("answer.why", on=on, before=_within(before), after=_within(after)) if before and after else ""
+    return " ".join(filter(None, (f"{reason[:1].upper()}{reason[1:]}." if reason else "", limits)))
 
 
 def _within(sentence: str) -> str:

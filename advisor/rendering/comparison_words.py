@@ -9,6 +9,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from advisor.rendering import figures
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
+    PREDICTED_TAU,
+    SHARED_ERROR,
     STATIC_WORDS,
     Compared,
     ComparisonResult,
@@ -173,9 +175,7 @@ def latency_text(latency: Latency | None, *, absent: str = "-") -> str:
 
 def side_text(side: StaticSide | None) -> str:
     """The prediction of a side, or that it cannot launch."""
-    if side is None:
-        return "-"
-    return latency_text(side.predicted, absent="cannot launch")
+    return latency_text(side.predicted, absent="cannot launch") if side is not None else "-"
 
 
 def interval_text(latency: Latency | None) -> str:
@@ -197,6 +197,11 @@ def assumed_sizes(rows: Iterable[StaticRow]) -> str:
     return phrase("answer.typical") if any("typical " in row.label for row in rows) else ""
 
 
+def what_counts() -> str:
+    """From where on a predicted change counts, a sentence."""
+    return phrase("answer.counts", least=figures.percent(PREDICTED_TAU), part=SHARED_ERROR)
+
+
 INSTRUCTIONS = " instructions"
 
 
@@ -208,9 +213,7 @@ def compiled_cells(row: ResourceRow) -> tuple[list[tuple[str, str, str]], list[t
 
 def share_text(ceiling: Latency | None, latency: Latency | None) -> str:
     """The share of the tunable ceiling that a latency reaches."""
-    if ceiling is None or latency is None:
-        return "-"
-    return figures.share_text(figures.share_of(ceiling.us, latency.us))
+    return figures.share_text(figures.share_of(ceiling.us, latency.us)) if ceiling is not None and latency is not None else "-"
 
 
 def configuration_change(row: StaticRow) -> list[str]:

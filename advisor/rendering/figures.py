@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -168,21 +168,28 @@ def counted(result: Result) -> str:
     return (f"all {whole} launches" if count == whole else f"{count} of {whole} launches") + apart
 
 
-APART = 0.02
-"""From which share on two predictions of the same launches are seen to differ."""
+APART = 0.15
+"""From which share on two predictions of the same launches are told apart: more than what the intervals of both allow."""
 
 
-def products_apart(result: Result) -> str:
-    """How far the products of layers are at most from the predictions of the same launches alone, a sentence; empty where they agree, or
-    where no layer is split into the products it launches."""
-    alone = {launch.id: (launch.problem.op, launch.predicted.us) for launch in result.launches if launch.predicted is not None}
-    shares = []
-    for layer in result.layers:
-        ops = [alone[name] for name in layer.launches if name in alone]
-        if ops and len(ops) == len(layer.launches) and all(op in layer.parts for op, _ in ops):
-            shares.append((abs(sum(layer.parts[op] for op, _ in ops) / sum(us for _, us in ops) - 1), layer.tokens))
-    share, tokens = max(shares, default=(0.0, 0))
-    return phrase("note.products_apart", share=share_text(share), tokens=tokens) if share >= APART else ""
+def layers_apart(layers: Iterable[LayerReport], launches: Iterable[LaunchReport]) -> dict[int, tuple[float, float]]:
+    """By tokens the layers whose products are `APART` from the same launches predicted alone: by which share, and what the layer takes
+    with the launches' times in it, in microseconds."""
+    alone = {launch.id: (launch.problem.op, launch.predicted.us) for launch in launches if launch.predicted is not None}
+    apart = {}
+    for layer in layers:
+        products = [alone[name] for name in layer.launches if name in alone]
+        if products and len(products) == len(layer.launches) and all(op in layer.parts for op, _ in products):
+            within, us = sum(layer.parts[op] for op, _ in products), sum(us for _, us in products)
+            if (share := abs(within / us - 1)) >= APART:
+                apart[layer.tokens] = share, layer.predicted.us - within + us
+    return apart
+
+
+def alone_texts(result: Result) -> dict[int, str]:
+    """By tokens what layers that are apart from their launches take with these as predicted alone, in words."""
+    apart = layers_apart(result.layers, result.launches)
+    return {tokens: phrase("note.alone", us=f"{microseconds(us)} µs") for tokens, (_, us) in apart.items()}
 
 
 def sum_interval(result: Result) -> Latency | None:
@@ -464,9 +471,7 @@ def where_run(result: Result) -> str:
         return GIVEN_SIMULATED
     if not given and any(trial.latency_us is not None for search in result.searches for trial in search.trials):
         return "offline: nothing was run for this report; the latencies of its search were given to it"
-    if given:
-        return "offline: nothing was run for this report; what is measured was given to it"
-    return "offline: nothing was run"
+    return "offline: nothing was run" + (" for this report; what is measured was given to it" if given else "")
 
 
 def source_text(finding: Finding) -> str:

@@ -93,7 +93,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "sizes": _differing_sizes(result),
         "layers": result.layers[shown],
         "layers_left_out": left_out,
-        "products_apart": figures.products_apart(result),
+        "alone": figures.alone_texts(result),
         "origins": figures.origins(result),
         "counted": figures.counted(result),
         "rated": figures.rated(result),

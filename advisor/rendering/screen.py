@@ -56,9 +56,8 @@ def head_lines(result: Result, commands: int | None = None) -> list[Text]:
             out += _command(action, commands)
             break
         out += _action(number, action, result)
-    apart = figures.products_apart(result) if any(action.layers_us for action in result.actions) else ""
-    overlap, apart_line = ([Text(f"  {text}", style="dim")] if text else [] for text in (figures.overlap(result), apart))
-    return [*out, *overlap, *(Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes), *apart_line]
+    overlap = [Text(f"  {text}", style="dim") for text in [figures.overlap(result)] if text]
+    return [*out, *overlap, *(Text(f"  ! {figures.clean(note)}", style="yellow") for note in verdict.notes)]
 
 
 def _of_the_table(result: Result) -> list[Text]:
@@ -160,7 +159,7 @@ def _action(number: str, action: Action, result: Result) -> list[Text]:
             f"   saves {figures.microseconds(action.saving_us)} µs ({', '.join(filter(None, (action.origin, share)))})", style="green"
         )
     out = [line]
-    pasted = (action.snippet or "").strip().splitlines()
+    pasted = [item for item in (action.snippet or "").strip().splitlines() if item.replace(", ", " and ") not in action.title]
     if len(pasted) <= PASTED:
         out += [_pasted(item, 5) for item in pasted]
     elif action.saving_us > 0:

@@ -106,17 +106,19 @@ def _layer_lines(result: Result) -> list[Text]:
     what = f"{first.routing} routing" if first.routing else "with the quantisation of its activations"
     head.append(f"  as {figures.clean(first.stack)} launches it, {what}", style="not bold")
     out, width = [head], max(len(str(layer.tokens)) for layer in result.layers)
+    apart = figures.alone_texts(result)
     for layer in result.layers:
         line = Text(f"  M {layer.tokens:<{width}}  ")
         line.append(f"{layer.now.origin:<9} {_us(layer.now.us)} {figures.interval(layer.now)} ".ljust(32), style="bold")
         line.append(f"ceiling {_us(layer.ceiling.us)}   bound {_us(layer.bound.us)}   ")
         if layer.recommended is not None:
-            line.append(f"-> {_us(layer.recommended.us)} with the recommended ({figures.saved(layer)})", style="green")
+            line.append(f"-> {_us(layer.recommended.us)} with the recommended ({figures.saved(layer)})   ", style="green")
+        line.append(apart.get(layer.tokens, ""), style="yellow")
         out.append(line)
         if layer.library is not None:
             reached = f"{figures.clean(layer.library.source)} {_us(layer.library.us)} {figures.interval(layer.library)}".rstrip()
             out.append(Text(f"  {' ' * (width + 4)}{reached} ({layer.library.origin})"))
-    return [*out, *(Text(f"  {text}", style="dim") for text in [figures.products_apart(result)] if text), Text("")]
+    return [*out, Text("")]
 
 
 def _tuned_lines(view: views.ProblemView) -> list[Text]:

@@ -55,9 +55,7 @@ class Group:
     def by_size(self, launch: LaunchReport) -> str:
         """`M=64`."""
         size = self.size or self.shown
-        if size is None:
-            return figures.sizes_text(launch.problem)
-        return f"{figures.clean(size)}={launch.problem.sizes[size]}"
+        return figures.sizes_text(launch.problem) if size is None else f"{figures.clean(size)}={launch.problem.sizes[size]}"
 
 
 def group(launches: tuple[LaunchReport, ...]) -> list[Group]:

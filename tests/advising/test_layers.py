@@ -63,6 +63,15 @@ def test_products_take_what_layers_were_measured_to_spend_on_them(gpu) -> None:
     assert alone == pytest.approx(layer.parts["w13"] + layer.parts["w2"], rel=0.15)
 
 
+def test_a_layer_s_ceiling_is_no_higher_than_what_another_entry_of_the_table_takes(tmp_path) -> None:
+    """Whichever entry one starts with: that of 64 tokens is known at 32 too."""
+    slow = {**SMALL, "BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
+    fast = {**slow, "BLOCK_SIZE_N": 64, "GROUP_SIZE_M": 32}
+    name, model = "E=128,N=192,device_name=NVIDIA_H100_80GB_HBM3.json", {"hidden_size": 4096, "top_k": 8, "tokens": (32,)}
+    both, alone = (advisor.advise(table(tmp_path, entries, name), **model) for entries in ({"32": slow, "64": fast}, {"32": fast}))
+    assert both.layers[0].ceiling.us <= alone.layers[0].predicted.us < both.layers[0].predicted.us
+
+
 def test_a_library_is_named_where_no_triton_layer_was_measured(tmp_path) -> None:
     """On an MI355X what AITER's fused MoE takes; on an MI300X, tuned for three models, nothing is known of it."""
     for gpu, known in (("MI355X", True), ("MI300X", False)):
@@ -92,6 +101,19 @@ def test_a_saving_that_the_whole_layer_does_not_show_is_within_doubt(result):
     assert "The two models disagree at M = 4096. At 4096 launches alone save " in detail and "surer" not in detail
     agreed = weighed((surer,), [layer], set(), result.launches)[0].detail
     assert "disagree" not in agreed and "surer" in agreed
+
+
+@pytest.mark.parametrize(
+    ("changing", "measured", "saved"),
+    [((0, 1), (), True), ((0,), (), True), ((1,), (), True), ((0, 1), (1,), False), ((), (), False)],
+)
+def test_a_layer_gains_where_one_of_its_launches_changes_and_none_was_measured(result, changing, measured, saved):
+    """One denominator for all sizes: the layer's time, whether both of its products have another configuration or one alone."""
+    layer = result.layers[1]
+    action = Action(title="Change", detail="", saving_us=2.0, origin="predicted", launches=tuple(layer.launches[i] for i in changing))
+    (weighed_action,) = weighed((action,), [layer], {layer.launches[i] for i in measured})
+    assert weighed_action.layers_us == (layer.predicted.us if saved else None)
+    assert weighed_action.saving_us == pytest.approx(layer.predicted.us - layer.recommended.us if saved else 2.0)
 
 
 def test_every_surface_shows_them(result):

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advisor.cli import build_parser, main
+from advisor.cli.advise_reports import note_of_unsure
 from advisor.rendering.figures import share_text
+from advisor.result.schema import LayerReport
 from advisor.system import triton_install
 from advisor.tables.audit import audit_table
 from advisor.tables.entries import default_configuration
 from advisor.tables.tables import entry_of, read_table, select
+from tests.rendering import factory
 
 GLM = ["advise", "fused_moe", "--model", "GLM-4.5-Air", "--tensor-parallel", "4", "--gpu", "H200"]
 NAME = "E=128,N=352,device_name=NVIDIA_H200.json"
@@ -114,6 +118,30 @@ def test_a_table_of_defaults_is_told_apart_and_what_may_win_is_to_be_measured(tm
         and set(words[words.index("--tokens") + 1].split(",")) <= {"64", "512"}
     )
     assert build_parser("tune").parse_args(["tune", *words]).routing == "random"
+
+
+@pytest.mark.parametrize(("part", "tokens"), [(1.2, "128"), (1.0, "")])
+def test_sizes_at_which_two_models_disagree_are_to_be_measured_whatever_is_recommended(part, tokens, capsys):
+    result = factory.result((64, 128), ("w13", "w2"))
+    assert not any(launch.kept for launch in result.launches)
+    own = [launch for launch in result.launches if launch.problem.sizes["M"] == 128]
+    parts = {launch.problem.op: part * launch.predicted.us for launch in own}
+    layer = LayerReport(
+        id="layer-M128",
+        tokens=128,
+        stack="vLLM 0.24",
+        routing="random",
+        launches=tuple(launch.id for launch in own),
+        bound=own[0].bound,
+        predicted=own[0].predicted,
+        ceiling=own[0].predicted,
+        recommended=None,
+        measured=None,
+        parts=parts,
+    )
+    note_of_unsure(replace(result, layers=(layer,)), build_parser("advise").parse_args(["advise", "fused_moe"]))
+    noted = capsys.readouterr().err
+    assert f"--tokens {tokens} --export" in noted if tokens else not noted
 
 
 def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from advisor.comparison.assembling import counts, headline
 from advisor.comparison.gate import DEFAULT, gate
 from advisor.comparison.kernels.time_verdict import _near_spilling, _read_again
 from advisor.comparison.settings import Settings
+from advisor.comparison.static import pairs_that_went
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_files import answer, to_comment, to_page, to_text, why
@@ -103,6 +105,20 @@ def test_two_gpus_are_one_answer_and_several_rows_are_none():
     assert answer([a_kernel(judged(253.0, 43.0), judged(20.0, 50.0, "H200"))]) == "", "one way on each"
     assert answer([a_kernel(judged(253.0, 43.0), judged(253.0, 43.0))]) == "", "two of one GPU"
     assert answer([a_kernel(row("grid 1", "within-doubt"))]) == "" == answer([])
+
+
+def test_a_change_within_doubt_is_the_answer_and_why_says_how_often_such_pairs_went_that_way():
+    reason = f"{pairs_that_went(-0.222)}; 22.8 GB → 11.5 GB requested of the L2"
+    doubtful = replace(judged(2334.0, 1816.0), verdict="within-doubt", reason=reason, cause="22.8 GB → 11.5 GB requested of the L2")
+    subject = a_kernel(doubtful)
+    text = headline([subject], *counts([subject]))
+    assert text.startswith("Predicted 22 % faster on H100 (2,334 → 1,816 µs; ")
+    assert text.endswith(": 22.8 GB → 11.5 GB requested of the L2; BLOCK 128 → 4096; within doubt, not measured")
+    assert why([subject]).startswith("Of 100 pairs of configurations predicted so far apart 84 were measured that way on an H100. Before: ")
+    nearer = a_kernel(replace(judged(100.0, 98.0), verdict="within-doubt"))
+    assert answer([nearer]) == "" and headline([nearer], *counts([nearer])).endswith(
+        " of k on H100; 1 within doubt, −2.0 % at most: measure both sides to know"
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +215,7 @@ def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_com
     assert (
         title.startswith("### Predicted about ")
         and "x faster on " in title
-        and title.endswith(": BLOCK 128 → 4096; warm L2 assumed, not measured")
+        and re.search(r": [\d.]+ → [\d.]+ instructions per stored element; BLOCK 128 → 4096; warm L2 assumed, not measured$", title)
     )
     assert comment.index("base µs (80 % interval)") < comment.index("| compiled | base | head |")
     assert comment.index("<summary>Instructions in the code") < comment.index(" instructions | ")

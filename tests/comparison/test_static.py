@@ -13,7 +13,7 @@ from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.comparison import Options, assemble
 from advisor.comparison.settings import Settings
-from advisor.comparison.static import both_near_peak, judge, static_row
+from advisor.comparison.static import both_near_peak, judge, pairs_that_went, static_row
 from advisor.rendering.comparison_files import to_comment
 from advisor.rendering.markdown import escape
 from advisor.result.comparison_schema import Compared, StaticSide, Subject
@@ -87,6 +87,13 @@ def test_static_row_within_doubt_names_the_part_of_the_prediction_that_changed_m
     ]
     row = static_row("M64", "M=64", "H200", base, head)
     assert row.verdict == "within-doubt" and re.search(r"can tell; most of it: partial last wave [\d.]+ → [\d.]+ µs$", row.reason)
+
+
+@pytest.mark.parametrize(("change", "went"), [(-0.22178, 84), (0.285, 84), (-0.06, 72), (0.05, 72), (-0.6, 99), (0.03, None), (None, None)])
+def test_pairs_that_went_their_predicted_way(change, went):
+    assert pairs_that_went(change) == (
+        f"of 100 pairs of configurations predicted so far apart {went} were measured that way on an H100" * bool(went)
+    )
 
 
 def test_a_head_faster_than_the_base_is_not_told_to_go_back(reports):

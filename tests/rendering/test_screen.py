@@ -81,6 +81,13 @@ def test_a_kernel_without_a_size_gets_one_sentence_and_one_command() -> None:
     assert to_text(result).count("advisor advise") == COMMANDS + 1
 
 
+@pytest.mark.parametrize(("snippet", "lines"), [("BLOCK=2048, num_warps=2", 0), ("triton.Config({'BLOCK': 2048}, num_warps=2)", 1)])
+def test_what_an_action_s_title_says_is_not_printed_again_to_be_pasted(snippet: str, lines: int) -> None:
+    result = factory.result((64,), ("w13",))
+    action = Action(title="Use BLOCK=2048 and num_warps=2", detail="", saving_us=5.0, origin="predicted", launches=(), snippet=snippet)
+    assert sum(snippet in line for line in shown(replace(result, actions=(action,)))) == lines
+
+
 def test_assumptions_stand_behind_verbose() -> None:
     result = factory.result((64,), ("w13",))
     assert not any(unknown in line for unknown in result.verdict.unknowns for line in shown(result))

@@ -322,9 +322,7 @@ def _fastest(by_launch: Mapping[str, Sequence[Row]], latency: np.ndarray) -> tup
         if times:
             sides.append(times)
     common = [key for key in known if all(key in times for times in sides)]
-    if not common:
-        return None
-    return known[min(common, key=lambda key: sum(median(times[key]) for times in sides))], len(common)
+    return (known[min(common, key=lambda key: sum(median(times[key]) for times in sides))], len(common)) if common else None
 
 
 def _on_gpu(rows: Rows, target: Target) -> np.ndarray:

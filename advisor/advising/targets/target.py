@@ -129,11 +129,8 @@ def _check_positive(what: str, value: object) -> None:
 
 def routing_assumed(request: Request) -> str:
     """A sentence on a routing that was not given as loads."""
-    if request.distribution is None:
-        return phrase("note.routing_balanced")
-    if request.distribution == "random":
-        return phrase("note.routing_random")
-    return phrase("note.routing", name=request.distribution)
+    key = {None: "note.routing_balanced", "random": "note.routing_random"}.get(request.distribution, "note.routing")
+    return phrase(key, name=request.distribution)
 
 
 def routing_given(given: Sequence[int] | str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -149,6 +146,4 @@ def routing_given(given: Sequence[int] | str | os.PathLike[str] | None) -> dict[
 
 
 def slots_of_a_rank(ranks: int | None) -> tuple[str, ...]:
-    if ranks in (None, 1):
-        return ()
-    return (phrase("note.rank", ranks=ranks),)
+    return () if ranks in (None, 1) else (phrase("note.rank", ranks=ranks),)

@@ -78,9 +78,7 @@ class Compiling:
         """What of the budget is used up, in words; "": there is enough left."""
         if self.shared is not None and self.shared.given_up >= MOST_GIVEN_UP:
             return f"Triton was given up {self.shared.given_up} times already (--compile-limit)"
-        if self.left < needed:
-            return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up"
-        return self.late()
+        return f"the {LARGEST_COMPILATIONS} compilations of one comparison are used up" if self.left < needed else self.late()
 
     def late(self) -> str:
         """That the time of a comparison is used up, in words; "": it is not."""
@@ -172,9 +170,7 @@ class Attempt:
     def _never_bound(self, text: str) -> bool:
         """Whether the compiler misses a name that the kernel's file binds nowhere: one that it does may be bound with other constants."""
         matched = _NOT_DEFINED.search(text)
-        if matched is None or self.launch is None:
-            return False
-        return matched[1] not in self.launch.source.stored
+        return matched is not None and self.launch is not None and matched[1] not in self.launch.source.stored
 
 
 CERTAIN = frozenset({"absent", "interfered", "refused"})
@@ -208,9 +204,7 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
     came = next((item for item in sides[1] if item.label() not in labels[0]), None)
     both = next((item for item in sides[1] if item.label() in labels[0]), None)
     tuned = old.function.autotune is not None and new.function.autotune is not None
-    if gone is not None and came is not None and tuned and (both is None or same_body(old, new)):
-        return gone, came
-    if both is None and gone is not None and came is not None:
+    if gone is not None and came is not None and (both is None or (tuned and same_body(old, new))):
         return gone, came
     return None, both or sides[1][0]
 

@@ -93,10 +93,10 @@ def _space(space: Mapping[Any, Any]) -> tuple[tuple[Configuration, ...], tuple[s
     values = {str(name): list(options) for name, options in space.items()}
     if prod(len(options) for options in values.values()) > LARGEST_SPACE:
         raise InputError("the space is too large", f"{prod(len(v) for v in values.values()):,} configurations", f"{LARGEST_SPACE:,}")
-    configurations = []
-    for combination in itertools.product(*values.values()):
-        configurations.append(Configuration.from_flat(dict(zip(values, combination, strict=True))))
-    return tuple(configurations), tuple(f"{name}={value}" for name, options in values.items() for value in options)
+    combinations = (dict(zip(values, combination, strict=True)) for combination in itertools.product(*values.values()))
+    return tuple(map(Configuration.from_flat, combinations)), tuple(
+        f"{name}={value}" for name, options in values.items() for value in options
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

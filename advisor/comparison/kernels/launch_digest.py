@@ -443,9 +443,7 @@ def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, .
 
 def _text(name: str, passed: Sequence[str]) -> str:
     values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text) for text in passed)
-    if name == SPREAD:
-        return values or "nothing"
-    return f"{name}={values}" if values else f"no {name}"
+    return (values or "nothing") if name == SPREAD else f"{name}={values}" if values else f"no {name}"
 
 
 SAME = "The kernel is the same; its launch"

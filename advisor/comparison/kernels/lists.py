@@ -35,15 +35,14 @@ def best_of_lists(
 ) -> Run | None:
     """With the configuration of each version's own list that is predicted to be the fastest of those that can launch; None: the lists are
     alike, cannot be read or are pruned, one is long, or the time of one of them is not known."""
-    if old is None or new is None or old.function.autotune is None or new.function.autotune is None or set(old.named) == set(new.named):
+    if old is None or new is None or old.function.autotune is None or new.function.autotune is None:
         return None
-    if old.function.autotune.prunes or new.function.autotune.prunes:
+    if set(old.named) == set(new.named) or old.function.autotune.prunes or new.function.autotune.prunes:
         return None
     listed = [(version, item) for version in (old, new) for item in version.configurations]
     longest = max(len(old.configurations), len(new.configurations))
-    if old.unread or new.unread or not (old.configurations and new.configurations) or longest > MOST_LISTED:
-        return None
-    if compiling.spent(len(listed)):
+    readable = not (old.unread or new.unread) and old.configurations and new.configurations
+    if not readable or longest > MOST_LISTED or compiling.spent(len(listed)):
         return None
     compiling.left -= len(listed)
     futures = [

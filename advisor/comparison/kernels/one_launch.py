@@ -230,9 +230,8 @@ def _unknown_blocks(launch: KernelLaunch | None) -> dict[str, int]:
 
 def _size_around(name: str, kernel: str, gpu: GpuSpec) -> int | None:
     """What a name of the function around a launch may be; None: nothing says so."""
-    if name.lower() in MULTIPROCESSORS:
-        return gpu.num_sms
-    return 8_192 if name == "BT" else typical_size(name, kernel, ())  # `BT, V = logits.shape`: a batch's tokens
+    typical = 8_192 if name == "BT" else typical_size(name, kernel, ())  # `BT, V = logits.shape`: a batch's tokens
+    return gpu.num_sms if name.lower() in MULTIPROCESSORS else typical
 
 
 def _recorded_sizes(recorded: RecordedLaunch) -> dict[str, Any]:

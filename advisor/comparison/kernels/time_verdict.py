@@ -16,7 +16,7 @@ from typing import Any
 from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
-from advisor.comparison.static import both_near_peak, static_row
+from advisor.comparison.static import both_near_peak, pairs_that_went, static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
@@ -153,18 +153,20 @@ def time_verdict(
         row = without_time(
             row, "cannot-tell", f"as its changed launch passes {named(dict.fromkeys(overruled))}, whatever advisor.toml says"
         )
-    elif other := _other_work(*(side.demand for side in pair)):
+    elif other := _other_work(before.demand, after.demand):
         row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason="; ".join(filter(None, (why, "" if unseen else both_near_peak(*reports)))))
-    if row.verdict in ("predicted-improved", "predicted-regressed"):
-        cause = _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
-        moved = [next((part.demand for part in report.pipelines if part.pipeline == "dram"), 0.0) for report in reports]
-        if cause or abs(moved[1] - moved[0]) > MATTERS * moved[0]:
-            cause = "; ".join(filter(None, (cause, phrase("answer.dram", amounts=_amounts(moved)))))
-        row = replace(row, cause=cause)
+    configured = same and bool(relaunched) and not _other_work(before.demand, after.demand, SAME_WORK)
+    pairs = pairs_that_went(row.change) if row.verdict == "within-doubt" and configured else ""
+    if row.verdict in ("predicted-improved", "predicted-regressed") or pairs:
+        cause = "" if pairs else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
+        moved = _moved(reports, _stored(pair[1].demand) / gpu.warp_size if configured else None, dram=bool(cause))
+        row = replace(row, cause="; ".join(filter(None, (cause, *moved))))
         notes += filter(None, (_near_spilling(head.resources, gpu),))
+    if pairs:
+        row = replace(row, reason="; ".join(filter(None, (pairs, row.cause))))
     if row.change is not None:
         notes += [
             phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
@@ -227,6 +229,18 @@ def _near_spilling(held: Resources | None, gpu: GpuSpec) -> str:
 
 def _amounts(sides: Sequence[float]) -> str:
     return " → ".join(quantity(amount, "bytes") for amount in sides)
+
+
+def _moved(reports: Sequence[LaunchReport], stored: float | None, dram: bool) -> list[str]:
+    """What two launches ask of the L2 and of DRAM, and issue for each element that they store (`stored` warps of them), where it differs by
+    `MATTERS` or more, in words; None stored: of DRAM alone, which `dram` names whatever it is."""
+    sentences = []
+    for pipeline in ("l2", "dram", "issue") if stored else ("dram",):
+        moved = [next((part.demand for part in report.pipelines if part.pipeline == pipeline), 0.0) for report in reports]
+        if (dram and pipeline == "dram") or abs(moved[1] - moved[0]) > MATTERS * moved[0]:
+            before, after = (quantity(amount / (stored or 1.0)) for amount in moved)
+            sentences.append(phrase(f"answer.{pipeline}", amounts=_amounts(moved), before=before, after=after))
+    return sentences
 
 
 def _of_both(report: LaunchReport, pair: Sequence[Inspection]) -> LaunchReport:
@@ -330,18 +344,25 @@ OTHER_WORK = 4.0
 much. A rewrite that saves half of them, or three quarters, still has a verdict."""
 
 
-def _other_work(base: KernelDemand, head: KernelDemand) -> str:
+def _stored(side: KernelDemand) -> float:
+    """Elements that a launch stores."""
+    return sum(item.requested_bytes / element_bytes(item.element) for item in side.accesses if item.kind != "load")
+
+
+SAME_WORK = 1.2
+"""Times as much up to which two launches are two configurations of one problem: blocks at an edge or on a diagonal."""
+
+
+def _other_work(base: KernelDemand, head: KernelDemand, most: float = OTHER_WORK) -> str:
     """That two launches do not do the same, in words: they do not store as much, or multiply or read many times as much; "": they do."""
-    stored = [
-        sum(item.requested_bytes / element_bytes(item.element) for item in side.accesses if item.kind != "load") for side in (base, head)
-    ]
+    stored = [_stored(side) for side in (base, head)]
     if not (abs(math.log(stored[1] / stored[0])) <= math.log1p(STORED_ALIKE) if all(stored) else stored[0] == stored[1]):
         return f"{NOT_THE_SAME}: {stored[0]:,.0f} elements are stored in the base, {stored[1]:,.0f} in the head"
     flop = [side.total_tensor_flop for side in (base, head)]
-    if all(flop) and max(flop) > OTHER_WORK * min(flop):
+    if all(flop) and max(flop) > most * min(flop):
         return f"{NOT_THE_SAME}: products of {flop[0]:,.0f} FLOP in the base, of {flop[1]:,.0f} in the head"
     read = [sum(side.likely_read_footprints.values()) for side in (base, head)]
-    if all(read) and max(read) > OTHER_WORK * min(read):
+    if all(read) and max(read) > most * min(read):
         return f"{NOT_THE_SAME}: {read[0]:,.0f} distinct bytes are read in the base, {read[1]:,.0f} in the head"
     return ""
 

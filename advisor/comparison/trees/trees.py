@@ -149,9 +149,7 @@ class FileChange:
         """What happened to it."""
         if self.base is None:
             return "added"
-        if self.head is None:
-            return "removed"
-        return "modified" if self.base.kind == self.head.kind else "type changed"
+        return "removed" if self.head is None else "modified" if self.base.kind == self.head.kind else "type changed"
 
 
 def changes(base: Tree, head: Tree) -> tuple[FileChange, ...]:

@@ -225,10 +225,13 @@ def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
     return {name: sum(load.requested_bytes for load in loads if load.name == name) for name in (load.name for load in loads)}
 
 
-def _once(demand: Demand, spared: float, waited: float = 0.0) -> Demand:
-    """The demand without `spared` bytes of loads, which find them in the registers, and without the share `waited` of waiting for loads."""
+def _once(demand: Demand, spared: float, waited: float = 0.0, alu: float = 0.0, warp_size: int = 32) -> Demand:
+    """The demand without `spared` bytes of loads, which find them in the registers, without the share `waited` of waiting for loads, and
+    without `alu` integer operations."""
+    less = {"alu": alu / demand.ctas, "issue": alu / warp_size / demand.ctas}
     return replace(
         demand,
+        per_cta={name: np.maximum(amount - less.get(name, 0.0), 0.0) for name, amount in demand.per_cta.items()},
         l2_bytes=np.maximum(demand.l2_bytes - spared, 0.0),
         dram_bytes=np.minimum(demand.dram_bytes, np.maximum(demand.dram_bytes - spared, demand.compulsory_bytes)),
         cta_load_bytes=np.maximum(demand.cta_load_bytes - spared / demand.ctas, 0.0),
@@ -251,7 +254,9 @@ def second_pass(context: CompiledContext) -> Finding | None:
     per_program = requested / max(demand.programs, 1)
     one_block = per_program <= MOST_BYTES_OF_A_ROW
     waited = _spared_waits(context, again, one_block)
-    saving = context.saving(lambda work: _once(work, requested, waited))
+    places = set() if one_block else {(load.file, load.line) for load in again}  # of one loop of both: masks and conversions, too
+    alu = sum(line.alu_op for line in demand.lines if (line.file, line.line) in places)
+    saving = context.saving(lambda work: _once(work, requested, waited, alu, context.compiled.target.warp_size))
     if saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     most = max(again, key=lambda load: load.requested_bytes)

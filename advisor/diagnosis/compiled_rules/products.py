@@ -112,9 +112,8 @@ def mma_instead_of_wgmma(context: CompiledContext) -> Finding | None:
 def no_async_copy(context: CompiledContext) -> Finding | None:
     """No async copy although there are several stages."""
     capability = context.capability
-    if capability is None or capability < 80 or context.compiled.num_stages < 2 or context.facts.async_copies:
-        return None
-    if not context.facts.instructions and not context.compiled.ptx:
+    known = context.facts.instructions or context.compiled.ptx
+    if not known or capability is None or capability < 80 or context.compiled.num_stages < 2 or context.facts.async_copies:
         return None
     dots = [op for op, depth in context.operations if op.name.startswith("tt.dot") and depth > 0]
     loads = [op for op, depth in context.operations if op.name == "tt.load" and depth > 0]

@@ -67,10 +67,9 @@ def launch_bound(context: LaunchContext) -> Finding | None:
     """Too little work for a launch of its own. Fires where a launch costs more than the work."""
     launch = context.gpu.launch_latency_us
     work = context.bound_us - least_launch_us(context.gpu)
-    if launch <= work:
+    near = context.runs and context.current_us <= NEAR_LAUNCH * (launch + work)  # else there is something to win first
+    if launch <= work or (context.configuration is not None and not near):
         return None
-    if context.configuration is not None and not (context.runs and context.current_us <= NEAR_LAUNCH * (launch + work)):
-        return None  # there is something to win first
     return make_finding(
         context,
         "info",
