@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from advisor.comparison.kernels.time_verdict import TIME_VERDICTS
 from advisor.comparison.settings import read_settings
+from advisor.compiled.demand import demand
+from advisor.compiled.demand.likely_places import LOOKED_AT
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_files import to_comment
 
@@ -61,8 +63,17 @@ def run(x, y, n, parts, rows):
 """
 
 
-def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository):
+@pytest.fixture
+def evaluated(monkeypatch):
+    """How many programs of a launch each evaluation looks at."""
+    sizes, evaluate = [], demand.evaluate
+    monkeypatch.setattr(demand, "evaluate", lambda *given: (sizes.append(len(given[3])), evaluate(*given))[1])
+    return sizes
+
+
+def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository, evaluated):
     found, subject = one(repository, NESTED, FLAT)
+    assert 0 < max(evaluated) <= LOOKED_AT  # where no time is told, a few programs say what decides
     (row,), (compiled,) = subject.static, subject.resources
     assert (row.verdict, row.reason, row.change, row.base, row.head) == ("cannot-tell", "without parts", None, None, None)
     assert compiled.base != compiled.head and compiled.guessed == ()
@@ -73,7 +84,7 @@ def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository):
     )
     # With the printed line in it, the same comparison has a verdict.
     _, told = one(repository, NESTED, FLAT, subject.hint.replace("parts = 1024", "parts = 64"))
-    assert told.static[0].verdict == "predicted-improved" and told.static[0].change is not None
+    assert told.static[0].verdict == "predicted-improved" and told.static[0].change is not None and max(evaluated) > LOOKED_AT
 
 
 FILL = """def fill(y_ptr, n, BLOCK: tl.constexpr):
