@@ -345,8 +345,7 @@ def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> 
         requested = Counter[str]()
         for item in side.demand.accesses:
             requested[item.name] += round(item.requested_bytes)
-        whole = side.demand.programs == math.prod(side.demand.grid)
-        for bytes_by_tensor in (requested, side.demand.likely_read_footprints if whole else {}):
+        for bytes_by_tensor in (requested, side.demand.likely_read_footprints):
             least = MATTERS * sum(bytes_by_tensor.values())
             lacking |= {name: kind for name, kind in open_.items() if kind and bytes_by_tensor.get(name, 0.0) > least}
     if sorted(sides[0].values()) != sorted(sides[1].values()):
