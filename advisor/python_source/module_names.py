@@ -123,9 +123,11 @@ class ModuleNames(Graph):
         return items
 
     def deciding(self, name: str) -> list[ast.AST]:
-        """The same without what else stands in a branch with them: of an `if` the condition, and what is within it."""
+        """The same without what else stands in a branch with them: of an `if` the condition, and what is within it; but for what a file
+        does as a script alone (`if __name__ == "__main__":`), where it gives the name something besides."""
         nodes: list[ast.AST] = []
-        waiting = self.statements(name)
+        statements = self.statements(name)
+        waiting = [item for item in statements if not _of_a_script(item)] or [*statements]
         while waiting:
             match waiting.pop():
                 case ast.If(test=decides) as branches:
@@ -368,6 +370,10 @@ def _touched(statement: ast.stmt) -> Iterator[str]:
 def _assigned_expression(statement: ast.AST, name: str) -> ast.expr | None:
     """What a plain assignment gives a name, where it can be told from what it gives others."""
     return next((value for item, value in plainly_given(statement) if item == name), None)
+
+
+def _of_a_script(statement: ast.AST) -> bool:
+    return isinstance(statement, ast.If) and ast.unparse(statement.test).startswith("__name__ ==")
 
 
 def _rebinds(statement: ast.stmt, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -215,9 +216,16 @@ def _host_code(
         waiting += [(caller, item, _given(around, item, wanted, renamed.get(around.name, {}))) for caller, item in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
+        if isinstance(call.func, ast.Name) and not (left or statements) and all(_is_handed_on(node, around) for node in nodes):
+            continue
         called = renamed.get(around.name, {})
         trees = without_local_names([_with_names(node, called) for node in (*nodes, *left, *statements)], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
+
+
+def _is_handed_on(node: ast.AST, function: Function) -> bool:
+    """Whether a part of a call is an argument of the function around as it came: a launcher that another one is put around is the same."""
+    return isinstance(node, ast.keyword) and isinstance(node.value, ast.Name) and node.value.id in arguments(function)
 
 
 def _given(function: Function, call: ast.Call, wanted: set[str], renamed: Mapping[str, str]) -> list[ast.AST]:
@@ -295,6 +303,8 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
         return
     if isinstance(node, ast.If | ast.While):
         part = node.test
+    elif isinstance(node, ast.Match):
+        part = ast.Match(subject=node.subject, cases=[ast.match_case(case.pattern, case.guard, []) for case in node.cases])
     elif isinstance(node, ast.For):
         part = within = ast.Assign(targets=[node.target], value=node.iter)
     elif not isinstance(node, _BINDING):
@@ -311,7 +321,7 @@ def _pairs(node: ast.Assign) -> list[ast.Assign]:
     return [ast.copy_location(ast.Assign(targets=[name], value=value), node) for name, value in pairs]
 
 
-_BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef
+_BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.FunctionDef
 
 
 def _values(tree: ast.AST) -> Iterator[str]:
@@ -341,8 +351,8 @@ def written(node: ast.AST) -> str:
 
 
 def shortened(text: str) -> str:
-    """An expression as it is shown."""
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    """An expression as it is shown: a long one up to its last whole name."""
+    return text if len(text) <= LONGEST else re.sub(r"[\w.]*$", "", text[:LONGEST]).rstrip() + "…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

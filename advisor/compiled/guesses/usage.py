@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from advisor.compiled.guesses.origins import (
@@ -475,14 +476,20 @@ def _unsliced(node: ast.expr) -> ast.expr:
 def whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
     """Of guessed constants those that are divided by a larger one (`HV // H`), which gives 0 and nothing to divide by: as large as that."""
     sizes_needed: dict[str, int] = {}
-    for inner in ast.walk(node):
-        match inner:
-            case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv(), right=ast.Name(id=right)) if left in names:
-                size, by = constants.get(left), constants.get(right)
-                sizes_needed |= {left: by} if type(size) is int and type(by) is int and size < by else {}
+    for left, right in _quotients(node):
+        size, by = constants.get(left), constants.get(right)
+        sizes_needed |= {left: by} if left in names and type(size) is int and type(by) is int and size < by else {}
     return sizes_needed
 
 
+@lru_cache(maxsize=256)
+def _quotients(node: ast.FunctionDef) -> list[tuple[str, str]]:
+    """Names that a kernel divides by others, and these."""
+    divided = [inner for inner in ast.walk(node) if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.FloorDiv)]
+    return [(it.left.id, it.right.id) for it in divided if isinstance(it.left, ast.Name) and isinstance(it.right, ast.Name)]
+
+
+@lru_cache(maxsize=256)
 def rank_of(node: ast.FunctionDef) -> int:
     """Dimensions of the kernel's tensor with the most: of a shape, sizes that are literals aside, or of `x[:, None, None]`."""
     ranks = [1]
