@@ -127,7 +127,8 @@ class ModuleNames(Graph):
         does as a script alone (`if __name__ == "__main__":`), where it gives the name something besides."""
         nodes: list[ast.AST] = []
         statements = self.statements(name)
-        waiting = [item for item in statements if not _of_a_script(item)] or [*statements]
+        script = [it for it in statements if isinstance(it, ast.If) and ast.unparse(it.test).startswith("__name__ ==")]
+        waiting = [item for item in statements if item not in script] or script
         while waiting:
             match waiting.pop():
                 case ast.If(test=decides) as branches:
@@ -370,10 +371,6 @@ def _touched(statement: ast.stmt) -> Iterator[str]:
 def _assigned_expression(statement: ast.AST, name: str) -> ast.expr | None:
     """What a plain assignment gives a name, where it can be told from what it gives others."""
     return next((value for item, value in plainly_given(statement) if item == name), None)
-
-
-def _of_a_script(statement: ast.AST) -> bool:
-    return isinstance(statement, ast.If) and ast.unparse(statement.test).startswith("__name__ ==")
 
 
 def _rebinds(statement: ast.stmt, name: str) -> bool:

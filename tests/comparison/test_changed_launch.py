@@ -8,10 +8,11 @@ import pytest
 
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.kernel_version import versions
-from advisor.comparison.kernels.launch_digest import LONGEST, changed_launches, shortened
+from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.resources import _why_refused
 from advisor.compiled.compiler.kernel import CompileError
 from advisor.python_source.source import parse_source
+from advisor.rendering.figures import shortened
 
 from .test_time_verdict import one, told_in
 
@@ -87,7 +88,7 @@ def test_what_a_file_does_as_a_script_is_no_part_of_a_launch():
 
 def test_a_long_expression_is_cut_behind_a_name():
     text = "rows + " * 11 + "length_of_all"
-    assert shortened(text) == text[:76] + "…" and shortened(text[-LONGEST:]) == text[-LONGEST:]
+    assert shortened(text, 80) == text[:76] + "…" and shortened(text[-80:], 80) == text[-80:]
 
 
 def test_what_a_name_was_before_it_is_given_anew_is_no_part_of_a_launch():

@@ -96,7 +96,7 @@ def test_two_typical_sizes_are_of_no_one_work(words, work):
         SimpleNamespace(launch=SimpleNamespace(grid=(grid,)), sizes={"rows": grid, **size}) for grid, size in ((4, {}), (8, {"tokens": 8}))
     ]
     pair = [SimpleNamespace(compiled=SimpleNamespace(resources=SimpleNamespace(num_warps=4)))] * 2
-    assert _work_of_a_thread(*sides, pair, [SimpleNamespace(words=words)]) == work
+    assert _work_of_a_thread(*sides, pair, [SimpleNamespace(words=words, names={"grid"})]) == work
 
 
 FILL = """def fill(y_ptr, n, BLOCK: tl.constexpr):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
+from advisor.rendering.figures import shortened
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
 from advisor.system.resources import phrase
@@ -216,16 +216,12 @@ def _host_code(
         waiting += [(caller, item, _given(around, item, wanted, renamed.get(around.name, {}))) for caller, item in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
-        if isinstance(call.func, ast.Name) and not (left or statements) and all(_is_handed_on(node, around) for node in nodes):
+        handed = {node.value.id for node in nodes if isinstance(node, ast.keyword) and isinstance(node.value, ast.Name)} & arguments(around)
+        if not (left or statements) and len(nodes) == len(handed):  # by a function around the launcher: all of it as it came
             continue
         called = renamed.get(around.name, {})
         trees = without_local_names([_with_names(node, called) for node in (*nodes, *left, *statements)], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
-
-
-def _is_handed_on(node: ast.AST, function: Function) -> bool:
-    """Whether a part of a call is an argument of the function around as it came: a launcher that another one is put around is the same."""
-    return isinstance(node, ast.keyword) and isinstance(node.value, ast.Name) and node.value.id in arguments(function)
 
 
 def _given(function: Function, call: ast.Call, wanted: set[str], renamed: Mapping[str, str]) -> list[ast.AST]:
@@ -350,11 +346,6 @@ def written(node: ast.AST) -> str:
         return "…"
 
 
-def shortened(text: str) -> str:
-    """An expression as it is shown: a long one up to its last whole name."""
-    return text if len(text) <= LONGEST else re.sub(r"[\w.]*$", "", text[:LONGEST]).rstrip() + "…"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedLaunch:
     """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before.
@@ -452,7 +443,7 @@ def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, .
 
 
 def _text(name: str, passed: Sequence[str]) -> str:
-    values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text) for text in passed)
+    values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text, LONGEST) for text in passed)
     if name == SPREAD:
         return values or "nothing"
     return f"{name}={values}" if values else f"no {name}"

@@ -156,7 +156,7 @@ def time_verdict(
     )
     if reports:
         row = replace(static_row(row.id, label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
-    work, lacking = _work_of_a_thread(base, head, pair, relaunched), _lacking(base, head, pair)
+    work, lacking = _work_of_a_thread(base, head, pair, relaunched), {**_deciding(base, head, pair), **_lacking_types(base, head, pair)}
     programs = [math.prod(grid) for grid in grids if grid]
     if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # then no size is typical
         lacking = {**sizes, **lacking}
@@ -292,11 +292,6 @@ def without_time(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticR
     )
 
 
-def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, Any]:
-    """The values that decide and are guessed, or not known, of either side, and types that are."""
-    return {**_deciding(base, head, pair), **_lacking_types(base, head, pair)}
-
-
 def _deciding(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, Any]:
     """The values that decide and are guessed, or not known, of either side, each with what advisor.toml may say of it."""
     lacking: dict[str, Any] = {}
@@ -385,10 +380,9 @@ def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection], 
     assert base.launch is not None and head.launch is not None
     threads = pair[1].compiled.resources.num_warps / pair[0].compiled.resources.num_warps
     if base.launch.grid is not None and head.launch.grid is not None:
-        words = {word for item in relaunched for word in re.findall(r"\w+", item.words)}
-        if words & (base.sizes.keys() ^ head.sizes.keys()):  # two typical sizes, which are of no one problem
-            return 1 / threads
-        return math.prod(base.launch.grid) / math.prod(head.launch.grid) / threads
+        words = {word for item in relaunched if GRID in item.names for word in re.findall(r"\w+", item.words)}
+        alone = words & (base.sizes.keys() ^ head.sizes.keys())  # of two typical sizes, which are of no one problem
+        return (1 if alone else math.prod(base.launch.grid) / math.prod(head.launch.grid)) / threads
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     if all(constants[0][name] == constants[1][name] for name in constants[0].keys() & constants[1].keys()):
         return 1 / threads

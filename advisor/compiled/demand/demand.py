@@ -58,9 +58,8 @@ def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64],
 def _chunk(module: Module, programs: int) -> int:
     """Programs to evaluate at once: as many as the largest values allow that are worked out, which elements of a product are not."""
     needed = needed_values(module.kernel)
-    operations = list(module.kernel.walk())
-    worked_out = [t for op in operations for name, t in zip(op.results, op.result_types, strict=False) if name in needed]
-    accessed = [t for op in operations if op.name in MEMORY for t in op.types]
+    worked_out = (t for op in module.kernel.walk() for name, t in zip(op.results, op.result_types, strict=False) if name in needed)
+    accessed = (t for op in module.kernel.walk() if op.name in MEMORY for t in op.types)
     largest = max((t.elements for t in (*worked_out, *accessed)), default=1)
     return int(max(16, min(programs, MAX_DENSE // max(largest, 1) // 4, 8192)))
 

@@ -476,17 +476,12 @@ def _unsliced(node: ast.expr) -> ast.expr:
 def whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: Collection[str]) -> dict[str, int]:
     """Of guessed constants those that are divided by a larger one (`HV // H`), which gives 0 and nothing to divide by: as large as that."""
     sizes_needed: dict[str, int] = {}
-    for left, right in _quotients(node):
-        size, by = constants.get(left), constants.get(right)
-        sizes_needed |= {left: by} if left in names and type(size) is int and type(by) is int and size < by else {}
+    for inner in ast.walk(node):
+        match inner:
+            case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv(), right=ast.Name(id=right)) if left in names:
+                size, by = constants.get(left), constants.get(right)
+                sizes_needed |= {left: by} if type(size) is int and type(by) is int and size < by else {}
     return sizes_needed
-
-
-@lru_cache(maxsize=256)
-def _quotients(node: ast.FunctionDef) -> list[tuple[str, str]]:
-    """Names that a kernel divides by others, and these."""
-    divided = [inner for inner in ast.walk(node) if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.FloorDiv)]
-    return [(it.left.id, it.right.id) for it in divided if isinstance(it.left, ast.Name) and isinstance(it.right, ast.Name)]
 
 
 @lru_cache(maxsize=256)
