@@ -292,6 +292,24 @@ def run(x, y, n, tails):
     assert not any("TAIL=1" in note for note in (*subject.notes, *(row.label for row in subject.resources)))
 
 
+@pytest.mark.parametrize(("passed", "is_compared"), [("tokens // batch", False), ("x.shape[1]", True)])
+def test_a_typical_size_that_a_launch_works_out_is_no_size_of_one_side_alone(repository, passed, is_compared):
+    """With 4,096 of a typical `seq_len`, 8,192 typical tokens would be two sequences, not the typical four."""
+    base = """def fill(x_ptr, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.program_id(0) * n + tl.arange(0, BLOCK), 1)
+
+
+def run(x, tokens, batch):
+    fill[(4096,)](x, 64, BLOCK=64)
+"""
+    head = base.replace("n, BLOCK:", "n, seq_len: tl.constexpr, BLOCK:").replace("* n", "* n * seq_len + seq_len // 7")
+    head = head.replace("    fill[", f"    seq_len = {passed}\n    fill[").replace("64, BLOCK=", "64, seq_len=seq_len, BLOCK=")
+    _, subject = one(repository, base, head)
+    (row,) = subject.resources
+    assert (row.base is not None) is is_compared
+    assert ("a guess of seq_len, which one side alone takes" in row.reason) is not is_compared
+
+
 @pytest.mark.parametrize(
     "got",
     [

@@ -62,6 +62,8 @@ _LACKING = re.compile(
 )
 """What Python says of an import that Triton lacks (a file may do without it: `except ImportError`), ptxas of what a GPU lacks, Triton of
 a function of its own that its kernels do not call: no guess makes up for them."""
+_OF_TWO = re.compile(r"\b(\w+)=\w+ (?://|[-+*]) \w+(?=,|$| →)")
+"""What a launch passes that is worked out from two names, `seq_len=tokens // batch`, in the words for a launch that changed."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
 
 
@@ -273,6 +275,8 @@ def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: 
         names += sorted(name for name in side.guess.settled if rows.get(name) and known.isdisjoint(rows[name]))
         values |= side.guess.constexprs
     both = {parameter.name for parameter in old.function.parameters} & {parameter.name for parameter in new.function.parameters}
+    worked_out = {name for item in changed_launches(old, new) for name in _OF_TWO.findall(item.words)}  # of typical ones it is none
+    names += sorted(worked_out & {*base.sizes, *head.sizes})
     alone = [name for name in dict.fromkeys(names) if type(values.get(name)) in (int, str) and name not in both]
     return f"not compared, for it hangs on a guess of {named(alone)}, which one side alone takes" if alone else ""
 
