@@ -18,6 +18,7 @@ from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
 from advisor.rendering import comparison_words as words
 from advisor.rendering.comparison_files import answer
+from advisor.rendering.figures import shortened
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
     STATIC_WORDS,
@@ -63,7 +64,7 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     over, what is launched with other constants, and registers where none of these is there; then measured verdicts where something was
     run, else predictions, and that they are that; then what could not be told, and without what; and what is worst is named."""
     certain = [
-        f"{' '.join(filter(None, (subject.title, failure.what)))} ({_short(failure.reason)})"
+        f"{' '.join(filter(None, (subject.title, failure.what)))} ({shortened(failure.reason, LONGEST_REASON)})"
         for subject in subjects
         for failure in subject.failures
     ]
@@ -175,7 +176,7 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
             on = f" on {gpu}" if len(gpus) > 1 else ""
             if word in rows_by_word:
                 what = _short_name(subject) if of_kernel else f"{name}{words.labels_text(labels)}"
-                rows_by_word[word].append(f"{what}{on}" + (f" ({_short(why)})" if why else ""))
+                rows_by_word[word].append(f"{what}{on}" + (f" ({shortened(why, LONGEST_REASON)})" if why else ""))
     worst = {word: entry for word, entry in rows_by_word.items() if entry and word != "predicted slower"}
     return worst or {word: item for word, item in rows_by_word.items() if item}
 
@@ -183,10 +184,6 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
 def _several(names: Sequence[str]) -> str:
     more = f", and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _short(reason: str) -> str:
-    return reason if len(reason) <= LONGEST_REASON else reason[: LONGEST_REASON - 1].rstrip() + "…"
 
 
 def _compiles_again(subject: Subject) -> bool:

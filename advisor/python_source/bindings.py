@@ -97,8 +97,10 @@ class Graph:
         return [(outer.test, field == "body") for outer, field in around if isinstance(outer, ast.If) and field != "test"]
 
     def apart(self, one: ast.AST, other: ast.AST) -> bool:
-        """Whether two nodes stand in arms of a condition, or of a `try` and its handlers, of which one runs."""
+        """Whether two nodes stand in arms of a condition, cases of a `match`, or a `try` and its handlers, of which one runs."""
         around, *nodes = self._parting(one, other)
+        if isinstance(around, ast.Match):
+            return all(isinstance(node, ast.match_case) for node in nodes)
         fields = {self._around[node][1] for node in nodes}
         arms = "test" not in fields if isinstance(around, ast.If) else isinstance(around, ast.Try) and "handlers" in fields
         return arms and len(fields) > 1

@@ -30,7 +30,7 @@ class LaunchSite(AroundLaunch):
 
     def follow(self) -> None:
         """Follow the function around it, and note what is passed."""
-        self.innermost: set[str] = set()
+        self.innermost = frozenset[str]()
         self.unread: list[ast.expr] = []  # `**options` of which it is not known what they are
         self._walks: dict[str, LaunchWalk] = {}
         self.first = LaunchWalk(self, {})
@@ -38,7 +38,7 @@ class LaunchSite(AroundLaunch):
         values = {name: self.first.evaluated(node)[0] for name, node in self.passed.items()}
         self.asked = {name: value.of for name, value in values.items() if isinstance(value, Number)}
         strides = {name for name, question in self.asked.items() if isinstance(question, Stride)}
-        self.innermost = possible_unit_strides(self.kernel.node, strides) & strides if strides else set()
+        self.innermost = possible_unit_strides(self.kernel.node, frozenset(strides)) & strides if strides else frozenset()
 
     def _passed(self) -> dict[str, ast.expr]:
         """What is passed for each parameter; `*x.stride()` is as many arguments as `x` has dimensions, and ends the list where that is

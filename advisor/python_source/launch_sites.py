@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.python_source.bindings import Scope, arguments, call_arguments, names_in, other_values, own_nodes
+from advisor.python_source.bindings import Scope, arguments, call_arguments, names_in, other_values, own_names, own_nodes
 from advisor.python_source.imported import function_meant, imported_file
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
@@ -237,7 +237,8 @@ LONGEST_GRID = 120
 
 def names_around_launches(source: SourceFile, kernel: str) -> frozenset[str]:
     """Names of the functions around the launches of a kernel, whose values may be given for a grid that hangs on them."""
-    return frozenset[str]().union(*(site.local for site in launch_sites(source, kernel)))
+    around = (own_names(scopes) for scopes, _ in launches(source, kernel))
+    return frozenset[str]().union(*around) - {*source.kernel(kernel).names}
 
 
 def grid_as_written(source: SourceFile, kernel: str) -> tuple[int, str] | None:

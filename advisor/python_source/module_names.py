@@ -123,9 +123,12 @@ class ModuleNames(Graph):
         return items
 
     def deciding(self, name: str) -> list[ast.AST]:
-        """The same without what else stands in a branch with them: of an `if` the condition, and what is within it."""
+        """The same without what else stands in a branch with them: of an `if` the condition, and what is within it; but for what a file
+        does as a script alone (`if __name__ == "__main__":`), where it gives the name something besides."""
         nodes: list[ast.AST] = []
-        waiting = self.statements(name)
+        statements = self.statements(name)
+        script = [it for it in statements if isinstance(it, ast.If) and ast.unparse(it.test).startswith("__name__ ==")]
+        waiting = [item for item in statements if item not in script] or script
         while waiting:
             match waiting.pop():
                 case ast.If(test=decides) as branches:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 
 from advisor.python_source.bindings import arguments, assigned_values
 from advisor.python_source.language import dotted, last_name
@@ -16,7 +17,8 @@ _SAME_ELEMENTS = frozenset({"to", "multiple_of", "max_contiguous", "max_constanc
 """Functions of which an address is what they are given."""
 
 
-def possible_unit_strides(kernel: ast.FunctionDef, strides: Collection[str] = ()) -> set[str]:
+@lru_cache(maxsize=256)
+def possible_unit_strides(kernel: ast.FunctionDef, strides: frozenset[str] = frozenset()) -> frozenset[str]:
     """Strides along a range of elements that no other range of the same address goes beside without one.
 
     A kernel of which the innermost stride is left out, for it is always 1, has such a range beside every stride that it takes:
@@ -27,7 +29,7 @@ def possible_unit_strides(kernel: ast.FunctionDef, strides: Collection[str] = ()
         kernel: The kernel.
         strides: Names that are strides, besides those that are called so.
     """
-    return _Addresses(kernel, frozenset(strides)).possible()
+    return frozenset(_Addresses(kernel, strides).possible())
 
 
 class _Addresses:

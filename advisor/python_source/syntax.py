@@ -91,8 +91,9 @@ def declared_encoding(data: bytes) -> str:
     Raises:
         SyntaxError, ValueError: It is none of text, or Python reads the file otherwise than in it.
     """
-    if not any(b"coding" in line for line in re.split(rb"\r\n?|\n", data, maxsplit=2)[:2]):
-        return "utf-8-sig"
+    first = b"\n".join(re.split(rb"\r\n?|\n", data, maxsplit=2)[:2])
+    if all(word.lower() in (b"utf-8", b"utf8") for word in re.findall(rb"coding(?:[:=][ \t]*([-\w.]+))?", first)):
+        return "utf-8-sig"  # what any of them may declare, Python reads alike
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     try:
         text = data.decode(encoding)

@@ -6,6 +6,7 @@ Whatever came from outside (file names, kernel names, JSON keys) goes through `c
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,11 @@ def clean(text: object, *, lines: bool = False) -> str:
     raw = str(text)
     plain = raw.isprintable() and (raw.isascii() or not any(filler in raw for filler in _FILLERS))
     return raw if plain else "".join(map(shown, raw))
+
+
+def shortened(text: str, longest: int) -> str:
+    """A text of at most so many characters: a longer one up to its last whole name."""
+    return text if len(text) <= longest else re.sub(r"[\w.]{1,60}$", "", text[: longest - 1]).rstrip() + "…"
 
 
 def quantity(value: float, unit: str = "") -> str:

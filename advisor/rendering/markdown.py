@@ -61,8 +61,7 @@ def to_markdown(result: Result, *, limit: int = LIMIT) -> str:
 
 def escape(text: object, *, longest: int = LONGEST_CELL) -> str:
     """Text from outside as inert Markdown: no HTML, no formatting, no table cell, no mention, no reference, no link."""
-    short = figures.clean(text)
-    short = short if len(short) <= longest else short[: longest - 1] + "…"
+    short = figures.shortened(figures.clean(text), longest)
     # A zero-width space behind the sign keeps GitHub from notifying people or linking; escapes alone do not.
     apart = _LINKED.sub("\\1\u200b", short)
     return html.escape(_ACTIVE.sub(r"\\\1", apart), quote=False).replace("\\|", "&#124;")
@@ -70,8 +69,7 @@ def escape(text: object, *, longest: int = LONGEST_CELL) -> str:
 
 def code(text: object) -> str:
     """Text from outside as a code span that nothing in it can end, in a table cell too."""
-    short = figures.clean(text).replace("|", "¦")  # a bar ends the cell even inside a code span
-    short = short if len(short) <= LONGEST_CELL else short[: LONGEST_CELL - 1] + "…"
+    short = figures.shortened(figures.clean(text).replace("|", "¦"), LONGEST_CELL)  # a bar ends the cell even inside a code span
     fence = "`" * (_longest_run(short) + 1)
     pad = " " if short.startswith("`") or short.endswith("`") or not short.strip() else ""
     return f"{fence}{pad}{short}{pad}{fence}"

@@ -12,6 +12,7 @@ from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.resources import _why_refused
 from advisor.compiled.compiler.kernel import CompileError
 from advisor.python_source.source import parse_source
+from advisor.rendering.figures import shortened
 
 from .test_time_verdict import one, told_in
 
@@ -48,14 +49,46 @@ ARMS = """def run(x, n, decoding):
         other[(n,)](x, x.stride(0), n, BLOCK=64, num_warps=warps)
 """
 RETURNS = ARMS.replace("    else:\n        ", "        return\n    ").replace("        other", "    other")
+CASES = """def run(x, n, decoding):
+    match decoding:
+      case True:
+        warps = 4
+        fill[(n,)](x, x.stride(0), n, BLOCK=64, num_warps=warps)
+      case _:
+        warps = max(2, n // 64)
+        other[(n,)](x, x.stride(0), n, BLOCK=64, num_warps=warps)
+"""
 
 
-@pytest.mark.parametrize("text", [ARMS, RETURNS])
+@pytest.mark.parametrize("text", [ARMS, RETURNS, CASES])
 def test_what_is_run_on_no_way_to_a_call_is_no_part_of_its_launch(text):
     assert words(KERNEL + text, KERNEL + text.replace("warps = 4", "warps = 8"), "other") == []
     assert words(KERNEL + text, KERNEL + text.replace("warps = 4", "warps = 8")) == ["num_warps=4 → num_warps=8"]
     trips = text.replace("decoding):\n", "decoding):\n  for n in (1, n):\n").replace("\n    ", "\n      ")
     assert words(KERNEL + trips, KERNEL + trips.replace("warps = 4", "warps = 8"), "other"), "an earlier trip may have given it that"
+
+
+def test_a_function_that_hands_a_launcher_its_arguments_on_changes_no_launch():
+    text = "def run(x, n, block=64):\n    fill[(n,)](x, x.stride(0), n, BLOCK=block)\n\n\ndef forward(x, n):\n    run(x, n, 128)\n"
+    wrapped = "def run(x, n, block=64):\n    return _run(x, n, block)\n\n\ndef forward"
+    head = text.replace("def run", "def _run").replace("def forward", "@torch.library.custom_op('fill', mutates_args=())\n" + wrapped)
+    assert words(KERNEL + text, KERNEL + head) == []
+    assert words(KERNEL + text, KERNEL + head.replace("x, n, 128", "x, n, 256")) != []
+    assert words(KERNEL + text, KERNEL + head.replace("x, n, block)\n\n\ndef", "x, n, 2 * block)\n\n\ndef")) != []
+
+
+def test_what_a_file_does_as_a_script_is_no_part_of_a_launch():
+    text = "import os\n\nMARGIN = int(os.environ.get('MARGIN', 0))\n\n\ndef run(x, n):\n    fill[(n - MARGIN,)](x, n, n, BLOCK=64)\n"
+    script = "\n\nif __name__ == '__main__':\n    import os\n\n    os.environ[{}] = '8'\n    run(1, 8)\n"
+    assert words(KERNEL + text + script.format("'x'"), KERNEL + text + script.format("'y'")) == []
+    imported = script.replace("if __name__ == '__main__'", "if n > 1")
+    assert words(KERNEL + text + imported.format("'x'"), KERNEL + text + imported.format("'y'")) != []
+    assert words(KERNEL + text, KERNEL + text.replace("n - MARGIN", "n + MARGIN")) != []
+
+
+def test_a_long_expression_is_cut_behind_a_name():
+    text = "rows + " * 11 + "length_of_all"
+    assert shortened(text, 80) == text[:76] + "…" and shortened(text[-80:], 80) == text[-80:]
 
 
 def test_what_a_name_was_before_it_is_given_anew_is_no_part_of_a_launch():
@@ -259,6 +292,31 @@ def run(x, y, n, tails):
     assert not any("TAIL=1" in note for note in (*subject.notes, *(row.label for row in subject.resources)))
 
 
-def test_what_this_triton_lacks_was_not_refused_for_a_guess():
-    got = "ImportError: cannot import name 'tlx' from 'rebuilt_0_prelude' (unknown location)"
-    assert _why_refused(Attempt(refused=CompileError("triton cannot compile it", got))) == "the Triton at hand lacks tlx"
+@pytest.mark.parametrize(("passed", "is_compared"), [("tokens // batch", False), ("x.shape[1]", True)])
+def test_a_typical_size_that_a_launch_works_out_is_no_size_of_one_side_alone(repository, passed, is_compared):
+    """With 4,096 of a typical `seq_len`, 8,192 typical tokens would be two sequences, not the typical four."""
+    base = """def fill(x_ptr, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.program_id(0) * n + tl.arange(0, BLOCK), 1)
+
+
+def run(x, tokens, batch):
+    fill[(4096,)](x, 64, BLOCK=64)
+"""
+    head = base.replace("n, BLOCK:", "n, seq_len: tl.constexpr, BLOCK:").replace("* n", "* n * seq_len + seq_len // 7")
+    head = head.replace("    fill[", f"    seq_len = {passed}\n    fill[").replace("64, BLOCK=", "64, seq_len=seq_len, BLOCK=")
+    _, subject = one(repository, base, head)
+    (row,) = subject.resources
+    assert (row.base is not None) is is_compared
+    assert ("a guess of seq_len, which one side alone takes" in row.reason) is not is_compared
+
+
+@pytest.mark.parametrize(
+    "got",
+    [
+        "ImportError: cannot import name 'tlx' from 'rebuilt_0_prelude' (unknown location)",
+        "line 6 from `def k`: CompilationError: RuntimeError('Unsupported function referenced: <function tlx>')",
+    ],
+)
+def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
+    refused = CompileError("triton cannot compile it", got, kind="failed")
+    assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"

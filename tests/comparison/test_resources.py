@@ -266,6 +266,26 @@ def test_configurations_new_to_a_list_are_compiled_too(compile_of_warps, new, sa
     assert [note.startswith(said or "?") for note in notes] == [True] * bool(said)
 
 
+@pytest.mark.parametrize(
+    ("needed_kib", "invented", "is_said"),
+    [
+        (240, {}, True),
+        (240, {"BLOCK": 64}, True),
+        (240, {"x_ptr": "*bf16"}, False),
+        (500, {"x_ptr": "*bf16"}, True),
+        (0, {"x_ptr": "*bf16"}, True),
+    ],
+    ids=["types said", "a guessed constant", "guessed types", "more than narrower types need", "registers"],
+)
+def test_shared_memory_of_guessed_types_is_no_reason_to_pass_over(needed_kib, invented, is_said):
+    """Operands of 8 bits, for which a configuration may be made, take half."""
+    held = Resources(
+        origin="compiled", registers_per_thread=9, spill_bytes=0, shared_memory_bytes=needed_kib * 1024, resident_ctas_per_sm=0
+    )
+    attempt = SimpleNamespace(resources=held, invented=invented)
+    assert bool(resources.passed_over("BLOCK=64", attempt, [load_gpu("H100")])) is is_said
+
+
 @pytest.mark.parametrize(("warps", "passed_over"), [((4, 16), True), ((16,), False)])
 def test_what_autotuning_passes_over_does_not_gate(monkeypatch, warps, passed_over):
     def compiled(old, new, run, *_):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from advisor.comparison.kernels.time_verdict import TIME_VERDICTS
+from advisor.comparison.kernels.time_verdict import TIME_VERDICTS, _work_of_a_thread
 from advisor.comparison.settings import read_settings
+from advisor.compiled.demand import demand
+from advisor.compiled.demand.likely_places import LOOKED_AT
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_files import to_comment
 
@@ -61,8 +65,17 @@ def run(x, y, n, parts, rows):
 """
 
 
-def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository):
+@pytest.fixture
+def evaluated(monkeypatch):
+    """How many programs of a launch each evaluation looks at."""
+    sizes, evaluate = [], demand.evaluate
+    monkeypatch.setattr(demand, "evaluate", lambda *given: (sizes.append(len(given[3])), evaluate(*given))[1])
+    return sizes
+
+
+def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository, evaluated):
     found, subject = one(repository, NESTED, FLAT)
+    assert 0 < max(evaluated) <= LOOKED_AT  # where no time is told, a few programs say what decides
     (row,), (compiled,) = subject.static, subject.resources
     assert (row.verdict, row.reason, row.change, row.base, row.head) == ("cannot-tell", "without parts", None, None, None)
     assert compiled.base != compiled.head and compiled.guessed == ()
@@ -73,7 +86,17 @@ def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository):
     )
     # With the printed line in it, the same comparison has a verdict.
     _, told = one(repository, NESTED, FLAT, subject.hint.replace("parts = 1024", "parts = 64"))
-    assert told.static[0].verdict == "predicted-improved" and told.static[0].change is not None
+    assert told.static[0].verdict == "predicted-improved" and told.static[0].change is not None and max(evaluated) > LOOKED_AT
+
+
+@pytest.mark.parametrize(("words", "work"), [("grid=(batch,) → grid=(tokens,)", 1.0), ("grid=(rows,) → grid=(2 * rows,)", 0.5)])
+def test_two_typical_sizes_are_of_no_one_work(words, work):
+    """One program of 4 does not do what 2,048 of 8,192 do, where the one are sequences and the others tokens."""
+    sides = [
+        SimpleNamespace(launch=SimpleNamespace(grid=(grid,)), sizes={"rows": grid, **size}) for grid, size in ((4, {}), (8, {"tokens": 8}))
+    ]
+    pair = [SimpleNamespace(compiled=SimpleNamespace(resources=SimpleNamespace(num_warps=4)))] * 2
+    assert _work_of_a_thread(*sides, pair, [SimpleNamespace(words=words, names={"grid"})]) == work
 
 
 FILL = """def fill(y_ptr, n, BLOCK: tl.constexpr):

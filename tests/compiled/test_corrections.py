@@ -125,6 +125,19 @@ def test_an_assertion_says_what_a_guessed_constant_must_be() -> None:
     assert corrections(text, next(guesses(source, function, given)), source, function, given) == {}
 
 
+@pytest.mark.parametrize(("kind", "packed"), [("*i32", 8), ("*bf16", 1)])
+def test_an_assertion_of_the_type_of_a_tensor_says_what_a_constant_must_be(kind: str, packed: int) -> None:
+    text = """def k(x, y, PACKED: tl.constexpr):
+    tl.static_assert((PACKED == 1 and tl.constexpr(x.dtype.element_ty != tl.int32)) or (PACKED == 8 and x.dtype.element_ty == tl.int32))
+    o = tl.arange(0, 64 // PACKED)
+    tl.store(y + o, tl.load(x + o))
+"""
+    source = parse_source(HEAD + text, "k.py")
+    function, given = source.kernel("k"), Given(types={"x": kind})
+    words = "line 2 from `def k`: CompileTimeAssertionFailure"
+    assert corrections(words, next(guesses(source, function, given)), source, function, given) == {"PACKED": packed}
+
+
 def test_a_guessed_quotient_is_no_zero() -> None:
     constants = next(guesses(_source(RATIO), _source(RATIO).kernel("k"))).constexprs
     assert constants["HEADS"] // constants["D"] > 0

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.demand import demand
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import read_demand
 from advisor.compiled.ir.execution import Inputs
+from advisor.compiled.ir.ir import parse
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.python_source.source import read_source
@@ -76,6 +78,30 @@ def test_all_sets_of_programs_share_what_may_be_walked(tmp_path: Path, pool: Poo
     monkeypatch.setattr("advisor.compiled.demand.demand.EXACT_WORK", 40e6)  # for one program's loop, and not for each of them
     got = counted(SET_BACK, 1000, tmp_path, pool)
     assert alone.exact and not got.exact and len(got.approximations) == 1
+
+
+WIDE = """
+module {
+  tt.func public @k(%x: !tt.ptr<f32>) attributes {noinline = false} {
+    %v = arith.constant dense<1.000000e+00> : tensor<512x512xf32>
+    %o = tt.make_range {end = 512 : i32, start = 0 : i32} : tensor<512xi32>
+    %r = tt.splat %x : !tt.ptr<f32> -> tensor<512x!tt.ptr<f32>>
+    %p = tt.addptr %r, %o : tensor<512x!tt.ptr<f32>>, tensor<512xi32>
+    %s = "tt.reduce"(%v) <{axis = 1 : i32}> ({
+    ^bb0(%a: f32, %b: f32):
+      %c = arith.addf %a, %b : f32
+      tt.reduce.return %c : f32
+    }) : (tensor<512x512xf32>) -> tensor<512xf32>
+    tt.store %p, %s : tensor<512x!tt.ptr<f32>>
+    tt.return
+  }
+}
+"""
+
+
+def test_programs_go_together_by_what_is_worked_out_of_them() -> None:
+    """A tile of numbers that no address hangs on takes no room: with it a set would have 22 programs."""
+    assert demand._chunk(parse(WIDE), 8192) == 8192
 
 
 LOOKING_BACK = """

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.python_source import syntax
 from advisor.python_source.language import LanguageError, check_module
 from advisor.python_source.rebuild import rebuild
 from advisor.python_source.source import parse_source, read_source
@@ -81,6 +82,25 @@ def test_a_file_in_another_encoding(encoding: str, tmp_path: Path) -> None:
     except AdvisorError:
         return
     assert "'é'" in rebuilt.modules["rebuilt_0.py"]
+
+
+@pytest.mark.parametrize(
+    ("first", "encoding"),
+    [
+        (b"x = 1", "utf-8-sig"),
+        (b"# -*- coding: utf-8 -*-", "utf-8-sig"),
+        (b"# vim: set fileencoding=UTF-8 :", "utf-8-sig"),
+        (b"# coding: latin-1", "iso-8859-1"),
+        (b"# coding: utf-8 coding: latin-1", "utf-8"),
+        (b"# decoding", "utf-8"),
+    ],
+)
+def test_the_encoding_that_a_file_declares(first: bytes, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is parsed for it only where Python may read it in another one."""
+    parsed = []
+    monkeypatch.setattr(syntax, "parse", lambda text: parsed.append(text) or ast.parse(text))
+    assert syntax.declared_encoding(first + b"\ny = 2\n") == encoding
+    assert bool(parsed) is (encoding != "utf-8-sig")
 
 
 MODULES = [

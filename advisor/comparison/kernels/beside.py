@@ -8,7 +8,7 @@ from typing import Any
 
 from advisor.comparison.kernels.importers import TESTS
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.launch_digest import shortened, written
+from advisor.comparison.kernels.launch_digest import LONGEST, written
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import Call, Expression, names_in
 from advisor.python_source.language import dotted
@@ -16,6 +16,7 @@ from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import LaunchCall
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.module_names import ModuleNames
+from advisor.rendering.figures import shortened
 
 MOST_NAMED = 4
 """Calls that a note names."""
@@ -76,7 +77,9 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
             answers = [_answer(around, test, wanted, known) for test, wanted in tests]
             if tests and {False} not in answers:
                 names = sorted(names_in(*(test for test, _ in tests)) & set(around.own))
-                texts = [shortened(written(test)) if wanted else f"not ({shortened(written(test))})" for test, wanted in tests]
+                texts = [
+                    shortened(written(test), LONGEST) if wanted else f"not ({shortened(written(test), LONGEST)})" for test, wanted in tests
+                ]
                 unless = f" where {' and '.join(texts)}" if any(answer != {True} for answer in answers) else ""
                 request = f" (give {', '.join(names)})" if unless and names and all(answers) else ""
                 return f"{function} launches {kernel} in its place{unless}{request}"

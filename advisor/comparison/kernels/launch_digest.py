@@ -18,6 +18,7 @@ from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
+from advisor.rendering.figures import shortened
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
 from advisor.system.resources import phrase
@@ -215,6 +216,9 @@ def _host_code(
         waiting += [(caller, item, _given(around, item, wanted, renamed.get(around.name, {}))) for caller, item in calls]
         left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
         yield {name for default in left for name in _values(default)}
+        handed = {node.value.id for node in nodes if isinstance(node, ast.keyword) and isinstance(node.value, ast.Name)} & arguments(around)
+        if not (left or statements) and len(nodes) == len(handed):  # by a function around the launcher: all of it as it came
+            continue
         called = renamed.get(around.name, {})
         trees = without_local_names([_with_names(node, called) for node in (*nodes, *left, *statements)], _local_names(around))
         host.setdefault(around.name, []).append("\x1e".join(trees))
@@ -295,6 +299,8 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
         return
     if isinstance(node, ast.If | ast.While):
         part = node.test
+    elif isinstance(node, ast.Match):
+        part = ast.Match(subject=node.subject, cases=[ast.match_case(case.pattern, case.guard, []) for case in node.cases])
     elif isinstance(node, ast.For):
         part = within = ast.Assign(targets=[node.target], value=node.iter)
     elif not isinstance(node, _BINDING):
@@ -311,7 +317,7 @@ def _pairs(node: ast.Assign) -> list[ast.Assign]:
     return [ast.copy_location(ast.Assign(targets=[name], value=value), node) for name, value in pairs]
 
 
-_BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.Match | ast.FunctionDef
+_BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.FunctionDef
 
 
 def _values(tree: ast.AST) -> Iterator[str]:
@@ -338,11 +344,6 @@ def written(node: ast.AST) -> str:
         return " ".join(ast.unparse(node).split())
     except RecursionError:  # deeper than Python follows
         return "…"
-
-
-def shortened(text: str) -> str:
-    """An expression as it is shown."""
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,7 +443,7 @@ def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, .
 
 
 def _text(name: str, passed: Sequence[str]) -> str:
-    values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text) for text in passed)
+    values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text, LONGEST) for text in passed)
     return (values or "nothing") if name == SPREAD else f"{name}={values}" if values else f"no {name}"
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from advisor.comparison.kernels.attempts import Attempt, Compiling, Run, compiled_pair
 from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.compiler.pool import Pool
@@ -19,6 +20,8 @@ from advisor.system.resources import phrase
 
 MOST_ADDED = 3
 """Configurations new to a list that are compiled beside those that both versions are compared with."""
+NARROWEST = 2
+"""Times less shared memory that operands take where they are of 8 bits and not of the 16 that are guessed."""
 MOST_LISTED = 6
 """Configurations of a list that are all compiled, for the best of them."""
 
@@ -111,20 +114,25 @@ def of_added(
         _, head = future.result()
         held, devices = head.resources, ", ".join(gpu.name for gpu in group)
         if held is not None and held.resident_ctas_per_sm == 0:
-            notes.append(passed_over(label, head, group))
+            notes += passed_over(label, head, group)
         elif held is not None and held.spill_bytes:
             notes.append(phrase("answer.added_spills", configuration=label, gpus=devices, spills=f"{held.spill_bytes:,}"))
     return notes
 
 
-def passed_over(configuration: str, attempt: Attempt, gpus: Sequence[GpuSpec]) -> str:
-    """That an autotuner skips a configuration of which no CTA fits an SM, and how much it lacks."""
+def passed_over(configuration: str, attempt: Attempt, gpus: Sequence[GpuSpec]) -> list[str]:
+    """That an autotuner skips a configuration of which no CTA fits an SM, and how much it lacks; nothing where types are guessed of which
+    narrower ones would fit."""
     held, largest = attempt.resources, max(gpu.smem_bytes_per_cta for gpu in gpus)
-    needed = held.shared_memory_bytes if held is not None else 0
-    return phrase(
-        "answer.passed_over_for_memory" if needed and needed > largest else "answer.passed_over",
-        configuration=configuration,
-        gpus=", ".join(gpu.name for gpu in gpus),
-        needed=f"{(needed or 0) / 1024:.0f}",
-        most=f"{largest / 1024:.0f}",
-    )
+    needed = (held.shared_memory_bytes if held is not None else 0) or 0
+    if any(str(kind).startswith(POINTERS) for kind in attempt.invented.values()) and largest < needed <= NARROWEST * largest:
+        return []
+    return [
+        phrase(
+            "answer.passed_over_for_memory" if needed > largest else "answer.passed_over",
+            configuration=configuration,
+            gpus=", ".join(gpu.name for gpu in gpus),
+            needed=f"{needed / 1024:.0f}",
+            most=f"{largest / 1024:.0f}",
+        )
+    ]

@@ -337,7 +337,7 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
     values = {name: value for name, value in {**theirs.scalars, **theirs.constexprs}.items() if name in open_}
     tuned = version.function.autotune is not None
     unknown = {name for name in theirs.options if name in passed or tuned or not version.launching}
-    options = {name: theirs.options[name] for name in unknown - version.function.heuristics.keys() - given.options.keys()}
+    options = {name: theirs.options[name] for name in sorted(unknown - version.function.heuristics.keys() - given.options.keys())}
     merged = replace(
         given,
         types={**{name: kind for name, kind in theirs.types.items() if name in open_ - constants}, **given.types},
@@ -371,11 +371,15 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
             with contextlib.suppress(AdvisorError):
                 passed_constants, launched = map(plain_values, site.constants(known, OPTION_NAMES))
                 constants = {
-                    **{name: passed_constants[name] for name in lacking & passed_constants.keys() if type(passed_constants[name]) is int},
+                    **{
+                        name: passed_constants[name]
+                        for name in sorted(lacking & passed_constants.keys())
+                        if type(passed_constants[name]) is int
+                    },
                     **constants,
                 }
                 launched_options = {
-                    **{name: launched[name] for name in options & launched.keys() if type(launched[name]) is int},
+                    **{name: launched[name] for name in sorted(options & launched.keys()) if type(launched[name]) is int},
                     **launched_options,
                 }
     if "num_warps" in options - launched_options.keys():

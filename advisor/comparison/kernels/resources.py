@@ -56,9 +56,14 @@ TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
 ONE_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
 UNSEEN = "As it is launched here the compiler leaves out what changed"
-_LACKING = re.compile(r"cannot import name '(\w+)' from 'rebuilt_|(?:Feature|Instruction) '([^']+)' not supported on \.target '(\w+)'")
-"""What Python says of an import that Triton lacks (a file may do without it: `except ImportError`), and ptxas of what a GPU lacks: no guess
-makes up for them."""
+_LACKING = re.compile(
+    r"cannot import name '(\w+)' from 'rebuilt_|(?:Feature|Instruction) '([^']+)' not supported on \.target '(\w+)'"
+    r"|Unsupported function referenced: <function (\w+)"
+)
+"""What Python says of an import that Triton lacks (a file may do without it: `except ImportError`), ptxas of what a GPU lacks, Triton of
+a function of its own that its kernels do not call: no guess makes up for them."""
+_OF_TWO = re.compile(r"\b(\w+)=\w+ (?://|[-+*]) \w+(?=,|$| →)")
+"""What a launch passes that is worked out from two names, `seq_len=tokens // batch`, in the words for a launch that changed."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
 
 
@@ -154,7 +159,7 @@ def judged(
                 notes.append(phrase("answer.best_of_lists", base=labels[0], head=labels[1], gpus=devices))
             fits = head.resources is None or head.resources.resident_ctas_per_sm != 0
             if run.former is not None and run.configuration is not None and new is not None and len(new.configurations) > 1 and not fits:
-                notes.append(passed_over(run.configuration.label(), head, group))
+                notes += passed_over(run.configuration.label(), head, group)
                 if best_run is None:
                     continue
             if run.former is not None and best_run is not None:
@@ -270,6 +275,8 @@ def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: 
         names += sorted(name for name in side.guess.settled if rows.get(name) and known.isdisjoint(rows[name]))
         values |= side.guess.constexprs
     both = {parameter.name for parameter in old.function.parameters} & {parameter.name for parameter in new.function.parameters}
+    worked_out = {name for item in changed_launches(old, new) for name in _OF_TWO.findall(item.words)}  # of typical ones it is none
+    names += sorted(worked_out & {*base.sizes, *head.sizes})
     alone = [name for name in dict.fromkeys(names) if type(values.get(name)) in (int, str) and name not in both]
     return f"not compared, for it hangs on a guess of {named(alone)}, which one side alone takes" if alone else ""
 
@@ -307,7 +314,8 @@ def _why_refused(attempt: Attempt) -> str:
     if not attempt.kind and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
     if lacking := _LACKING.search(str(got)):
-        return f"the Triton at hand lacks {lacking[1]}" if lacking[1] else f"{lacking[3]} has no {lacking[2]}"
+        absent = lacking[1] or lacking[4]
+        return f"the Triton at hand lacks {absent}" if absent else f"{lacking[3]} has no {lacking[2]}"
     if attempt.certain and guessed and got and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}"  # whatever was guessed
     if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:

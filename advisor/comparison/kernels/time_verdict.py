@@ -21,15 +21,16 @@ from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import Counted
+from advisor.compiled.demand.likely_places import LOOKED_AT, looked_at
 from advisor.compiled.guesses.usage import usage_of
-from advisor.compiled.launch_report import KernelTarget
+from advisor.compiled.launch_report import KernelTarget, problem_of
 from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_of
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
 from advisor.rendering.figures import microseconds, quantity
 from advisor.result.comparison_schema import Resources, StaticRow, StaticVerdict
-from advisor.result.schema import LaunchReport
+from advisor.result.schema import Latency, LaunchReport
 from advisor.system.resources import phrase
 
 WITHOUT_GRID = 16
@@ -97,30 +98,37 @@ def time_verdict(
     already; `unseen`: what changed is not in the code; `same`: the kernel's source is on both sides, and that of its helpers; `relaunched`:
     how it is launched changed: what that changes and is guessed need not be the same on both sides."""
 
-    def inspected(attempt: Attempt, grid: Sequence[int]) -> Inspection:
-        assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
-        return inspection_of(replace(attempt.launch, grid=tuple(grid)), attempt.compiled, attempt.guess, counted=counted)
+    def inspected(few: bool) -> list[Inspection]:
+        """Both sides, counted whole or by a few programs, spread evenly; the same launch once."""
+        one_launch = grids[0] == grids[1] and _launched(base) == _launched(head)
+        pair: list[Inspection] = []
+        for attempt, grid in ((base, grids[0] or usual), (head, grids[1] or usual)):
+            assert attempt.launch is not None and attempt.compiled is not None and attempt.guess is not None
+            programs = looked_at(math.prod(grid)) if few and math.prod(grid) > LOOKED_AT else None
+            launch = replace(attempt.launch, grid=tuple(grid))
+            again = replace(pair[0], launch=launch) if one_launch and pair else None
+            pair.append(again or inspection_of(launch, attempt.compiled, attempt.guess, counted=counted, programs=programs))
+        return pair
 
     if base.compiled is None or head.compiled is None or base.launch is None or head.launch is None:
         return None
+    grids = [base.launch.grid, head.launch.grid]
+    usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
+    reports: list[LaunchReport] = []
+    alone: list[Latency | None] = []
     try:
-        grids = [base.launch.grid, head.launch.grid]
-        usual = grids[1] or grids[0] or (WITHOUT_GRID * gpu.num_sms,)
-        after = inspected(head, grids[1] or usual)
-        if grids[0] == grids[1] and _launched(base) == _launched(head):  # the same launch is counted once
-            before = replace(after, launch=replace(base.launch, grid=after.launch.grid))
-        else:
-            before = inspected(base, grids[0] or usual)
-        pair = [before, after]
-        targets = [KernelTarget(id=name, launch=side.launch, source="compiled for this launch") for side in pair]
-        analyses, alone = analysed_alike(pair, gpu)
-        reports = [_of_both(compiled_report(target, item, gpu), pair) for target, item in zip(targets, analyses, strict=True)]
+        pair = inspected(few=True)
+        if not _deciding(base, head, pair):  # else no time is told
+            pair = inspected(few=False)
+            targets = [KernelTarget(id=name, launch=side.launch, source="compiled for this launch") for side in pair]
+            analyses, alone = analysed_alike(pair, gpu)
+            reports = [_of_both(compiled_report(target, item, gpu), pair) for target, item in zip(targets, analyses, strict=True)]
     except (IrError, ArithmeticError, ValueError, KeyError, IndexError) as error:
         notes.append(f"Not predicted on {gpu.name}: {error}")
         return None
     alike = not unseen and machine_code(base) == machine_code(head) and base.launch.grid == head.launch.grid
     alike = alike and (base.launch.grid is not None or base.grid_text == head.grid_text)
-    reports = [reports[1], reports[1]] if alike else reports  # what the IR tells of lines and places makes no difference then
+    reports = reports[1:] * 2 if alike else reports  # what the IR tells of lines and places makes no difference then
     sizes = {**base.sizes, **head.sizes}
     grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "unknown" for grid in grids))
     typical = " ".join(f"{key}={value}" for key, value in sizes.items())
@@ -129,8 +137,26 @@ def time_verdict(
         f"{key}={value}" for key, value in values.items() if key not in sizes and "stride" not in key and type(value) is int and value > 1
     ]
     label = f"grid {grid}" + (f", {' '.join(known[:MOST_NAMED])}" if known else "") + (f", typical {typical}" if typical else "")
-    row = replace(static_row(f"{gpu.name}-{name}", label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
-    work, lacking = _work_of_a_thread(base, head, pair), _lacking(base, head, pair)
+    row = StaticRow(
+        id=f"{gpu.name}-{name}",
+        label=label,
+        kernel=name,
+        gpu=gpu.name,
+        problems=(problem_of(pair[1], "warm"),),
+        base=None,
+        head=None,
+        default=None,
+        compared_with="base",
+        bound=None,
+        ceiling=None,
+        change=None,
+        verdict="cannot-tell",
+        reason="",
+        changed=False,
+    )
+    if reports:
+        row = replace(static_row(row.id, label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
+    work, lacking = _work_of_a_thread(base, head, pair, relaunched), {**_deciding(base, head, pair), **_lacking_types(base, head, pair)}
     programs = [math.prod(grid) for grid in grids if grid]
     if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # then no size is typical
         lacking = {**sizes, **lacking}
@@ -280,7 +306,7 @@ def without_time(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticR
     )
 
 
-def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, Any]:
+def _deciding(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, Any]:
     """The values that decide and are guessed, or not known, of either side, each with what advisor.toml may say of it."""
     lacking: dict[str, Any] = {}
     for attempt, side in zip((base, head), pair, strict=True):
@@ -298,10 +324,7 @@ def _lacking(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[s
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     # one value is none of two
     one = {name for name in constants[0].keys() & constants[1].keys() if constants[0][name] != constants[1][name]}
-    return {
-        **{name: value for name, value in lacking.items() if name not in one},
-        **_lacking_types(base, head, pair),
-    }  # one value is none of two
+    return {name: value for name, value in lacking.items() if name not in one}
 
 
 _INTEGERS = re.compile(r"\*[iu](?!1$)")
@@ -373,12 +396,14 @@ def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for launch, guess in guessed if launch and guess for name in deciding_code(launch, guess)))
 
 
-def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> float:
+def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection], relaunched: Sequence[ChangedLaunch]) -> float:
     """What a thread of the head does, to one of the base."""
     assert base.launch is not None and head.launch is not None
     threads = pair[1].compiled.resources.num_warps / pair[0].compiled.resources.num_warps
     if base.launch.grid is not None and head.launch.grid is not None:
-        return pair[0].demand.programs / pair[1].demand.programs / threads
+        words = {word for item in relaunched if GRID in item.names for word in re.findall(r"\w+", item.words)}
+        alone = words & (base.sizes.keys() ^ head.sizes.keys())  # of two typical sizes, which are of no one problem
+        return (1 if alone else math.prod(base.launch.grid) / math.prod(head.launch.grid)) / threads
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     if all(constants[0][name] == constants[1][name] for name in constants[0].keys() & constants[1].keys()):
         return 1 / threads

@@ -31,7 +31,7 @@ from advisor.compiled.ir.execution import Inputs, not_given, what_holds
 from advisor.compiled.ir.ir import Module, Operation, parse
 from advisor.compiled.ir.lattices import Sample, distinct_bytes, growth, lattices, quotients
 from advisor.compiled.ir.places import together
-from advisor.compiled.ir.slicing import constant_trips
+from advisor.compiled.ir.slicing import MEMORY, constant_trips, needed_values
 from advisor.compiled.ir.values import MAX_DENSE, far_place, one_of
 from advisor.system.errors import InputError
 
@@ -56,7 +56,11 @@ def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64],
 
 
 def _chunk(module: Module, programs: int) -> int:
-    largest = max((t.elements for op in module.kernel.walk() for t in op.result_types), default=1)
+    """Programs to evaluate at once: as many as the largest values allow that are worked out, which elements of a product are not."""
+    needed = needed_values(module.kernel)
+    worked_out = (t for op in module.kernel.walk() for name, t in zip(op.results, op.result_types, strict=False) if name in needed)
+    accessed = (t for op in module.kernel.walk() if op.name in MEMORY for t in op.types)
+    largest = max((t.elements for t in (*worked_out, *accessed)), default=1)
     return int(max(16, min(programs, MAX_DENSE // max(largest, 1) // 4, 8192)))
 
 

@@ -83,6 +83,11 @@ PREDICTED = ", the prediction"
 Count = Callable[[Inputs, NDArray[np.int64] | None], KernelDemand]
 
 
+def looked_at(programs: int) -> NDArray[np.int64]:
+    """Flat indices of a few programs of a grid of so many, spread evenly, the first and the last among them."""
+    return np.unique(np.linspace(0, max(programs, 1) - 1, LOOKED_AT).astype(np.int64))
+
+
 def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs | None:
     """The arguments with likely values where addresses hang on those that are not known; None: on none that has one.
 
@@ -107,7 +112,7 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     ragged = {access.name for access in demand.accesses if _follows_another(access, demand.accesses)}
     contents = {**inputs.contents, **{name: Positions(LONGEST_ROW if name in ragged else 1) for name in indices}}
     likely = replace(inputs, scalars={**inputs.scalars, **sizes, **dict.fromkeys(strides, 0)}, contents=contents)
-    programs = np.unique(np.linspace(0, demand.programs - 1, LOOKED_AT).astype(np.int64))
+    programs = looked_at(demand.programs)
     waiting = {name: _hanging_on(name, unlocated) for name in reversed(strides)}
     while waiting:
         behind: set[tuple[object, ...]] = set()  # accesses that hang on a stride further in, which is told first

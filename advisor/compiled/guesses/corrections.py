@@ -18,6 +18,10 @@ from advisor.python_source.source import SourceFile
 
 _VALUES = (True, False, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Tried for a guessed constant that an assertion names, besides what it is compared with."""
+_ELEMENT = re.compile(r"\b(\w+)\.dtype\.element_ty\b")
+"""How a kernel asks for the type of what it loads."""
+_LANGUAGE = {"bf": "bfloat", "fp": "float", "i": "int", "u": "uint"}
+"""What types begin with, and what their names in triton's language begin with."""
 MOST_TRIED = 2
 """Constants of an assertion that are changed together."""
 
@@ -84,8 +88,17 @@ def _asserted(failure: _Failure, matched: re.Match[str]) -> dict[str, Any]:
     """An assertion that does not hold: constants with which it does."""
     for call in failure.calls():
         if last_name(call) == "static_assert" and call.args:
-            return _to_hold(failure, call.args[0])
+            written = _ELEMENT.sub(
+                lambda chain: _named_type(failure.guess.signature.get(chain[1], "")) or chain[0], ast.unparse(call.args[0])
+            )
+            return _to_hold(failure, ast.parse(written, mode="eval").body)
     return {}
+
+
+def _named_type(kind: str) -> str:
+    """The type of a pointer's elements in triton's language, `tl.int32` of `*i32`; "": it is no pointer."""
+    matched = re.match(r"\*([a-z]+)(\w+)$", kind)
+    return f"tl.{_LANGUAGE.get(matched[1], matched[1])}{matched[2]}" if matched is not None else ""
 
 
 def _to_hold(failure: _Failure, test: ast.expr) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from advisor.compiled.guesses.origins import (
@@ -483,6 +484,7 @@ def whole_quotients(node: ast.FunctionDef, constants: Mapping[str, Any], names: 
     return sizes_needed
 
 
+@lru_cache(maxsize=256)
 def rank_of(node: ast.FunctionDef) -> int:
     """Dimensions of the kernel's tensor with the most: of a shape, sizes that are literals aside, or of `x[:, None, None]`."""
     ranks = [1]

@@ -355,9 +355,15 @@ def inspect_launch(
 
 
 def inspection_of(
-    launch: KernelLaunch, compiled: CompiledKernel, guess: Guess, failures: tuple[str, ...] = (), counted: Counted | None = None
+    launch: KernelLaunch,
+    compiled: CompiledKernel,
+    guess: Guess,
+    failures: tuple[str, ...] = (),
+    counted: Counted | None = None,
+    programs: NDArray[np.int64] | None = None,
 ) -> Inspection:
-    """A compiled launch with what it asks for, and what it likely asks for where addresses hang on what is not known.
+    """A compiled launch with what it asks for, and what it likely asks for where addresses hang on what is not known; of some `programs`,
+    by their flat indices, without the latter.
 
     Raises:
         IrError: The compiler's text cannot be read.
@@ -367,9 +373,9 @@ def inspection_of(
     def count(inputs: Inputs, programs: NDArray[np.int64] | None = None) -> KernelDemand:
         return certain_of_guesses(counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled), programs), guess)
 
-    demand = count(inputs)
+    demand = count(inputs, programs)
     inspection = Inspection(launch=launch, compiled=compiled, demand=demand, guess=guess, attempts=failures, counted=counted)
-    likely = likely_inputs(demand, inputs, count)
+    likely = likely_inputs(demand, inputs, count) if programs is None else None
     if likely is None:
         return inspection
     return replace(inspection, demand=with_likely_places(demand, inputs, likely, count), least=demand, likely=likely)
