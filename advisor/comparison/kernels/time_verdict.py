@@ -179,12 +179,12 @@ def time_verdict(
         row = without_time(
             row, "cannot-tell", f"as its changed launch passes {named(dict.fromkeys(overruled))}, whatever advisor.toml says"
         )
-    elif other := _other_work(before.demand, after.demand):
+    elif other := _other_work(pair[0].demand, pair[1].demand):
         row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
         why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
         row = replace(row, verdict="within-doubt", reason="; ".join(filter(None, (why, "" if unseen else both_near_peak(*reports)))))
-    configured = same and bool(relaunched) and not _other_work(before.demand, after.demand, SAME_WORK)
+    configured = same and bool(relaunched) and not _other_work(pair[0].demand, pair[1].demand, SAME_WORK)
     pairs = pairs_that_went(row.change) if row.verdict == "within-doubt" and configured else ""
     if row.verdict in ("predicted-improved", "predicted-regressed") or pairs:
         cause = "" if pairs else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
