@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TargetKind = Literal["table", "bundled kernel", "kernel in a file", "record", "tuning cache", "trace"]
 """What a TARGET may be."""
-Value = Literal["text", "integer", "integers", "sizes", "type", "by name", "seconds", "stack", "block", "cache"]
+Value = Literal["text", "integer", "integers", "sizes", "type", "by name", "seconds", "stack", "block", "cache", "types"]
 """What an option takes."""
 
 EVERY: tuple[TargetKind, ...] = ("table", "bundled kernel", "kernel in a file", "record", "tuning cache", "trace")
@@ -73,7 +73,7 @@ OPTIONS = (
         "what an index tensor holds: a number, a list, range(…), random(N) for numbers below N, or permutation(N) for each once",
         "--content",
     ),
-    Option("signature", "TYPES", "text", FILE, '"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"'),
+    Option("signature", "TYPES", "types", FILE, '"*fp16,*fp16,i32" in order, or "x_ptr=*fp16,n=i32"'),
     Option(
         "element",
         "TYPE",

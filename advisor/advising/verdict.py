@@ -9,7 +9,7 @@ from dataclasses import replace
 from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import UTILISED, changes, layers_apart, least_us, limited_by, padded, share_text
+from advisor.rendering.figures import LONGEST_LAUNCH_US, UTILISED, changes, layers_apart, least_us, limited_by, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
     Action,
@@ -147,10 +147,6 @@ def _headline(
     if len(able) == 1 and (now := able[0].measured) is not None and (then := able[0].predicted) is not None and able[0].contradicted:
         return phrase("verdict.contradicted", measured=microseconds(now.us), predicted=microseconds(then.us))
     return f"{_limited_by(able, current, bound_us, unit, of_peak, guessed)} {to_win}"
-
-
-LONGEST_LAUNCH_US = 10.0
-"""No launch takes so long by itself (`launch_latency_us` of `ceilings/`: 2 to 4): then it is the start of its many programs."""
 
 
 def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit: str | None, of_peak: float | None, guessed: bool) -> str:

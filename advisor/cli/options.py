@@ -95,6 +95,13 @@ class _OneProblem(argparse.Action):
         setattr(namespace, self.dest, sizes)
 
 
+class _Together(argparse.Action):
+    """`--signature x_ptr=*i8 --signature y_ptr=*fp32`, as one text with a comma between."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        setattr(namespace, self.dest, ",".join(filter(None, (getattr(namespace, self.dest), values))))
+
+
 def operand_type(text: str) -> str:
     """The name of a type from what people write: `bf16`, `float16`, `torch.bfloat16`, `fp8_w8a8`."""
     from advisor.rows.rows import DTYPES, LAYER_FORMATS
@@ -172,6 +179,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "sizes": {"type": named_sizes, "action": _OneProblem},
     "type": {"type": operand_type},
     "by name": {"action": "append", "default": []},
+    "types": {"action": _Together},
     "seconds": {"type": amount_of_time},
     "stack": {"type": stack},
     "block": {"type": block_shape},

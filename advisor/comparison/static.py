@@ -56,13 +56,17 @@ def latency_sum(latencies: Sequence[Latency | None]) -> Latency | None:
 def side_of(group: Group) -> StaticSide:
     """One side of a row."""
     first = group[0]
+    shares = {first.peak_pipeline: first.share_of_peak}
+    if first.config_binding_pipeline == "launch" and first.predicted is not None:
+        shares = {part.pipeline: part.time_us / first.predicted.us for part in first.pipelines if part.pipeline == "launch"}
+    ((nearest, share),) = shares.items() if len(group) == 1 else [(None, None)]
     return StaticSide(
         configuration=first.configuration,
         source=first.configuration_source,
         predicted=latency_sum([report.predicted for report in group]),
         resources=estimated_resources(first),
-        peak_pipeline=first.peak_pipeline if len(group) == 1 else None,
-        share_of_peak=first.share_of_peak if len(group) == 1 else None,
+        peak_pipeline=nearest,
+        share_of_peak=share,
     )
 
 

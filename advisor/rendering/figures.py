@@ -313,6 +313,10 @@ UNITS = {
 """Pipelines as people write them; the others as they are."""
 
 
+LONGEST_LAUNCH_US = 10.0
+"""No launch takes so long by itself (`launch_latency_us` of `ceilings/`: 2 to 4): then it is the start of its many programs."""
+
+
 def limited_by(unit: str | None, shown: str, share: float) -> str:
     """What limits a launch, a sentence: the unit nearest to its peak, or that none is near; empty where none is known.
 

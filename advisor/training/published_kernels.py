@@ -239,7 +239,7 @@ PRIOR: Mapping[str, tuple[float, float]] = {
     "start": (1.0, 0.3),
     "amd_start_us": (10.0, 10.0),
     "cta_us": (0.5, 0.5),
-    "round_us": (0.6, 0.5),
+    "round_us": (0.6, 0.1),
     "reduce_us": (0.3, 0.3),
     "warm start_us": (0.8, 0.2),
     "warm cta_us": (0.4, 0.3),
@@ -252,7 +252,8 @@ PRIOR: Mapping[str, tuple[float, float]] = {
     "dram 10.0": (-0.17, 0.1),
     "dram gfx942": (-0.21, 0.1),
 }
-"""What a constant is without measurements, and its standard deviation: assumed, but for what DRAM sustains. That is what published copies
+"""What a constant is without measurements, and its standard deviation: assumed, but for how long a load waits for DRAM
+(`schedule.DRAM_LATENCY_US`; few launches tell it from the rest of what they take) and what DRAM sustains. That is what published copies
 and reads have, relative to the 0.94 of `pipelines.dram`: BabelStream Dot 1.75 TB/s on an A100, 3.18 on an H100 (Azure, AI-benchmarking-
 guide), bandwidthTest 6.0 on a B200 (newmind.ai, journal 18), over 1 less the turns of reads and writes. On an MI300X Triton's RMS norms
 reach 3.0 and 3.6 TB/s (ROCm/triton issue 422, ROCm/aiter pull request 335) where BabelStream copies 4.1."""

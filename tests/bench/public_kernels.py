@@ -1,15 +1,17 @@
 """How many kernels of public packages are counted, and how many keep a loop of unknown trips once what is asked for is given.
 
-    python tests/bench/public_kernels.py [--sample N] [--seed S] [--list OUT.json] FOLDER…
+    python tests/bench/public_kernels.py [--sample N] [--seed S] [--list OUT.json] [--run ADVISOR_FOLDER…] FOLDER…
 
 A FOLDER is an unpacked wheel (`pip download --no-deps` fetches one, and nothing of it is run). Each kernel is inspected for an H100 as
 `advisor inspect FILE::KERNEL --gpu H100` does; then again with typical values (`TYPICAL`) for what that asks for, until it asks for
 nothing new. Helpers, which return a value, are no kernels. Prints a line for each kernel that does not compile or keeps such a loop.
+With `--run` (needs `coverage`) also how many statements in functions of these folders fewer than one kernel in a hundred runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import random
 import re
@@ -96,6 +98,21 @@ def tried(source: SourceFile, name: str, pool: Pool) -> tuple[str, list[str], li
     return "ok", loops[0], loops[1]
 
 
+def rarely_run(ran: Counter[tuple[str, int]], kernels: int, folder: Path) -> tuple[int, int]:
+    """Of the statements in functions of a folder's files but for what is raised: all, and those that fewer than one in a hundred of the
+    kernels ran, whose lines are counted in `ran`."""
+    places = {
+        (str(path), statement.lineno)
+        for path in folder.rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.stmt) and statement is not function and not isinstance(statement, ast.Raise)
+        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+    }
+    return len(places), sum(100 * ran[place] < kernels for place in places)
+
+
 def main(arguments: list[str]) -> int:
     """Runs it; returns an exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -103,8 +120,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sample", type=int, help="so many kernels, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", type=Path, help="write what became of each here")
+    parser.add_argument("--run", type=Path, nargs="+", default=[], help="folders of advisor/ whose statements are counted")
     given = parser.parse_args(arguments)
     found = list(kernels(given.folders))
+    ran: Counter[tuple[str, int]] = Counter()
+    watched = None
+    if given.run:
+        from coverage import Coverage
+
+        watched = Coverage(data_file=None, config_file=False, include=[f"{folder.resolve()}/*" for folder in given.run])
     if given.sample:
         random.Random(given.seed).shuffle(found)
     counts: dict[str, Counter[str]] = {}
@@ -114,9 +138,18 @@ def main(arguments: list[str]) -> int:
             if given.sample and sum(count["kernels"] for count in counts.values()) >= given.sample:
                 break
             start = time.perf_counter()
+            if watched is not None:
+                watched.erase()
+                watched.start()
+                source = read_source(source.path)
             outcome, loops, left = tried(source, name, pool)
+            if watched is not None:
+                watched.stop()
             if outcome == "helper":
                 continue
+            if watched is not None:
+                lines = watched.get_data()
+                ran.update((path, line) for path in lines.measured_files() for line in lines.lines(path) or ())
             count = counts.setdefault(folder.name, Counter())
             count.update(
                 {
@@ -138,6 +171,9 @@ def main(arguments: list[str]) -> int:
         counted, other, loops, left = (f"{100 * count[each] / n:.1f} %" for each in ("counted", "other", "loops", "left"))
         rest = f"{loops} keep a loop once sizes are given, {left} once what tensors hold is"
         print(f"{folder}: {n} kernels, {counted} are counted, {other} are for another Triton; {rest}")
+    for folder in given.run:
+        every, rare = rarely_run(ran, sum(count["kernels"] for count in counts.values()), folder.resolve())
+        print(f"{folder}: {every} statements in functions, {rare} of which fewer than one kernel in a hundred runs")
     return 0
 
 

@@ -30,6 +30,11 @@ def test_sizes_and_types_as_people_write_them(tmp_path, capsys, sizes, dtype, na
     assert launch["problem"]["sizes"] == {"M": 64, "N": 4096, "K": 512} and launch["problem"]["dtype"] == name
 
 
+def test_types_in_several_options_are_all_taken():
+    given = ["--signature", "x_ptr=*i8", "--signature", "y_ptr=*fp32,n=i32"]
+    assert build_parser("advise").parse_args(["advise", "k.py::k", "--gpu", "H100", *given]).signature == "x_ptr=*i8,y_ptr=*fp32,n=i32"
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -13,7 +13,7 @@ from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.comparison import Options, assemble
 from advisor.comparison.settings import Settings
-from advisor.comparison.static import both_near_peak, judge, pairs_that_went, static_row
+from advisor.comparison.static import both_near_peak, judge, pairs_that_went, side_of, static_row
 from advisor.rendering.comparison_files import to_comment
 from advisor.rendering.markdown import escape
 from advisor.result.comparison_schema import Compared, StaticSide, Subject
@@ -137,6 +137,14 @@ def test_a_likely_cause_is_a_sentence(reports):
     said = to_comment(assemble(Compared(label="a"), Compared(label="b"), [subject], Options(), Settings(), predictor, ()))
     for finding in row.new_findings[:3]:
         assert escape(f"{finding.title}: {finding.evidence}") in said
+
+
+def test_a_side_that_starts_programs_most_of_its_time_says_so_instead_of_a_unit(reports):
+    (launch, *_), _ = reports
+    starting = launch.predicted.us / 2
+    parts = [replace(part, time_us=starting) if part.pipeline == "launch" else part for part in launch.pipelines]
+    side = side_of([replace(launch, config_binding_pipeline="launch", pipelines=tuple(parts))])
+    assert (side.peak_pipeline, side.share_of_peak) == ("launch", pytest.approx(0.5))
 
 
 def test_two_sides_near_one_peak_say_why_they_tie(reports):
