@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from dataclasses import replace
 from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import LONGEST_LAUNCH_US, UTILISED, changes, layers_apart, least_us, limited_by, padded, share_text
+from advisor.rendering.figures import UTILISED, changes, layers_apart, least_us, limited_by, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
     Action,
@@ -152,8 +153,8 @@ def _headline(
 def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit: str | None, of_peak: float | None, guessed: bool) -> str:
     origin = _origin(able).capitalize()
     if len(able) == 1 and able[0].config_binding_pipeline == "launch":
-        starting = current > LONGEST_LAUNCH_US or any(finding.rule == "small-programs" for finding in able[0].findings)
-        return phrase("verdict.programs" if starting else "verdict.launch")
+        starting = any(finding.rule == "small-programs" for finding in able[0].findings)
+        return limited_by("launch", "", 1.0, math.inf if starting else current)
     if unit is None or of_peak is None or of_peak >= 1.005:
         times = f"{current / bound_us:.2f}" if bound_us > 0 else ""
         return phrase("verdict.takes" if times else "verdict.takes_only", origin=origin, us=microseconds(current), times=times)
@@ -161,7 +162,7 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
     share = phrase("verdict.about", share=share_text(of_peak)) if assumed else share_text(of_peak)
     if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
         return phrase("verdict.in_flight", share=share, bytes=f"{in_flight[0] / 1e3:.2g}", needed=f"{in_flight[1] / 1e3:.2g}")
-    return limited_by(unit, share, of_peak)
+    return limited_by(unit, share, of_peak, current)
 
 
 def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:

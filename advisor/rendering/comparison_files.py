@@ -461,9 +461,8 @@ def _within(sentence: str) -> str:
 
 
 def _limited(side: StaticSide) -> str:
-    if side.peak_pipeline == "launch" and side.predicted is not None and side.predicted.us > figures.LONGEST_LAUNCH_US:
-        return phrase("verdict.programs")
-    return figures.limited_by(side.peak_pipeline, figures.share_text(side.share_of_peak or 0), side.share_of_peak or 0)
+    us, share = side.predicted.us if side.predicted is not None else 0.0, side.share_of_peak or 0
+    return figures.limited_by(side.peak_pipeline, figures.share_text(share), share, us)
 
 
 def _on_gpu(row: StaticRow) -> str:

@@ -317,16 +317,19 @@ LONGEST_LAUNCH_US = 10.0
 """No launch takes so long by itself (`launch_latency_us` of `ceilings/`: 2 to 4): then it is the start of its many programs."""
 
 
-def limited_by(unit: str | None, shown: str, share: float) -> str:
+def limited_by(unit: str | None, shown: str, share: float, us: float) -> str:
     """What limits a launch, a sentence: the unit nearest to its peak, or that none is near; empty where none is known.
 
     Args:
         unit: The unit, as in `PIPELINES`.
         shown: The share of its peak in words.
         share: The same, as a number.
+        us: What it takes, in microseconds.
     """
     if unit is None or not 0 < share < 1.005:
         return ""
+    if unit == "launch":
+        return phrase("verdict.programs" if us > LONGEST_LAUNCH_US else "verdict.launch")
     return phrase(f"verdict.{'low' if round(share, 2) < UTILISED else unit}", share=shown, unit=UNITS.get(unit, unit))
 
 
