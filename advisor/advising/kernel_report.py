@@ -427,7 +427,7 @@ def _with_ceiling(
     speedup, sure = now / best.predicted.us if now is not None else 1.0, max(worth, SURE) if best.predicted.source == SOURCE else worth
     recommendation, gains = None, now is None or (speedup >= sure and now - best.predicted.us >= LEAST_GAIN_US)
     if report.configuration is not None and worth <= speedup < sure:
-        needed = {"gain": f"{100 * (speedup - 1):.0f} %", "needed": f"{100 * (sure - 1):.0f} %"}
+        needed = {"gain": f"{100 * (1 - 1 / speedup):.0f} %", "needed": f"{100 * (1 - 1 / sure):.0f} %"}
         report = replace(report, kept=phrase("choice.apart", best=best.configuration.label(), **needed))
     if report.configuration is None or (best.id != report.id and gains):
         change = _change(report.configuration, best.configuration)

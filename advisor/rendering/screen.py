@@ -243,7 +243,7 @@ def _cells(launch: LaunchReport, result: Result) -> tuple[Text, Text, Text, Text
     advice, change = launch.recommendation, Text()
     if advice is not None and advice.configuration != launch.configuration:
         change.append(f"> {', '.join(figures.changes(launch.configuration, advice.configuration))}", style="green")
-    elif advice is None and launch.kept is not None:
+    elif advice is None and launch.kept is not None and len(result.launches) > 1:  # of a single one the sentence stands above
         change.append(f"· {figures.clean(launch.kept.rpartition(': ')[2].rstrip('.'))}", style="dim")
     if launch.faults:
         change.append(f"{'   ' if change else ''}x fault: {figures.clean(launch.faults[0])}", style="bold red")

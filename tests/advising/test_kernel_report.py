@@ -272,7 +272,7 @@ def test_of_the_analytical_model_a_change_is_likely_to_win_or_not_recommended(so
     now, best = (replace(item, predicted=replace(item.predicted, source=source)) for item in (_of_warps(8, 100.0), _of_warps(2, us)))
     report = _with_ceiling(now, best, 2, 1.05)
     assert (report.recommendation is not None) == changes and report.ceiling is not None and report.ceiling.us == us
-    assert report.kept is None if changes else report.kept is not None and "predicted by 11 %, 30 % needed" in report.kept
+    assert report.kept is None if changes else report.kept is not None and "predicted to save 10 %, 23 % needed" in report.kept
 
 
 @pytest.mark.parametrize(("launched", "chosen"), [(8, "1"), (2, "2")], ids=["fewest", "what runs"])

@@ -66,6 +66,14 @@ def test_a_change_is_never_left_out_for_a_launch_without_one_which_says_why() ->
     assert all(row.endswith("· a change is 78 % sure, 80 % needed") for row in rows if " > " not in row) and len(rows) > 1
 
 
+def test_why_nothing_changes_is_said_once_of_a_single_launch() -> None:
+    kept = "No better configuration is sure enough: num_warps=8 may be faster: predicted to save 12 %, 23 % needed."
+    result = factory.result((64,), ("w13",))
+    launch = replace(result.launches[0], recommendation=None, kept=kept)
+    text = "\n".join(shown(replace(result, launches=(launch,))))
+    assert text.count("23 % needed") == 1 and kept in text
+
+
 def test_a_kernel_without_a_size_gets_one_sentence_and_one_command() -> None:
     lines = [line for line in shown(unsized("advisor advise k.py --arg n=…")) if line.strip()]
     assert lines == [
