@@ -236,6 +236,9 @@ def run(x, n, groups):
     _, subject = one(repository, base, head.replace("\n\n\ndef run", f"\n{more}\n\ndef run"))
     (compiled,) = subject.resources
     assert f"a guess of {name}, which one side alone takes" in compiled.reason and compiled.base is compiled.head is None
+    flagged = head.replace("BLOCK: tl", "ON: tl.constexpr, BLOCK: tl").replace("BLOCK=256", "ON=n > groups, BLOCK=256")
+    _, subject = one(repository, base, flagged.replace("\n\n\ndef run", f"\n{more}    if ON:\n        tl.store(x_ptr, 3)\n\n\ndef run"))
+    assert subject.resources[0].reason == compiled.reason and not any("registers" in note for note in subject.notes)
 
 
 SCALED = """def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):

@@ -81,21 +81,29 @@ def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository, eva
     assert compiled.base != compiled.head and compiled.guessed == ()
     assert "no time can be predicted for copy without parts" in found.headline and "%" not in found.headline
     said = told_in(subject.hint)
-    assert set(said.args) == {"n", "parts", "rows"} and "Cannot tell the time of k.py::copy without parts." in to_comment(found).replace(
-        "\\", ""
-    )
+    assert set(said.args) == {"n", "parts", "rows"} and "Cannot tell the time of copy without parts." in to_comment(found).replace("\\", "")
     # With the printed line in it, the same comparison has a verdict.
     _, told = one(repository, NESTED, FLAT, subject.hint.replace("parts = 1024", "parts = 64"))
     assert told.static[0].verdict == "predicted-improved" and told.static[0].change is not None and max(evaluated) > LOOKED_AT
 
 
-@pytest.mark.parametrize(("words", "work"), [("grid=(batch,) → grid=(tokens,)", 1.0), ("grid=(rows,) → grid=(2 * rows,)", 0.5)])
-def test_two_typical_sizes_are_of_no_one_work(words, work):
-    """One program of 4 does not do what 2,048 of 8,192 do, where the one are sequences and the others tokens."""
+@pytest.mark.parametrize(
+    ("words", "trips", "work"),
+    [
+        ("grid=(batch,) → grid=(tokens,)", (4, 8), 1.0),
+        ("grid=(rows,) → grid=(2 * rows,)", (4, 8), 0.5),
+        ("grid=(rows,) → grid=(2 * rows,)", (8, 8), 0.0),
+    ],
+)
+def test_two_typical_sizes_are_of_no_one_work(words, trips, work):
+    """One program of 4 does not do what 2,048 of 8,192 do, where the one are sequences and the others tokens; and the code of a trip is
+    nothing to go by where fewer programs make more of them."""
     sides = [
         SimpleNamespace(launch=SimpleNamespace(grid=(grid,)), sizes={"rows": grid, **size}) for grid, size in ((4, {}), (8, {"tokens": 8}))
     ]
-    pair = [SimpleNamespace(compiled=SimpleNamespace(resources=SimpleNamespace(num_warps=4)))] * 2
+    resources = SimpleNamespace(num_warps=4)
+    loops = [[SimpleNamespace(entries=1.0, mean_trips=float(count))] for count in trips]
+    pair = [SimpleNamespace(compiled=SimpleNamespace(resources=resources), demand=SimpleNamespace(loops=each)) for each in loops]
     assert _work_of_a_thread(*sides, pair, [SimpleNamespace(words=words, names={"grid"})]) == work
 
 
@@ -348,6 +356,8 @@ def test_the_type_of_a_tensor_that_one_side_alone_has_is_no_typical_one(reposito
     assert (row.verdict, row.reason) == ("cannot-tell", "without m_ptr's type") and told_in(subject.hint).types.keys() == {"m_ptr"}
     _, told = one(repository, PLAIN, head, subject.hint)
     assert told.static[0].verdict in TIME_VERDICTS
+    _, unread = one(repository, PLAIN, PLAIN.replace("x_ptr, y_ptr", "x_ptr, m_ptr, y_ptr").replace("(x, y, n", "(x, mask, y, n"))
+    assert "type" not in unread.static[0].reason  # of a tensor that the kernel does nothing with
 
 
 TYPED = """def mixed(w_ptr, b_ptr, i_ptr, q_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
@@ -422,7 +432,8 @@ MADE = "y = torch.empty(n, dtype=torch.int32)"
     ("before", "after", "said"),
     [
         ("x = x.contiguous()", "", "no longer calls .contiguous"),
-        (MADE, MADE.replace("int32", "long"), "no longer calls torch.empty of torch.int32 and now calls torch.empty of torch.long"),
+        (MADE, MADE.replace("int32", "long"), "no longer calls torch.empty of torch.int32 and now calls torch.empty of torch.int64"),
+        (MADE, MADE.replace("int32", "int"), ""),
         ("", MADE, ""),
     ],
 )

@@ -276,7 +276,8 @@ def with_other_flags(chosen: Mapping[str, bool], new: KernelVersion, other: tupl
         return []
     registers, spills = side.resources.registers_per_thread, side.resources.spill_bytes
     flags = " ".join(f"{name}={not value}" for name, value in chosen.items())
-    return [phrase("answer.other_flags", flags=flags, side=words[0], other=words[1], registers=registers, spills=f"{spills:,}")]
+    spilled = f" and spills {spills:,} bytes" if spills else ""
+    return [phrase("answer.other_flags", flags=flags, side=words[0], other=words[1], registers=registers, spilled=spilled)]
 
 
 def _configurations(

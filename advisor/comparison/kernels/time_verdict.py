@@ -343,7 +343,7 @@ def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> 
         assert attempt.launch is not None and attempt.guess is not None
         function = attempt.launch.source.kernel(attempt.launch.kernel)
         whence, usage = origins(attempt.launch, attempt.guess), usage_of(attempt.launch.source, function)
-        kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*")}
+        kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*") and name in function.reads}
         sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
         open_ = {
             name: kind
@@ -397,13 +397,17 @@ def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
 
 
 def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection], relaunched: Sequence[ChangedLaunch]) -> float:
-    """What a thread of the head does, to one of the base."""
+    """What a thread of the head does, to one of the base; 0: the instructions of the code are no measure of it."""
     assert base.launch is not None and head.launch is not None
     threads = pair[1].compiled.resources.num_warps / pair[0].compiled.resources.num_warps
     if base.launch.grid is not None and head.launch.grid is not None:
         words = {word for item in relaunched if GRID in item.names for word in re.findall(r"\w+", item.words)}
         alone = words & (base.sizes.keys() ^ head.sizes.keys())  # of two typical sizes, which are of no one problem
-        return (1 if alone else math.prod(base.launch.grid) / math.prod(head.launch.grid)) / threads
+        programs = [math.prod(attempt.launch.grid) for attempt in (base, head) if attempt.launch is not None and attempt.launch.grid]
+        trips = [sum(loop.entries * loop.mean_trips for loop in side.demand.loops) / n for side, n in zip(pair, programs, strict=True)]
+        if programs[0] != programs[1] and abs(trips[1] - trips[0]) > MATTERS * trips[0]:
+            return 0.0  # fewer programs that loop more: the code of a trip says nothing of all
+        return (1 if alone else programs[0] / programs[1]) / threads
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     if all(constants[0][name] == constants[1][name] for name in constants[0].keys() & constants[1].keys()):
         return 1 / threads
