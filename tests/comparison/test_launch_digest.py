@@ -120,6 +120,12 @@ def test_what_has_no_part_in_the_launch_is_none(repository, predictor, old, new)
     assert not compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)}).subjects
 
 
+def test_arguments_of_a_launcher_in_another_order_are_no_change(repository, predictor):
+    launcher = KERNEL.replace("    block, warps = settings(n)\n", "").replace("def run(x)", "def run(x, block=64, warps=4)")
+    again = launcher.replace("block=64, warps=4", "warps=4, block=64")
+    assert not compared(repository, predictor, {"ops/scale.py": again}, {**BASE, "ops/scale.py": launcher}).subjects
+
+
 def test_docstrings_of_functions_within_the_launcher_are_no_change(repository, predictor):
     inner = KERNEL.replace("    n = x.numel()\n", "    def size(y):\n        return y.numel()\n\n    n = size(x)\n")
     told = inner.replace("        return y", '        """The size."""\n        return y')
