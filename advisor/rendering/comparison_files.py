@@ -80,7 +80,8 @@ def to_summary(comparison: ComparisonResult) -> str:
 
 def _fitted(comparison: ComparisonResult, limit: int) -> str:
     """The longest of the versions that fit: everything; without unchanged rows; fewer rows of every subject; no subject."""
-    brief = [subject for subject in comparison.subjects if words.is_brief(subject)]
+    many = len(comparison.subjects) >= words.OFTEN
+    brief = [subject for subject in comparison.subjects if words.is_brief(subject) or (many and words.is_unchanged(subject))]
     order = sorted((item for item in comparison.subjects if item not in brief), key=words.rank)
     means = []
     if comparison.measured_mean is not None:

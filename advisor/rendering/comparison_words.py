@@ -364,6 +364,14 @@ def is_brief(subject: Subject) -> bool:
     return any(AUDITED in note for note in subject.notes)
 
 
+def is_unchanged(subject: Subject) -> bool:
+    """Whether a kernel is the same code, launched alike, and takes as long: of several kernels that is no more than a line."""
+    sides = [(row.verdict, row.changed) == ("predicted-unchanged", False) for row in timed_rows(subject.static)]
+    sides += [row.base == row.head and not row.reason and not row.changed for row in subject.resources]
+    others = subject.measured, subject.failures, subject.new_issues, subject.cured_issues, subject.notes[1:]
+    return subject.kind == "kernel" and all(sides) and not any((*others, subject.configurations_added, subject.configurations_removed))
+
+
 def of_any(note: str, subject: Subject) -> str:
     """A note as it would be of any kernel."""
     name = subject.title.partition("::")[2]

@@ -282,9 +282,7 @@ def _without(lacking: Mapping[str, Any], alike: bool, stored: bool) -> str:
     more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
     names = [f"{name}'s type" if str(value).startswith("*") else name for name, value in lacking.items()][:MOST_NAMED]
     without = f"without {', '.join(names)}{more}" if more else f"without {named(names)}" if names else ""
-    code = (
-        "with what is taken for them the code is the same" if alike and stored else "" if stored else "with what is known nothing is stored"
-    )
+    code = "as guessed the code is the same" if alike and stored else "" if stored else "with what is known nothing is stored"
     return ": ".join(filter(None, (without, code)))
 
 
