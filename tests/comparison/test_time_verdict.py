@@ -254,6 +254,13 @@ def test_what_fails_under_every_guess_is_not_called_certain(repository):
     assert not found.gate.failed and "does not compile" not in to_comment(found) and "Certain to fail" not in found.headline
 
 
+def test_a_rank_that_no_type_of_a_tensor_mends_is_not_called_a_guess(repository):
+    """A number has no three dimensions, whatever tensors hold."""
+    sides = [HEAD + FILL.replace("offsets, 7", f"offsets, 7 + ({factor} * n)[None, None, :]") for factor in (1, 2)]
+    text = to_comment(compared_files(repository, AnalyticalPredictor(), {"k.py": sides[0]}, {"k.py": sides[1]}, compiling=True))
+    assert "base and head" in text and "too many indices for tensor of rank 0" in text and "guessed" not in text
+
+
 def test_an_assertion_of_the_file_is_a_source_of_guesses(repository):
     asserted = PLAIN.replace("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr, GROUP: tl.constexpr")
     asserted = asserted.replace("BLOCK=1024", "BLOCK=1024, GROUP=mask.shape[0] // 7")
