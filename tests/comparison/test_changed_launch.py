@@ -323,3 +323,21 @@ def run(x, tokens, batch):
 def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
     refused = CompileError("triton cannot compile it", got, kind="failed")
     assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"
+
+
+def test_warps_that_follow_of_one_version_alone_are_those_of_both(repository):
+    """What the head's row is a constant of says its warps, and the base would have Triton's own four."""
+    base = """def each(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.arange(0, BLOCK_SIZE)
+    tl.store(x_ptr + tl.program_id(0) * n_cols + offsets, 1, mask=offsets < n_cols)
+
+
+def run(x, settings):
+    rows, vocab_size = x.shape
+    BLOCK_SIZE, num_warps = settings(vocab_size)
+    each[(rows,)](x, vocab_size, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps)
+"""
+    head = base.replace("n_cols, BLOCK_SIZE: tl", "VOCAB_SIZE: tl.constexpr, BLOCK_SIZE: tl").replace("n_cols", "VOCAB_SIZE")
+    _, subject = one(repository, base, head.replace("x, vocab_size, BLOCK", "x, VOCAB_SIZE=vocab_size, BLOCK"))
+    (compiled,) = subject.resources
+    assert "num_warps=32" in compiled.label and compiled.work == 1.0
