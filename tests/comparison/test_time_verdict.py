@@ -90,9 +90,9 @@ def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository, eva
 @pytest.mark.parametrize(
     ("words", "trips", "work"),
     [
-        ("grid=(batch,) → grid=(tokens,)", (4, 8), 1.0),
-        ("grid=(rows,) → grid=(2 * rows,)", (4, 8), 0.5),
-        ("grid=(rows,) → grid=(2 * rows,)", (8, 8), 0.0),
+        ("grid=(batch,) → grid=(tokens,)", (3, 3), 1.0),
+        ("grid=(rows,) → grid=(2 * rows,)", (3, 3), 0.5),
+        ("grid=(rows,) → grid=(2 * rows,)", (4, 2), 0.0),
     ],
 )
 def test_two_typical_sizes_are_of_no_one_work(words, trips, work):
@@ -102,7 +102,7 @@ def test_two_typical_sizes_are_of_no_one_work(words, trips, work):
         SimpleNamespace(launch=SimpleNamespace(grid=(grid,)), sizes={"rows": grid, **size}) for grid, size in ((4, {}), (8, {"tokens": 8}))
     ]
     resources = SimpleNamespace(num_warps=4)
-    loops = [[SimpleNamespace(entries=1.0, mean_trips=float(count))] for count in trips]
+    loops = [[SimpleNamespace(depth=0, entries=9.0, mean_trips=float(count))] for count in trips]
     pair = [SimpleNamespace(compiled=SimpleNamespace(resources=resources), demand=SimpleNamespace(loops=each)) for each in loops]
     assert _work_of_a_thread(*sides, pair, [SimpleNamespace(words=words, names={"grid"})]) == work
 

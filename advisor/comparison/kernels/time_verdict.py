@@ -394,6 +394,17 @@ def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for launch, guess in guessed if launch and guess for name in deciding_code(launch, guess)))
 
 
+LOOPS_MORE = 1.5
+"""Times as many trips from which on programs loop over what others are launched for; less is what programs of a sample differ in."""
+
+
+def _trips(demand: KernelDemand) -> float:
+    """Trips of all loops in one program."""
+    outermost = min((loop.depth for loop in demand.loops), default=0)
+    entered = max((loop.entries for loop in demand.loops if loop.depth == outermost), default=1.0)
+    return sum(loop.entries * loop.mean_trips for loop in demand.loops) / entered
+
+
 def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection], relaunched: Sequence[ChangedLaunch]) -> float:
     """What a thread of the head does, to one of the base; 0: the instructions of the code are no measure of it."""
     assert base.launch is not None and head.launch is not None
@@ -402,8 +413,8 @@ def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection], 
         words = {word for item in relaunched if GRID in item.names for word in re.findall(r"\w+", item.words)}
         alone = words & (base.sizes.keys() ^ head.sizes.keys())  # of two typical sizes, which are of no one problem
         programs = [math.prod(attempt.launch.grid) for attempt in (base, head) if attempt.launch is not None and attempt.launch.grid]
-        trips = [sum(loop.entries * loop.mean_trips for loop in side.demand.loops) / n for side, n in zip(pair, programs, strict=True)]
-        if programs[0] != programs[1] and abs(trips[1] - trips[0]) > MATTERS * trips[0]:
+        trips = [_trips(side.demand) for side in pair]
+        if programs[0] != programs[1] and max(trips) > LOOPS_MORE * min(trips):
             return 0.0  # fewer programs that loop more: the code of a trip says nothing of all
         return (1 if alone else programs[0] / programs[1]) / threads
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
