@@ -94,7 +94,7 @@ class Graph:
     def conditions(self, node: ast.AST) -> list[tuple[ast.expr, bool]]:
         """The conditions that a node stands under, the outermost first, each with what it has to be."""
         around = [self._around[outer] for outer in [*self.above(node)[1:], node]]
-        return [(outer.test, field == "body") for outer, field in around if isinstance(outer, ast.If) and field != "test"]
+        return [(outer.test, field == "body") for outer, field in around if isinstance(outer, ast.If | ast.IfExp) and field != "test"]
 
     def apart(self, one: ast.AST, other: ast.AST) -> bool:
         """Whether two nodes stand in arms of a condition, cases of a `match`, or a `try` and its handlers, of which one runs."""

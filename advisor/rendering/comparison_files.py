@@ -80,7 +80,8 @@ def to_summary(comparison: ComparisonResult) -> str:
 
 def _fitted(comparison: ComparisonResult, limit: int) -> str:
     """The longest of the versions that fit: everything; without unchanged rows; fewer rows of every subject; no subject."""
-    brief = [subject for subject in comparison.subjects if words.is_brief(subject)]
+    many = len(comparison.subjects) >= words.OFTEN
+    brief = [subject for subject in comparison.subjects if words.is_brief(subject) or (many and words.is_unchanged(subject))]
     order = sorted((item for item in comparison.subjects if item not in brief), key=words.rank)
     means = []
     if comparison.measured_mean is not None:
@@ -392,17 +393,19 @@ def _subject(subject: Subject) -> list[str]:
     faster = {row.gpu for row in subject.static if row.verdict == "predicted-improved"}  # there no count of the code is against it
     for compiled in subject.resources:
         resources, instructions = (
-            ", ".join(f"{name.removesuffix(words.INSTRUCTIONS)} {base} -> {head}" for name, base, head in words.unlike(part))
+            ", ".join(f"{name.partition(words.INSTRUCTIONS)[0]} {base} -> {head}" for name, base, head in words.unlike(part))
             for part in words.compiled_cells(compiled)
         )
-        counts = f"instructions in the code (what loops repeat counts once): {instructions}" if instructions else ""
+        same_work = words.SAME_WORK * any(words.SAME_WORK in name for name, _, _ in words.resource_cells(compiled))
+        counts = f"instructions in the code{same_work} (what loops repeat counts once): {instructions}" if instructions else ""
         cells = resources if resources and compiled.gpu in faster else "; ".join(filter(None, (resources, counts)))
         cells = cells or (words.the_same(compiled) if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
         lines.append(f"{what}: {cells}" + (f" ({compiled.reason})" if cells else compiled.reason) * bool(compiled.reason))
     for word, items in (("added", subject.configurations_added), ("removed", subject.configurations_removed)):
-        lines += [f"  configuration {word}: {text}" for text in items[: words.MOST_LISTED]]
-        lines += [f"  configurations {word}: {len(items) - words.MOST_LISTED} more"] * (len(items) > words.MOST_LISTED)
+        shown = words.first_listed(items)
+        lines += [f"  configuration {word}: {text}" for text in shown]
+        lines += [f"  configurations {word}: {len(items) - len(shown)} more"] * (len(items) > len(shown))
     for word, issues in (("new", subject.new_issues), ("cured", subject.cured_issues)):
         lines += [f"  {word} {issue.severity}: {issue.rule}: {issue.evidence}" for issue in issues]
     lines += [f"  note: {note}" for note in subject.notes]
@@ -440,7 +443,8 @@ def answer(subjects: Sequence[Subject]) -> str:
     states = " and ".join(sorted({problem.cache for row in rows for problem in row.problems}))
     cache = phrase("answer.cache", state=states) if states else ""
     cache += f"{words.verdict_word(rows[0].verdict)}, " if rows[0].verdict == "within-doubt" else ""
-    return phrase("answer.predicted", what=f"{name} and ".join(map(_on_gpu, rows)) + name, changed=changed, cache=cache)
+    whose = f"{subject.title.rpartition('::')[2]} " if len(subjects) > 1 else ""
+    return phrase("answer.predicted", what=f"{whose}{f'{name} and '.join(map(_on_gpu, rows))}{name}", changed=changed, cache=cache)
 
 
 def why(subjects: Sequence[Subject]) -> str:

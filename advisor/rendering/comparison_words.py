@@ -72,8 +72,12 @@ def lacking_for_time(subject: Subject) -> str:
 
 
 def untimed_line(comparison: ComparisonResult) -> str:
-    """One line for all whose time cannot be told: `Cannot tell the time of a::k without n.`; empty: there is nothing."""
-    text = untimed({subject.title: lacking_for_time(subject) for subject in comparison.subjects}, ", of ", MOST_LISTED)
+    """One line for all whose time cannot be told: `Cannot tell the time of k without n.`, with files where several kernels are called so;
+    empty: there is nothing."""
+    titles = [subject.title for subject in comparison.subjects]
+    often = Counter(title.rpartition("::")[2] for title in titles)
+    names = [name if often[name := title.rpartition("::")[2]] == 1 else title for title in titles]
+    text = untimed(dict(zip(names, map(lacking_for_time, comparison.subjects), strict=True)), ", of ", MOST_LISTED)
     return f"Cannot tell the time of {text}." if text else ""
 
 
@@ -203,6 +207,7 @@ def what_counts() -> str:
 
 
 INSTRUCTIONS = " instructions"
+SAME_WORK = " (for the same work)"
 
 
 def compiled_cells(row: ResourceRow) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
@@ -285,20 +290,17 @@ def unlike(cells: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
-    """(name, base, head) of what the compiler says, with only the instruction classes that differ: where a thread of the head does more or
-    less, its instructions for what one of the base does."""
+    """(name, base, head) of what the compiler says, with only the instruction classes that differ between two versions that compile: where
+    a thread of the head does more or less, its instructions for what one of the base does."""
     if row.unfinished and (row.base is None) != (row.head is None):  # alone it says nothing of the change
         return []
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
-    for kind in sorted({*mixes[0], *mixes[1]}) if all(mixes) or None in (row.base, row.head) else ():
+    for kind in sorted({*mixes[0], *mixes[1]}) if all(mixes) and row.work else ():
         counts = [mixes[0].get(kind, 0), mixes[1].get(kind, 0) / row.work]
-        before, after = (
-            (f"{count:.2g}" if count < 10 else f"{count:,.0f}") if mix else "-" for count, mix in zip(counts, mixes, strict=True)
-        )
+        before, after = (f"{count:.2g}" if count < 10 else f"{count:,.0f}" for count in counts)
         if before != after:
-            same_work = " (for the same work)" if abs(row.work - 1) > 0.01 else ""
-            cells.append((f"{kind} instructions{same_work}", before, after))
+            cells.append((kind + INSTRUCTIONS + SAME_WORK * (abs(row.work - 1) > 0.01), before, after))
     return cells
 
 
@@ -317,7 +319,7 @@ def _figure(side: Resources | None, key: str) -> str:
 
 def the_same(row: ResourceRow) -> str:
     """What two versions of which no cell differs have in common; instructions only where they were counted."""
-    counted = row.base is not None and row.base.instruction_mix and row.head is not None and row.head.instruction_mix
+    counted = row.work and row.base is not None and row.base.instruction_mix and row.head is not None and row.head.instruction_mix
     return "the same resources, and as many instructions" if counted else "the same resources; instructions were not counted"
 
 
@@ -360,6 +362,14 @@ def is_brief(subject: Subject) -> bool:
     if subject.kind == "kernel":
         return not (subject.configurations_added or subject.configurations_removed) and len(subject.notes) <= 1
     return any(AUDITED in note for note in subject.notes)
+
+
+def is_unchanged(subject: Subject) -> bool:
+    """Whether a kernel is the same code, launched alike, and takes as long: of several kernels that is no more than a line."""
+    sides = [(row.verdict, row.changed) == ("predicted-unchanged", False) for row in timed_rows(subject.static)]
+    sides += [row.base == row.head and not row.reason and not row.changed for row in subject.resources]
+    others = subject.measured, subject.failures, subject.new_issues, subject.cured_issues, subject.notes[1:]
+    return subject.kind == "kernel" and all(sides) and not any((*others, subject.configurations_added, subject.configurations_removed))
 
 
 def of_any(note: str, subject: Subject) -> str:
@@ -414,4 +424,12 @@ def compared_text(side: Compared) -> str:
 
 
 MOST_LISTED = 8
+FIRST_LISTED = 3
+
+
+def first_listed(items: Sequence[str]) -> Sequence[str]:
+    """Those that are listed: all, or of more than `MOST_LISTED` the first, for nobody reads on."""
+    return items if len(items) <= MOST_LISTED else items[:FIRST_LISTED]
+
+
 """Configurations that came, or went, that are named."""

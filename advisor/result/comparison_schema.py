@@ -145,7 +145,7 @@ class ResourceRow:
     reason: str = ""
     unfinished: bool = False
     line: int | None = None  # of the head's file, where the compiler refuses it
-    work: float = 1.0  # what a thread of the head does, to one of the base: blocks of another size, other grids, more warps
+    work: float = 1.0  # what a thread of the head does, to one of the base: other blocks, grids, warps; 0: not known
     thread_bytes: float | None = None  # what a thread of the head moves in a trip of its longest loop: spills weigh by it
     guessed: tuple[str, ...] = ()  # constants and options that decide what code there is, and were guessed: nothing is certain of it then
     changed: tuple[str, ...] = ()  # of the configuration, "BLOCK 64 → 32", where nothing of that is guessed

@@ -236,6 +236,9 @@ def run(x, n, groups):
     _, subject = one(repository, base, head.replace("\n\n\ndef run", f"\n{more}\n\ndef run"))
     (compiled,) = subject.resources
     assert f"a guess of {name}, which one side alone takes" in compiled.reason and compiled.base is compiled.head is None
+    flagged = head.replace("BLOCK: tl", "ON: tl.constexpr, BLOCK: tl").replace("BLOCK=256", "ON=n > groups, BLOCK=256")
+    _, subject = one(repository, base, flagged.replace("\n\n\ndef run", f"\n{more}    if ON:\n        tl.store(x_ptr, 3)\n\n\ndef run"))
+    assert subject.resources[0].reason == compiled.reason and not any("registers" in note for note in subject.notes)
 
 
 SCALED = """def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
@@ -320,3 +323,21 @@ def run(x, tokens, batch):
 def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
     refused = CompileError("triton cannot compile it", got, kind="failed")
     assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"
+
+
+def test_warps_that_follow_of_one_version_alone_are_those_of_both(repository):
+    """What the head's row is a constant of says its warps, and the base would have Triton's own four."""
+    base = """def each(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.arange(0, BLOCK_SIZE)
+    tl.store(x_ptr + tl.program_id(0) * n_cols + offsets, 1, mask=offsets < n_cols)
+
+
+def run(x, settings):
+    rows, vocab_size = x.shape
+    BLOCK_SIZE, num_warps = settings(vocab_size)
+    each[(rows,)](x, vocab_size, BLOCK_SIZE=BLOCK_SIZE, num_warps=num_warps)
+"""
+    head = base.replace("n_cols, BLOCK_SIZE: tl", "VOCAB_SIZE: tl.constexpr, BLOCK_SIZE: tl").replace("n_cols", "VOCAB_SIZE")
+    _, subject = one(repository, base, head.replace("x, vocab_size, BLOCK", "x, VOCAB_SIZE=vocab_size, BLOCK"))
+    (compiled,) = subject.resources
+    assert "num_warps=32" in compiled.label and compiled.work == 1.0

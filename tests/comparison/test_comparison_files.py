@@ -54,6 +54,8 @@ def test_the_first_line_has_the_factor_the_times_and_the_change():
     slower = a_kernel(judged(100.0, 120.0))
     assert answer([slower]).startswith("Predicted 20 % slower on H100 (100.0 → 120.0 µs; ")
     assert "about 2.0x slower" in answer([a_kernel(judged(100.0, 200.0))])
+    untold = Subject(kind="kernel", title="k.py::other", path="k.py", change="modified")  # of which the time is not told
+    assert answer([untold, subject]).startswith("Predicted k about 6x faster on H100 (")
 
 
 def test_bytes_are_the_first_cause_and_spills_follow_the_time_that_counts_them():

@@ -54,7 +54,10 @@ BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL
 def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert torch_calls(old, new) == ["Beside the launch, run now calls torch.zeros."]
+    assert torch_calls(old, new) == ["Beside the launch, run now calls torch.zeros under a condition."]
+    text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    found = torch.zeros(n) if n > 9 else None\n    torch.ones(n)\n")
+    new = versions(parse_source(text, "k.py"), {})["scale"]
+    assert torch_calls(old, new) == ["Beside the launch, run now calls torch.ones, torch.zeros under a condition."]
 
 
 def test_a_kernel_of_the_other_arm_is_not_launched_in_its_place():
@@ -68,6 +71,9 @@ def test_a_kernel_of_the_other_arm_is_not_launched_in_its_place():
     assert in_its_place(old, new, load_gpu("H100"), {}, {}) == "" and torch_calls(old, new) == []
     plain = versions(parse_source(text.replace("    if cache is None:\n    ", "").replace("    else:\n    ", ""), "k.py"), {})["scale"]
     assert in_its_place(plain, new, load_gpu("H100"), {}, {})
+    renamed = head.replace("def run(", "def run_common(")
+    newer = versions(parse_source(renamed, "k.py"), {})["scale"]
+    assert in_its_place(plain, newer, load_gpu("H100"), {}, {}) == "run_common launches fresh in its place"
 
 
 def compared(repository, predictor, changed, base=BASE, **options):
@@ -114,11 +120,27 @@ def test_what_has_no_part_in_the_launch_is_none(repository, predictor, old, new)
     assert not compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)}).subjects
 
 
+def test_arguments_of_a_launcher_in_another_order_are_no_change(repository, predictor):
+    launcher = KERNEL.replace("    block, warps = settings(n)\n", "").replace("def run(x)", "def run(x, block=64, warps=4)")
+    again = launcher.replace("block=64, warps=4", "warps=4, block=64")
+    assert not compared(repository, predictor, {"ops/scale.py": again}, {**BASE, "ops/scale.py": launcher}).subjects
+
+
+def test_docstrings_of_functions_within_the_launcher_are_no_change(repository, predictor):
+    inner = KERNEL.replace("    n = x.numel()\n", "    def size(y):\n        return y.numel()\n\n    n = size(x)\n")
+    told = inner.replace("        return y", '        """The size."""\n        return y')
+    assert not compared(repository, predictor, {"ops/scale.py": told}, {**BASE, "ops/scale.py": inner}).subjects
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
         ("torch.relu(x)", "torch.sigmoid(x)", "no longer calls torch.relu and now calls torch.sigmoid"),
-        ("    n = x.numel()\n", "    if not x.is_contiguous():\n        x = x.contiguous()\n    n = x.numel()\n", "now calls .contiguous"),
+        (
+            "    n = x.numel()\n",
+            "    if not x.is_contiguous():\n        x = x.contiguous()\n    n = x.numel()\n",
+            "now calls .contiguous under a condition",
+        ),
     ],
 )
 def test_calls_of_torch_beside_the_launch_are_a_note_of_the_file_alone(repository, predictor, old, new, said):

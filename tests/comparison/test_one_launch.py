@@ -16,7 +16,7 @@ from advisor.comparison.settings import KernelSettings, read_settings
 from advisor.compiled.compiler.pool import Pool
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
-from advisor.rendering.comparison_files import to_comment
+from advisor.rendering.comparison_files import to_comment, to_text
 from advisor.result.schema import Configuration
 
 from .repository import compared_files
@@ -344,6 +344,7 @@ def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predic
     (compiled,) = found.subjects[0].resources
     assert compiled.label.startswith("BLOCK=1024 → 256") and compiled.work == pytest.approx(0.25, rel=0.01)
     assert "instructions \\(for the same work\\)" in to_comment(found)
+    assert to_text(found).count("for the same work") == 1
     found = compared_files(repository, predictor, {"k.py": flat}, {"k.py": flat.replace("1024, 4", "1024, 8")}, compiling=True)
     assert found.subjects[0].resources[0].work == pytest.approx(0.5, rel=0.01)  # by twice the threads
 

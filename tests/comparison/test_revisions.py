@@ -149,7 +149,7 @@ def test_gpus_that_the_kernels_file_rules_out_are_left_out(repository, predictor
 
 def test_comments_and_docstrings_are_no_change(repository, predictor):
     base = repository.commit({"kernels/matmul.py": KERNEL.format(m=16)})
-    documented = KERNEL.format(m=16).replace("    tl.store", '    """Copies."""\n    tl.store')
+    documented = KERNEL.format(m=16).replace("    tl.store", '    """Copies."""\n    pass\n    tl.store')
     head = repository.commit({"kernels/matmul.py": "# a comment\n" + documented})
     assert compared(repository, base, head, predictor).subjects == ()
 

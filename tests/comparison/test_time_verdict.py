@@ -81,21 +81,29 @@ def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository, eva
     assert compiled.base != compiled.head and compiled.guessed == ()
     assert "no time can be predicted for copy without parts" in found.headline and "%" not in found.headline
     said = told_in(subject.hint)
-    assert set(said.args) == {"n", "parts", "rows"} and "Cannot tell the time of k.py::copy without parts." in to_comment(found).replace(
-        "\\", ""
-    )
+    assert set(said.args) == {"n", "parts", "rows"} and "Cannot tell the time of copy without parts." in to_comment(found).replace("\\", "")
     # With the printed line in it, the same comparison has a verdict.
     _, told = one(repository, NESTED, FLAT, subject.hint.replace("parts = 1024", "parts = 64"))
     assert told.static[0].verdict == "predicted-improved" and told.static[0].change is not None and max(evaluated) > LOOKED_AT
 
 
-@pytest.mark.parametrize(("words", "work"), [("grid=(batch,) → grid=(tokens,)", 1.0), ("grid=(rows,) → grid=(2 * rows,)", 0.5)])
-def test_two_typical_sizes_are_of_no_one_work(words, work):
-    """One program of 4 does not do what 2,048 of 8,192 do, where the one are sequences and the others tokens."""
+@pytest.mark.parametrize(
+    ("words", "trips", "work"),
+    [
+        ("grid=(batch,) → grid=(tokens,)", (3, 3), 1.0),
+        ("grid=(rows,) → grid=(2 * rows,)", (3, 3), 0.5),
+        ("grid=(rows,) → grid=(2 * rows,)", (4, 2), 0.0),
+    ],
+)
+def test_two_typical_sizes_are_of_no_one_work(words, trips, work):
+    """One program of 4 does not do what 2,048 of 8,192 do, where the one are sequences and the others tokens; and the code of a trip is
+    nothing to go by where fewer programs make more of them."""
     sides = [
         SimpleNamespace(launch=SimpleNamespace(grid=(grid,)), sizes={"rows": grid, **size}) for grid, size in ((4, {}), (8, {"tokens": 8}))
     ]
-    pair = [SimpleNamespace(compiled=SimpleNamespace(resources=SimpleNamespace(num_warps=4)))] * 2
+    resources = SimpleNamespace(num_warps=4)
+    loops = [[SimpleNamespace(depth=0, entries=9.0, mean_trips=float(count))] for count in trips]
+    pair = [SimpleNamespace(compiled=SimpleNamespace(resources=resources), demand=SimpleNamespace(loops=each)) for each in loops]
     assert _work_of_a_thread(*sides, pair, [SimpleNamespace(words=words, names={"grid"})]) == work
 
 
@@ -246,6 +254,13 @@ def test_what_fails_under_every_guess_is_not_called_certain(repository):
     assert not found.gate.failed and "does not compile" not in to_comment(found) and "Certain to fail" not in found.headline
 
 
+def test_a_rank_that_no_type_of_a_tensor_mends_is_not_called_a_guess(repository):
+    """A number has no three dimensions, whatever tensors hold."""
+    sides = [HEAD + FILL.replace("offsets, 7", f"offsets, 7 + ({factor} * n)[None, None, :]") for factor in (1, 2)]
+    text = to_comment(compared_files(repository, AnalyticalPredictor(), {"k.py": sides[0]}, {"k.py": sides[1]}, compiling=True))
+    assert "base and head" in text and "too many indices for tensor of rank 0" in text and "guessed" not in text
+
+
 def test_an_assertion_of_the_file_is_a_source_of_guesses(repository):
     asserted = PLAIN.replace("n, BLOCK: tl.constexpr", "n, BLOCK: tl.constexpr, GROUP: tl.constexpr")
     asserted = asserted.replace("BLOCK=1024", "BLOCK=1024, GROUP=mask.shape[0] // 7")
@@ -346,6 +361,9 @@ def test_the_type_of_a_tensor_that_one_side_alone_has_is_no_typical_one(reposito
     _, subject = one(repository, PLAIN, head)
     (row,) = subject.static
     assert (row.verdict, row.reason) == ("cannot-tell", "without m_ptr's type") and told_in(subject.hint).types.keys() == {"m_ptr"}
+    unread = PLAIN.replace("x_ptr, y_ptr", "x_ptr, m_ptr, y_ptr").replace("(x, y, n", "(x, mask, y, n").replace("* 0.5", "* 0.25 + 1")
+    _, told = one(repository, PLAIN, unread)  # the kernel does nothing with the tensor
+    assert told.static[0].verdict in TIME_VERDICTS
     _, told = one(repository, PLAIN, head, subject.hint)
     assert told.static[0].verdict in TIME_VERDICTS
 
@@ -422,7 +440,8 @@ MADE = "y = torch.empty(n, dtype=torch.int32)"
     ("before", "after", "said"),
     [
         ("x = x.contiguous()", "", "no longer calls .contiguous"),
-        (MADE, MADE.replace("int32", "long"), "no longer calls torch.empty of torch.int32 and now calls torch.empty of torch.long"),
+        (MADE, MADE.replace("int32", "long"), "no longer calls torch.empty of torch.int32 and now calls torch.empty of torch.int64"),
+        (MADE, MADE.replace("int32", "int"), ""),
         ("", MADE, ""),
     ],
 )

@@ -63,6 +63,8 @@ def test_instructions_that_were_not_counted_are_not_the_same(mixes, told):
     )
     assert the_same(row) == f"the same resources{told}"
     assert resource_cells(replace(row, head=held(0))) == resource_cells(replace(row, base=held(0)))
+    alone = resource_cells(replace(row, head=None))  # no count to compare with
+    assert alone and not any("instructions" in name for name, _, _ in alone)
 
 
 def test_what_did_not_end_no_longer_compiles_is_not_said():
@@ -141,3 +143,8 @@ def test_tables_past_the_time_of_a_comparison_are_audited(repository, predictor,
     monkeypatch.setenv("ADVISOR_COMPILE_LIMIT", "5,0.000001")
     (subject,) = compared_files(repository, predictor, {TABLE: table(M1=entry())}, {TABLE: table(M1=entry(32))}).subjects
     assert not subject.static and subject.notes[-1].startswith("Audited, and not predicted: the time")
+
+
+def test_of_many_configurations_the_first_are_named():
+    comment = to_comment(assembled(kernel("tuned", configurations_added=tuple(f"B={n}" for n in range(9)))))
+    assert comment.count("`B=") == 3 and "and 6 more" in comment

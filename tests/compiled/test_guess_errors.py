@@ -34,6 +34,13 @@ def test_errors_of_guesses_say_what_was_guessed_and_how_to_give_it() -> None:
     assert with_guess(refused, guess, Given(types=guess.signature)) is refused
 
 
+def test_what_no_argument_mends_asks_for_none() -> None:
+    refused = CompileError(
+        "k does not compile for sm_90", 'NameError("Cannot access global variable LOG2_E from within @jit\'ed function")'
+    )
+    assert with_guess(refused, Guess(signature={"p": "*i64"}, constexprs={}, options={}), Given()) is refused
+
+
 def test_an_error_about_two_floats_is_not_blamed_on_integers() -> None:
     refused = CompileError("k does not compile for sm_90", "Both operands must be same dtype. Got bf16 and fp16")
     guess = Guess(signature={"q": "*bf16", "ids": "*i64"}, constexprs={}, options={})

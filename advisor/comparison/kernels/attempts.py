@@ -20,6 +20,7 @@ from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.assumptions import shown_value
+from advisor.compiled.guesses.guess_errors import OF_ANY_TYPE, WHATEVER_IS_PASSED
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.launches.described import described_launch
 from advisor.compiled.launches.launch import JUDGED, KernelLaunch, compile_launch
@@ -165,7 +166,8 @@ class Attempt:
         text = str(getattr(self.refused, "got", ""))
         if self.launch is None or self.kind != "failed":
             return self.kind in CERTAIN
-        return bool(WHATEVER_IS_PASSED.search(text)) or self._never_bound(text) or not self.guessed
+        causes = [value for value in self.guessed.values() if "*" not in value or not OF_ANY_TYPE.search(text)]
+        return bool(WHATEVER_IS_PASSED.search(text)) or self._never_bound(text) or not causes
 
     def _never_bound(self, text: str) -> bool:
         """Whether the compiler misses a name that the kernel's file binds nowhere: one that it does may be bound with other constants."""
@@ -175,10 +177,6 @@ class Attempt:
 
 CERTAIN = frozenset({"absent", "interfered", "refused"})
 """Kinds of `CompileError` that are the kernel's own, whatever it is given."""
-WHATEVER_IS_PASSED = re.compile(
-    r"Cannot access global variable|UnsupportedLanguageConstruct|unsupported AST node|got an unexpected keyword argument"
-)
-"""What Triton says of source that it compiles with no arguments (`code_generator.py`, Triton 3.9)."""
 _NOT_DEFINED = re.compile(r"NameError\(['\"](\w+) is not defined")
 
 
@@ -276,7 +274,8 @@ def with_other_flags(chosen: Mapping[str, bool], new: KernelVersion, other: tupl
         return []
     registers, spills = side.resources.registers_per_thread, side.resources.spill_bytes
     flags = " ".join(f"{name}={not value}" for name, value in chosen.items())
-    return [phrase("answer.other_flags", flags=flags, side=words[0], other=words[1], registers=registers, spills=f"{spills:,}")]
+    spilled = f" and spills {spills:,} bytes" if spills else ""
+    return [phrase("answer.other_flags", flags=flags, side=words[0], other=words[1], registers=registers, spilled=spilled)]
 
 
 def _configurations(

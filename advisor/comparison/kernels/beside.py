@@ -22,11 +22,21 @@ MOST_NAMED = 4
 """Calls that a note names."""
 PROBES = (1, 2**20)
 """Stand for sizes that are not known, to see whether a condition hangs on them."""
+SOMETIMES = " under a condition"
+"""Ends what names a call that not every launch comes with."""
 _METHODS = frozenset(
     {"sum", "mean", "amax", "max", "min", "to", "contiguous", "clone", "zero_", "fill_", "copy_", "float", "half", "bfloat16", "repeat"}
     | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
 )
 """Methods of a tensor that launch a kernel of torch's."""
+ONE_TYPE = {
+    "torch.float": "torch.float32",
+    "torch.half": "torch.float16",
+    "torch.double": "torch.float64",
+    "torch.int": "torch.int32",
+    "torch.long": "torch.int64",
+}
+"""Types by other names of theirs."""
 MADE = "torch.empty"
 """Makes a tensor of no contents: another type of its elements is another launch."""
 _OF_HOST = (
@@ -63,7 +73,11 @@ def in_its_place(old: KernelVersion, new: KernelVersion, gpu: GpuSpec, known: Ma
         if same_file:
             before.setdefault(function, set()).update(kernel for kernel, _ in others)
             arms.setdefault(function, set()).update((written(test), wanted) for test, wanted in graph.conditions(site[1]))
-    for graph, same_file, function, site, others in _functions(new) if before else ():
+    after = list(_functions(new)) if before else []
+    heads = {function for _, same_file, function, _, _ in after if same_file}
+    if not heads & before.keys():  # functions of other names launch it now
+        before, arms = (dict.fromkeys(heads, set().union(*sets.values())) for sets in (before, arms))
+    for graph, same_file, function, site, others in after:
         for kernel, call in others:
             if not same_file or function not in before or former.get(kernel, kernel) in before[function] or kernel == new.function.name:
                 continue
@@ -151,7 +165,9 @@ def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
         if scopes and (function := getattr(scopes[-1], "name", "")):
             inside = [(name, call) for name, calls in graph.calls.items() for call in calls if scopes[-1] in graph.scopes_around(call)]
             beside = [(name, call) for name, call in inside if call is not launch and not graph.excludes(launch, call)]
-            yield function, Counter(text for name, call in beside if (text := _of_torch(name, call)))
+            around = {written(test) for test, _ in graph.conditions(launch)}
+            open_ = {id(call) for _, call in beside if any(written(test) not in around for test, _ in graph.conditions(call))}
+            yield function, Counter(text + SOMETIMES * (id(call) in open_) for name, call in beside if (text := _of_torch(name, call)))
 
 
 def _of_torch(name: str, call: Call) -> str:
@@ -159,7 +175,7 @@ def _of_torch(name: str, call: Call) -> str:
     text = dotted(call.func)
     element = next((written(item.value) for item in call.keywords if item.arg == "dtype"), "")
     if text == MADE and element.startswith("torch."):
-        return f"{text} of {element}"
+        return f"{text} of {ONE_TYPE.get(element, element)}"
     if text.startswith("torch."):
         return "" if text.startswith(_OF_HOST) else text
     return f".{name}" if name in _METHODS and text != name else ""

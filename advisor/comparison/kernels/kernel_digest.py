@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
+from typing import Any
 
 from advisor.python_source.bindings import bound_by, names_in, shared_names
 from advisor.python_source.imports import Import
@@ -150,13 +151,19 @@ def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:
 
 
 def undocumented(node: ast.FunctionDef) -> ast.FunctionDef:
-    """The function without its docstring, and without other strings that stand by themselves."""
+    """The function without its docstring, other strings that stand by themselves, and `pass`."""
     body = _without_texts(node.body)
     return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)
 
 
-def _without_texts(body: Iterable[ast.stmt]) -> list[ast.stmt]:
-    return [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))]
+def _without_texts(items: Sequence[Any]) -> list[Any]:
+    """Statements without those that do nothing: strings that stand by themselves, and `pass`."""
+    return [
+        item
+        for item in items
+        if not isinstance(item, ast.Pass)
+        and not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str))
+    ]
 
 
 def own_tree(node: ast.FunctionDef) -> str:
@@ -202,6 +209,7 @@ def _parts(tree: ast.AST, local: Set[str], numbers: dict[str, str]) -> Iterator[
                 ]
             )
         elif isinstance(node_, list):
+            node_ = _without_texts(node_)
             yield f"{len(node_)} in a list"
             waiting += reversed(node_)
         else:

@@ -214,7 +214,8 @@ def _host_code(
         pairs = ((next((outer for outer in graph.above(item) if isinstance(outer, Function)), None), item) for item in calling)
         calls = [(caller, item) for caller, item in pairs if caller not in (None, around)]
         waiting += [(caller, item, _given(around, item, wanted, renamed.get(around.name, {}))) for caller, item in calls]
-        left = [] if calls else [ast.keyword(name, default) for name, default in argument_defaults(around).items() if name in wanted]
+        defaults = argument_defaults(around)
+        left = [] if calls else [ast.keyword(name, defaults[name]) for name in sorted(wanted & defaults.keys())]
         yield {name for default in left for name in _values(default)}
         handed = {node.value.id for node in nodes if isinstance(node, ast.keyword) and isinstance(node.value, ast.Name)} & arguments(around)
         if not (left or statements) and len(nodes) == len(handed):  # by a function around the launcher: all of it as it came

@@ -208,7 +208,7 @@ def both_launches(
         if all(name not in _unknown_blocks(launch) for launch in both):
             break
         given, whence, both = former
-    for side, version in enumerate(versions):
+    for side, version in (*enumerate(versions), (0, old)):  # the first once more: what is known of the second by its siblings is its, too
         launch, other = both[side], both[1 - side]
         if version is not None and launch is not None:
             both[side] = _with_siblings(version, _shared(version, launch, other, bool(relaunched)), given, gpu)

@@ -165,7 +165,8 @@ def judged(
             if run.former is not None and best_run is not None:
                 run, (base, head) = best_run, timed
             label, differing = _label(run, base, head)
-            notes += [note for note in remarks if note != unseen]
+            guessed_alone = _guessed_of_one(old, new, base, head)
+            notes += [note for note in remarks if note != unseen and not guessed_alone]
             empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
@@ -182,12 +183,16 @@ def judged(
                 notes += _assumed_types(base, head)
             others = _other_sizes(old, new, base, head) or _tuned_alone(run)
             one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""
-            if incomparable := others or _guessed_of_one(old, new, base, head) or one_guess:
+            if incomparable := others or guessed_alone or one_guess:
                 empty, reason = ["base", "head"], incomparable
-            for word, item in (("base", base), ("head", head)) if not incomparable else ():
-                if item.resources is not None and item.resources.origin == "estimated" and item.compiled is not None:
-                    elements = f"{int(item.compiled.metadata[JUDGED]):,}"
-                    notes.append(phrase("answer.estimated", side=word, gpus=devices, elements=elements))
+            estimated = grouped(
+                (f"{int(item.compiled.metadata[JUDGED]):,}", word)
+                for word, item in (("base", base), ("head", head))
+                if not incomparable and item.resources is not None and item.resources.origin == "estimated" and item.compiled is not None
+            )
+            for elements, sides in estimated.items():
+                which = f"The {' and the '.join(sides)} {agree(len(sides), 'is', 'are')}"
+                notes.append(phrase("answer.estimated", which=which, gpus=devices, elements=elements))
             instead = in_its_place(old, new, group[0], (settings or KernelSettings()).args, called_before or {}) if old and new else ""
             if untimed := others or (instead and f"because {instead}"):
                 predicted = [without_time(row, "cannot-tell", untimed) if row.gpu in devices.split(", ") else row for row in predicted]

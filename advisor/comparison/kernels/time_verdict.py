@@ -282,9 +282,7 @@ def _without(lacking: Mapping[str, Any], alike: bool, stored: bool) -> str:
     more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
     names = [f"{name}'s type" if str(value).startswith("*") else name for name, value in lacking.items()][:MOST_NAMED]
     without = f"without {', '.join(names)}{more}" if more else f"without {named(names)}" if names else ""
-    code = (
-        "with what is taken for them the code is the same" if alike and stored else "" if stored else "with what is known nothing is stored"
-    )
+    code = "as guessed the code is the same" if alike and stored else "" if stored else "with what is known nothing is stored"
     return ": ".join(filter(None, (without, code)))
 
 
@@ -343,7 +341,7 @@ def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> 
         assert attempt.launch is not None and attempt.guess is not None
         function = attempt.launch.source.kernel(attempt.launch.kernel)
         whence, usage = origins(attempt.launch, attempt.guess), usage_of(attempt.launch.source, function)
-        kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*")}
+        kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*") and name in function.reads}
         sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
         open_ = {
             name: kind
@@ -396,14 +394,29 @@ def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for launch, guess in guessed if launch and guess for name in deciding_code(launch, guess)))
 
 
+LOOPS_MORE = 1.5
+"""Times as many trips from which on programs loop over what others are launched for; less is what programs of a sample differ in."""
+
+
+def _trips(demand: KernelDemand) -> float:
+    """Trips of all loops in one program."""
+    outermost = min((loop.depth for loop in demand.loops), default=0)
+    entered = max((loop.entries for loop in demand.loops if loop.depth == outermost), default=1.0)
+    return sum(loop.entries * loop.mean_trips for loop in demand.loops) / entered
+
+
 def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection], relaunched: Sequence[ChangedLaunch]) -> float:
-    """What a thread of the head does, to one of the base."""
+    """What a thread of the head does, to one of the base; 0: the instructions of the code are no measure of it."""
     assert base.launch is not None and head.launch is not None
     threads = pair[1].compiled.resources.num_warps / pair[0].compiled.resources.num_warps
     if base.launch.grid is not None and head.launch.grid is not None:
         words = {word for item in relaunched if GRID in item.names for word in re.findall(r"\w+", item.words)}
         alone = words & (base.sizes.keys() ^ head.sizes.keys())  # of two typical sizes, which are of no one problem
-        return (1 if alone else math.prod(base.launch.grid) / math.prod(head.launch.grid)) / threads
+        programs = [math.prod(attempt.launch.grid) for attempt in (base, head) if attempt.launch is not None and attempt.launch.grid]
+        trips = [_trips(side.demand) for side in pair]
+        if programs[0] != programs[1] and max(trips) > LOOPS_MORE * min(trips):
+            return 0.0  # fewer programs that loop more: the code of a trip says nothing of all
+        return (1 if alone else programs[0] / programs[1]) / threads
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     if all(constants[0][name] == constants[1][name] for name in constants[0].keys() & constants[1].keys()):
         return 1 / threads

@@ -21,6 +21,12 @@ _OTHER_WIDTH = {"*i64": "*i32", "*i32": "*i64"}
 """What integers are that turn out not to be as wide as was guessed, which is likelier than that they are none."""
 _OF_ANOTHER_TRITON = re.compile(r"unexpected keyword argument|cannot import name|module '?triton\S* has no attribute")
 """In errors that no argument mends: `tl.dot(..., trans_b=True)`."""
+WHATEVER_IS_PASSED = re.compile(
+    r"Cannot access global variable|UnsupportedLanguageConstruct|unsupported AST node|got an unexpected keyword argument"
+)
+"""What Triton says of source that it compiles with no arguments (`code_generator.py`, Triton 3.9)."""
+OF_ANY_TYPE = re.compile(r"too many indices for tensor of rank|(too many|not enough) values to unpack")
+"""What it says that hangs on constants at most, and on the type of no tensor."""
 _FLOAT_NAMES = re.compile(r"\b(?:bf16|fp16|fp32|fp64)\b")
 
 
@@ -36,6 +42,8 @@ def with_guess(error: CompileError, guess: Guess, given: Given) -> CompileError:
         return error
     if _OF_ANOTHER_TRITON.search(str(error.got)):
         return CompileError(error.what, error.got, error.limit, "the kernel is written for another version of Triton", error.kind)
+    if WHATEVER_IS_PASSED.search(str(error.got)):
+        return error
     guessed = {name: kind for name, kind in guess.signature.items() if name not in given.types}
     descriptors = [name for name, kind in guessed.items() if kind.startswith("tensordesc")]
     integers = [name for name, kind in guessed.items() if kind.startswith(("*i", "*u"))]
