@@ -442,7 +442,7 @@ def _with_ceiling(
         )
     if recommendation is not None:
         left, current = ({finding.rule: finding for finding in item.findings} for item in (best, report))
-        cured = [item.title for item in report.findings if item.saving_us and item.rule not in left]
+        cured = [phrase("choice.cures", what=item.title) for item in report.findings if item.saving_us and item.rule not in left]
         now_us = report.predicted.us if report.predicted is not None else math.inf
         both_us = {rule: best.predicted.us - (finding.saving_us or 0.0) for rule, finding in left.items()}
         cured += [phrase("remedy.instead")] * any(now_us - (item.saving_us or 0) < both_us.get(item.rule, 0) for item in report.findings)

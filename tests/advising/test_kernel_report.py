@@ -257,6 +257,12 @@ def test_rules_are_judged_in_the_recommended_configuration(now: tuple[float, ...
     assert [action.rule for action in actions([report])] == [None, "small-programs"]
 
 
+def test_what_the_recommended_configuration_cures_is_said_to_be_cured() -> None:
+    report = _with_ceiling(_of_warps(8, 800.0, 100.0), _of_warps(2, 240.0), 2, 1.05)
+    (action,) = actions([report])
+    assert action.rule is None and action.detail.endswith(" This also cures: s.")
+
+
 def test_two_changes_together_are_never_slower_than_one_alone() -> None:
     """A cure that alone takes less than with the recommended configuration says so, and that configuration that it is instead of it."""
     report = _with_ceiling(_of_warps(4, 400.0, 225.0), _of_warps(16, 258.0, 61.0), 2, 1.05)

@@ -254,7 +254,7 @@ def second_pass(context: CompiledContext) -> Finding | None:
     per_program = requested / max(demand.programs, 1)
     one_block = per_program <= MOST_BYTES_OF_A_ROW
     waited = _spared_waits(context, again, one_block)
-    places = set() if one_block else {(load.file, load.line) for load in again}  # of one loop of both: masks and conversions, too
+    places = {(load.file, load.line) for load in again}  # their masks and conversions, too
     alu = sum(line.alu_op for line in demand.lines if (line.file, line.line) in places)
     saving = context.saving(lambda work: _once(work, requested, waited, alu, context.compiled.target.warp_size))
     if saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
