@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.diagnosis import LEAST_GAIN_US
+from advisor.diagnosis.diagnose import SAMPLED
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, layers_apart, least_us, limited_by, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
+    UNCERTAIN,
     Action,
     LaunchReport,
     LayerReport,
@@ -374,8 +376,8 @@ def _notes(
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
     if padding := padded(able):
         out.append(phrase("note.padding", share=padding))
-    if any(report.assumed_us for report in able):
-        out.append(phrase("note.uncertain"))
+    if why := {part.note for report in able for part in report.gap if part.cause == UNCERTAIN and part.us}:
+        out.append(phrase("note.sampled" if why == {SAMPLED} else "note.uncertain"))
     which = [guessed[report.id] for report in able if report.id in guessed]
     if which:
         what = which[0] if len(set(which)) == 1 else phrase("note.data")

@@ -6,6 +6,7 @@ log2(e), a quotient two beside the reciprocal, a sum one addition; what a produc
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from tests.rendering import factory
 
 H100 = load_gpu("H100")
 FILE = Path(__file__).resolve().parents[1] / "data" / "hand_counted.py"
+GATHER = Path(__file__).resolve().parents[2] / "reports" / "examples" / "gather_rows.py"
+SHUFFLED = random.Random(0).sample(range(200_000), 200_000)
 BF16, FP32 = 2, 4
 
 
@@ -230,6 +233,24 @@ def test_each_gets_advice_from_what_was_tried(name: str) -> None:
     nothing = any("none is predicted to be faster" in text for text in result.verdict.unknowns)
     assert (report.recommendation is None) == nothing and (report.findings or report.recommendation or nothing)
     assert report.predicted is not None and report.bound.us <= report.predicted.us
+
+
+@pytest.mark.parametrize(
+    ("contents", "key", "other"),
+    [({"index_ptr": SHUFFLED}, "sampled", "uncertain"), ({}, "uncertain", "sampled")],
+    ids=["all is given", "an index is not"],
+)
+def test_work_that_only_a_sample_leaves_open_is_not_called_a_matter_of_data(contents: dict[str, list[int]], key: str, other: str) -> None:
+    """The grid is large, so a sample of its programs is counted, whose rows say nothing certain of all."""
+    options = LaunchOptions(
+        grid="200000",
+        constexprs={"D": 4096},
+        arguments={"stride_x": 4096},
+        signature=typed(x_ptr="bf16", index_ptr="i64", y_ptr="bf16"),
+        contents=contents,
+    )
+    result = advise_compiled(f"{GATHER}::gather_rows", H100, cache="cold", command="", launch_options=options, try_s=0)
+    assert phrase(f"note.{key}") in result.verdict.notes and phrase(f"note.{other}") not in result.verdict.notes
 
 
 def _of_warps(warps: int, us: float, *saving_us: float) -> LaunchReport:
