@@ -70,7 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings", metavar="FILE", help="an advisor.toml of your own, which counts in place of the base's: sizes to judge kernels at"
     )
     parser.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument or constant of changed kernels, before advisor.toml's"
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument or constant of changed kernels, or a name of the function that launches them, before advisor.toml's",
     )
     parser.add_argument(
         "--signature",
