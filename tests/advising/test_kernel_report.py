@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from advisor.advising.kernel_report import _best, _with_ceiling, advise_compiled
+from advisor.advising.kernel_report import _best, _near, _with_ceiling, advise_compiled
 from advisor.compiled.analysis import SOURCE
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.launches.launch import inspect_launch
@@ -282,6 +282,13 @@ def test_what_the_recommended_configuration_cures_is_said_to_be_cured() -> None:
     report = _with_ceiling(_of_warps(8, 800.0, 100.0), _of_warps(2, 240.0), 2, 1.05)
     (action,) = actions([report])
     assert action.rule is None and action.detail.endswith(" This also cures: s.")
+
+
+def test_configurations_as_good_as_the_best_are_named_by_what_they_differ_in_the_fastest_first() -> None:
+    best, *others = (_of_warps(warps, us) for warps, us in ((8, 100.0), (2, 104.0), (16, 101.0), (32, 103.5), (4, 102.0), (1, 110.0)))
+    which = "num_warps=16, or num_warps=4, or num_warps=32, and 1 more"
+    assert _near(best, (best, *others)) == f"4 others are within 5 % of the best, too near to tell apart: the same with {which}"
+    assert _near(best, (best, others[-1])) == "No other is within 5 % of the best"
 
 
 def test_two_changes_together_are_never_slower_than_one_alone() -> None:
