@@ -130,7 +130,9 @@ def test_a_note_says_what_answers_outside_of_the_training_data(source: str, word
     beyond = [replace(each, predicted=replace(each.predicted, source=source)) for each in (first, second)]
     (both,), (one,) = verdict(tuple(beyond), ()).notes, verdict((first, beyond[1]), ()).notes
     assert both.startswith("2 of 2 times") and words in both and one.startswith("1 time ") and words in one
-    assert words != "extrapolated" or (both.endswith("They are w13-M128, w13-M256.") and "that of w13-M256" in one)
+    assert words != "extrapolated" or (
+        both.endswith("They are w13-M128, w13-M256. A change of these needs a larger gain.") and "that of w13-M256" in one
+    )
     assert verdict((first, second), ()).notes == ()
 
 
