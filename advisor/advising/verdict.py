@@ -121,7 +121,7 @@ def verdict(
         to_win = _to_win(reports, tunable, percent, layers, _where(saved_by_tokens)) if reports else ""
     return Verdict(
         sentence=_headline(launches, reports, current, bound, unit, of_peak, bool(which), to_win),
-        notes=(*_by_tokens(saved_by_tokens), *_apart(layers, reports), *_notes(launches, reports, tunable, which)),
+        notes=(*_by_tokens(saved_by_tokens, reports), *_apart(layers, reports), *_notes(launches, reports, tunable, which)),
         current_us=current,
         ceiling_us=ceiling,
         bound_us=bound,
@@ -186,7 +186,7 @@ def _to_win(
     rated: list[LaunchReport],
     percent: float,
     layers: Sequence[LayerReport],
-    matters: tuple[str, list[float], list[float]] | None,
+    matters: tuple[str, Collection[int]] | None,
 ) -> str:
     """What another configuration saves, of the time of all launches, and at which sizes tuning `matters`; how much tuning can win where no
     change is recommended."""
@@ -263,31 +263,40 @@ def _saved_by_tokens(able: Sequence[LaunchReport], layers: Sequence[LayerReport]
     return dict(sorted(shares.items()))
 
 
-def _where(shares: Mapping[int, float]) -> tuple[str, list[float], list[float]] | None:
-    """At which token counts tuning matters, in words (`M ≥ 65`), what is saved there and elsewhere: of counts in a row that save at least
-    `MATTERS` of what is saved at most, where all others save less. None where gains are everywhere, or of no such counts."""
+def _where(shares: Mapping[int, float]) -> tuple[str, frozenset[int]] | None:
+    """At which token counts tuning matters, in words (`M ≥ 65`) and which these are: counts in a row that save at least `MATTERS` of what
+    is saved at most, where all others save less. None where gains are everywhere, or of no such counts."""
     counts, most = list(shares), max(shares.values(), default=0.0)
     inside = [number for number, share in enumerate(shares.values()) if share >= MATTERS * most]
     if most < 0.005 or len(inside) == len(counts) or len(inside) <= inside[-1] - inside[0]:
         return None
     first, last = counts[inside[0]], counts[inside[-1]]
     key = "one" if first == last else "from" if last == counts[-1] else "up_to" if first == counts[0] else "between"
-    there, elsewhere = ([share for tokens, share in shares.items() if (first <= tokens <= last) is within] for within in (True, False))
-    return phrase(f"where.{key}", first=first, last=last), there, elsewhere
+    return phrase(f"where.{key}", first=first, last=last), frozenset(counts[number] for number in inside)
 
 
-def _by_tokens(shares: Mapping[int, float]) -> Iterator[str]:
+def _by_tokens(shares: Mapping[int, float], able: Sequence[LaunchReport]) -> Iterator[str]:
     """At which token counts tuning matters; else what decoding gains and what larger counts do, where there are both: a sum over both is
     mostly that of the largest."""
     if (matters := _where(shares)) is not None:
-        where, there, elsewhere = matters
+        where, inside = matters
+        there, elsewhere = ([share for tokens, share in shares.items() if (tokens in inside) is within] for within in (True, False))
         least, most = (share_text(share) for share in (min(there), max(there)))
         share = most if least == most else f"{least.removesuffix(' %')} to {most}"
-        yield phrase("note.where", where=where, share=share, rest=_up_to(elsewhere))
+        yield phrase("note.where", where=where, share=share, rest=_up_to(elsewhere), blocks=_default_blocks(inside, able))
         return
     decode, above = ([share for tokens, share in shares.items() if (tokens <= DECODE) is small] for small in (True, False))
     if decode and above and max(shares.values()) >= 0.005:
         yield phrase("note.by_tokens", most=DECODE, decode=_up_to(decode), above=_up_to(above))
+
+
+def _default_blocks(inside: Collection[int], able: Sequence[LaunchReport]) -> str:
+    """That a stack's default has other blocks at the token counts `inside` than at all others, in words; empty where it has not."""
+    ran = [(report.configuration, report.problem.sizes.get("M") in inside) for report in able if "default" in report.configuration_source]
+    blocks = [("x".join(str(v) for n, v in item.parameters.items() if n.startswith("BLOCK")), there) for item, there in ran if item]
+    here, elsewhere = ({text for text, there in blocks if there is within} for within in (True, False))
+    alone = len(here) == 1 and elsewhere and not here & elsewhere and len(blocks) == len(able)
+    return phrase("note.default_blocks", blocks=here.pop()) if alone else ""
 
 
 def _up_to(shares: Sequence[float]) -> str:

@@ -246,3 +246,15 @@ def test_the_headline_names_the_token_counts_at_which_tuning_matters(saved: tupl
     assert found.sentence.endswith(f", most at {where}.") and " at those sizes" not in found.sentence
     same = [replace(launch, recommendation=replace(factory.result().launches[0].recommendation, speedup=1.25)) for launch in launches]
     assert "most at" not in verdict(tuple(same), ()).sentence, "where all gain alike none is named"
+
+
+@pytest.mark.parametrize(("of_small", "of_large", "alone"), [(16, 64, True), (64, 64, False)], ids=["other blocks", "the same"])
+def test_blocks_that_a_default_has_where_tuning_matters_are_named(of_small: int, of_large: int, alone: bool) -> None:
+    small, large = (
+        replace(launch, configuration=replace(launch.configuration, parameters={"BLOCK_SIZE_M": rows, "BLOCK_SIZE_N": 64}))
+        for launch, rows in zip(factory.result((16, 2048), ("w13",)).launches, (of_small, of_large), strict=True)
+    )
+    launches = (replace(small, recommendation=None), replace(large, recommendation=replace(large.recommendation, speedup=1.25)))
+    untuned = tuple(replace(launch, configuration_source="vLLM's default, as without a table") for launch in launches)
+    assert verdict(untuned, ()).notes[0].endswith(": the default's blocks are 64x64 there alone.") is alone
+    assert "blocks" not in verdict(launches, ()).notes[0], "a table's entries are no default"
