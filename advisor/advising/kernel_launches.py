@@ -144,14 +144,15 @@ def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec
         others.add(accesses.narrow_access.id)  # as wide as the blocks let them be, which is not wide enough
     passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in others)
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
-    demand = analysis.inspection.demand
-    sampled = not guessed_places(demand) and all(OF_A_SAMPLE in assumption for assumption in demand.unknown.values())
-    notes = {UNCERTAIN: SAMPLED} if sampled else {}
+    sampled = all(OF_A_SAMPLE in text for text in analysis.inspection.demand.unknown.values()) and not guessed_places(
+        analysis.inspection.demand
+    )
     analysis = replace(
         analysis,
         predicted=_with_interval(analysis),
         gap_parts=tuple(
-            replace(part, note=part.note or notes.get(part.cause) or gap_note(part.cause, analysis.cache)) for part in analysis.gap_parts
+            replace(part, note=SAMPLED if sampled and part.cause == UNCERTAIN else part.note or gap_note(part.cause, analysis.cache))
+            for part in analysis.gap_parts
         ),
     )
     # A time recorded on another GPU says nothing of this one.

@@ -87,12 +87,10 @@ def version_notes(target: Target, layers: Sequence[LayerReport], predictor: Pred
     if model is None or not number or not layers or not layers[0].routing:
         return ()
     known = [version for pairs in model.versions.values() for theirs, version in pairs if bool(theirs) == (target.stack == "sglang")]
-    first, last = min(known), max(known)
-    if first <= number <= last:
-        return ()
-    ends = {name: _stack_text(target, version).split()[-1] for name, version in (("first", first), ("last", last))}
-    nearest = ends["first" if number < first else "last"]
-    return (phrase("note.version", stack=STACKS[stack_of(target)], version=target.stack_version, nearest=nearest, **ends),)
+    ends = min(known), max(known), min(max(number, min(known)), max(known))
+    first, last, nearest = (_stack_text(target, version).split()[-1] for version in ends)
+    words = {"stack": STACKS[stack_of(target)], "version": target.stack_version, "first": first, "last": last, "nearest": nearest}
+    return () if ends[2] == number else (phrase("note.version", **words),)
 
 
 def _stack_text(target: Target, version: float) -> str:

@@ -207,8 +207,9 @@ def _to_win(
             count = len({_decision(report) for report in able})
             most_at = phrase("win.most_at", where=matters[0]) if matters is not None and len(decided) > 1 else ""
             if of_layers > 0:
-                kind = "win.layers" if layers[0].routing else "win.linears"
-                share = phrase(kind, count=1 if most_at else len(decided), share=share_text(of_layers))
+                share = phrase(
+                    "win.layers" if layers[0].routing else "win.linears", count=1 if most_at else len(decided), share=share_text(of_layers)
+                )
             elif layers:
                 share = phrase("win.products", share=share)
             share += most_at
@@ -255,10 +256,7 @@ def _saved_by_tokens(able: Sequence[LaunchReport], layers: Sequence[LayerReport]
         for report in able
         if report.problem.family in ("fused_moe", "gemm") and "M" in report.problem.sizes
     )
-    shares = {}
-    for tokens, reports in groups.items():
-        _, saved, whole = _gains(reports)
-        shares[tokens] = saved / whole
+    shares = {tokens: saved / whole for tokens, reports in groups.items() for _, saved, whole in [_gains(reports)]}
     shares |= {layer.tokens: 1 - layer.recommended.us / layer.predicted.us for layer in layers if layer.recommended is not None}
     return dict(sorted(shares.items()))
 
@@ -278,25 +276,26 @@ def _where(shares: Mapping[int, float]) -> tuple[str, frozenset[int]] | None:
 def _by_tokens(shares: Mapping[int, float], able: Sequence[LaunchReport]) -> Iterator[str]:
     """At which token counts tuning matters; else what decoding gains and what larger counts do, where there are both: a sum over both is
     mostly that of the largest."""
-    if (matters := _where(shares)) is not None:
-        where, inside = matters
-        there, elsewhere = ([share for tokens, share in shares.items() if (tokens in inside) is within] for within in (True, False))
+    where, inside = _where(shares) or ("", frozenset(tokens for tokens in shares if tokens > DECODE))
+    there, elsewhere = ([share for tokens, share in shares.items() if (tokens in inside) is within] for within in (True, False))
+    if where:
         least, most = (share_text(share) for share in (min(there), max(there)))
         share = most if least == most else f"{least.removesuffix(' %')} to {most}"
         yield phrase("note.where", where=where, share=share, rest=_up_to(elsewhere), blocks=_default_blocks(inside, able))
-        return
-    decode, above = ([share for tokens, share in shares.items() if (tokens <= DECODE) is small] for small in (True, False))
-    if decode and above and max(shares.values()) >= 0.005:
-        yield phrase("note.by_tokens", most=DECODE, decode=_up_to(decode), above=_up_to(above))
+    elif there and elsewhere and max(shares.values()) >= 0.005:
+        yield phrase("note.by_tokens", most=DECODE, decode=_up_to(elsewhere), above=_up_to(there))
 
 
 def _default_blocks(inside: Collection[int], able: Sequence[LaunchReport]) -> str:
     """That a stack's default has other blocks at the token counts `inside` than at all others, in words; empty where it has not."""
-    ran = [(report.configuration, report.problem.sizes.get("M") in inside) for report in able if "default" in report.configuration_source]
-    blocks = [("x".join(str(v) for n, v in item.parameters.items() if n.startswith("BLOCK")), there) for item, there in ran if item]
-    here, elsewhere = ({text for text, there in blocks if there is within} for within in (True, False))
-    alone = len(here) == 1 and elsewhere and not here & elsewhere and len(blocks) == len(able)
-    return phrase("note.default_blocks", blocks=here.pop()) if alone else ""
+    here, elsewhere = ({_blocks(item) for item in able if (item.problem.sizes.get("M") in inside) is within} for within in (True, False))
+    return phrase("note.default_blocks", blocks=next(iter(here))) if len(here) == 1 and not here & elsewhere and "" not in here else ""
+
+
+def _blocks(report: LaunchReport) -> str:
+    """`64x64x32`, of a stack's default; else empty."""
+    of = report.configuration if "default" in report.configuration_source else None
+    return "x".join(str(value) for name, value in (of.parameters.items() if of is not None else ()) if name.startswith("BLOCK"))
 
 
 def _up_to(shares: Sequence[float]) -> str:
@@ -326,8 +325,7 @@ def _apart(layers: Sequence[LayerReport], able: Sequence[LaunchReport]) -> list[
     shares = {tokens: share for tokens, (share, _) in layers_apart(layers, able).items()}
     most = max(shares, key=lambda tokens: shares[tokens], default=0)
     which = ", ".join(map(str, sorted(shares)[:SIZES])) + (", …" if len(shares) > SIZES else "")
-    share = share_text(shares.get(most), passed=f"{100 * shares.get(most, 0.0):.0f} %")
-    return [phrase("note.products_apart", count=len(shares), which=which, share=share, most=most)] if shares else []
+    return [phrase("note.products_apart", count=len(shares), which=which, share=f"{100 * shares[most]:.0f} %", most=most)] if shares else []
 
 
 def _decision(report: LaunchReport) -> str:

@@ -290,10 +290,12 @@ def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
     if row.unfinished and (row.base is None) != (row.head is None):  # alone it says nothing of the change
         return []
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
-    if _other_warps(row):
-        name, base, head = cells[-1]
-        warps = [_figure(side, "resident_warps_per_sm") for side in (row.base, row.head)]
-        cells[-1] = (name, f"{base} ({warps[0]} warps)", f"{head} ({warps[1]} warps)")
+    held = [(side.resident_ctas_per_sm, side.resident_warps_per_sm) for side in (row.base, row.head) if side is not None]
+    if (
+        len({warps / ctas for ctas, warps in held if ctas and warps}) > 1
+    ):  # of CTAs of other sizes the number alone says nothing of occupancy
+        base, head = (f"{ctas:,} ({warps:,} warps)" for ctas, warps in held)
+        cells[-1] = (cells[-1][0], base, head)
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
     for kind in sorted({*mixes[0], *mixes[1]}) if all(mixes) or None in (row.base, row.head) else ():
         counts = [mixes[0].get(kind, 0), mixes[1].get(kind, 0) / row.work]
@@ -312,12 +314,6 @@ _RESOURCES = (
     ("shared memory (B)", "shared_memory_bytes"),
     ("resident CTAs per SM", "resident_ctas_per_sm"),
 )
-
-
-def _other_warps(row: ResourceRow) -> bool:
-    """Whether a CTA of the head has other warps than one of the base: then the number of CTAs on an SM says nothing of occupancy."""
-    held = [(side.resident_warps_per_sm, side.resident_ctas_per_sm) for side in (row.base, row.head) if side is not None]
-    return len({warps / ctas for warps, ctas in held if warps and ctas}) > 1
 
 
 def _figure(side: Resources | None, key: str) -> str:

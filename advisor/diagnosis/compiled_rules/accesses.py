@@ -228,10 +228,9 @@ def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
 def _once(demand: Demand, spared: float, waited: float = 0.0, amounts: Mapping[str, float] | None = None) -> Demand:
     """The demand without `spared` bytes of loads, which find them in the registers, without the share `waited` of waiting for loads, and
     without `amounts` of the launch by pipeline."""
-    less = amounts or {}
     return replace(
         demand,
-        per_cta={name: np.maximum(amount - less.get(name, 0.0) / demand.ctas, 0.0) for name, amount in demand.per_cta.items()},
+        per_cta={name: np.maximum(amount - (amounts or {}).get(name, 0.0) / demand.ctas, 0.0) for name, amount in demand.per_cta.items()},
         l2_bytes=np.maximum(demand.l2_bytes - spared, 0.0),
         dram_bytes=np.minimum(demand.dram_bytes, np.maximum(demand.dram_bytes - spared, demand.compulsory_bytes)),
         cta_load_bytes=np.maximum(demand.cta_load_bytes - spared / demand.ctas, 0.0),
@@ -256,8 +255,7 @@ def second_pass(context: CompiledContext) -> Finding | None:
     waited = _spared_waits(context, again, one_block)
     spared = _spared_lines(context, again)
     alu, fma, xu = (sum(getattr(line, name) for line in spared) for name in ("alu_op", "fma_flop", "xu_op"))
-    issued = (alu + xu + fma / 2) / context.compiled.target.warp_size
-    amounts = {"alu": alu, "fma": fma, "xu": xu, "issue": issued}
+    amounts = {"alu": alu, "fma": fma, "xu": xu, "issue": (alu + xu + fma / 2) / context.compiled.target.warp_size}
     saving = context.saving(lambda work: _once(work, requested, waited, amounts))
     if saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
@@ -288,10 +286,9 @@ def _spared_lines(context: CompiledContext, again: Sequence[AccessDemand]) -> li
     places, source = {(load.file, load.line) for load in again}, context.inspection.launch.source.text.splitlines()
     first = min((load.line or 0 for load in again), default=0)
     own = [line for line in context.demand.lines if (line.file, first) in places and line.line <= len(source)]
-    words = {line.line: source[line.line - 1].strip() for line in own}
-    before = {text for number, text in words.items() if number < first}
-    repeated = {(line.file, line.line) for line in own if line.line >= first and words[line.line] in before}
-    return [line for line in context.demand.lines if (line.file, line.line) in places | repeated]
+    before = {source[line.line - 1].strip() for line in own if line.line < first}
+    places |= {(line.file, line.line) for line in own if line.line >= first and source[line.line - 1].strip() in before}
+    return [line for line in context.demand.lines if (line.file, line.line) in places]
 
 
 def _spared_waits(context: CompiledContext, again: Sequence[AccessDemand], one_block: bool) -> float:
