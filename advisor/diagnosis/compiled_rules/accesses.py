@@ -283,11 +283,15 @@ def second_pass(context: CompiledContext) -> Finding | None:
 
 def _spared_lines(context: CompiledContext, again: Sequence[AccessDemand]) -> list[LineDemand]:
     """The lines of the loads `again`, and those behind them that say what a line before them does: of what is kept that is there, too."""
-    places, source = {(load.file, load.line) for load in again}, context.inspection.launch.source.text.splitlines()
-    first = min((load.line or 0 for load in again), default=0)
-    own = [line for line in context.demand.lines if (line.file, first) in places and line.line <= len(source)]
-    before = {source[line.line - 1].strip() for line in own if line.line < first}
-    places |= {(line.file, line.line) for line in own if line.line >= first and source[line.line - 1].strip() in before}
+    file, places = context.inspection.launch.source, {(load.file, load.line) for load in again}
+    first, source = min((load.line or 0 for load in again), default=0), file.text.splitlines()
+    lines = [
+        line
+        for line in context.demand.lines
+        if (line.file, first) in places and author_file(context.compiled, line.file) == str(file.path) and line.line <= len(source)
+    ]
+    before = {source[line.line - 1].strip() for line in lines if line.line < first}
+    places |= {(line.file, line.line) for line in lines if line.line >= first and source[line.line - 1].strip() in before}
     return [line for line in context.demand.lines if (line.file, line.line) in places]
 
 
