@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from advisor.advising.missing_options import Lacking, missing_options, options_besides, say_contents, say_missing
 from advisor.compiled.analysis import KernelAnalysis
+from advisor.compiled.demand.demand import OF_A_SAMPLE
 from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, in_words
 from advisor.compiled.guesses.guess_errors import in_lines_of_file
 from advisor.compiled.launch_report import (
@@ -20,7 +21,7 @@ from advisor.compiled.launch_report import (
 from advisor.compiled.phases import shipped
 from advisor.compiled.source_lines import source_texts
 from advisor.diagnosis.compiled_rules import COMPILED_RULES, accesses, check_compiled, not_judged
-from advisor.diagnosis.diagnose import gap_note
+from advisor.diagnosis.diagnose import SAMPLED, gap_note
 from advisor.gpus.hardware import GpuSpec, match_device_name
 from advisor.learned.analytical import SPREAD
 from advisor.learned.base import unmeasured_vendor
@@ -143,10 +144,16 @@ def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec
         others.add(accesses.narrow_access.id)  # as wide as the blocks let them be, which is not wide enough
     passed = tuple(rule.id for rule in COMPILED_RULES if rule.id not in others)
     elsewhere = target.device is not None and (match_device_name(target.device) or gpu).name != gpu.name
+    sampled = all(OF_A_SAMPLE in text for text in analysis.inspection.demand.unknown.values()) and not guessed_places(
+        analysis.inspection.demand
+    )
     analysis = replace(
         analysis,
         predicted=_with_interval(analysis),
-        gap_parts=tuple(replace(part, note=part.note or gap_note(part.cause, analysis.cache)) for part in analysis.gap_parts),
+        gap_parts=tuple(
+            replace(part, note=SAMPLED if sampled and part.cause == UNCERTAIN else part.note or gap_note(part.cause, analysis.cache))
+            for part in analysis.gap_parts
+        ),
     )
     # A time recorded on another GPU says nothing of this one.
     return launch_report(replace(target, measured_us=None) if elsewhere else target, analysis, findings, passed)

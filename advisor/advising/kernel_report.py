@@ -247,10 +247,8 @@ def _rated(gathered: KernelReports) -> tuple[tuple[LaunchReport, ...], tuple[Sea
         main = next((report for report in group if gathered.targets[report.id].chosen), best)
         count = sum(target.space == name for target in gathered.targets.values())
         if main is best and not gathered.targets[main.id].chosen and count > 1:
-            near = sum(_predicted_us(report) <= NEAR_BEST * _predicted_us(main) for report in group) - 1
-            alike = phrase("note.alike", near=near) if near else ""
             which = "note.which_tried" if tried or name in gathered.unsearched else "note.which_configuration"
-            gathered.unknowns[main.id].append(phrase(which, kernel=main.kernel, count=count, alike=alike))
+            gathered.unknowns[main.id].append(phrase(which, kernel=main.kernel, count=count, near=_near(main, group)))
             main = replace(main, configuration=None, configuration_source=f"unknown: one of {count}")
         if tried:
             gathered.unknowns[main.id].append(_outcome(main, best, group, gathered.stopped[name]))
@@ -315,6 +313,7 @@ def _tunables(given: Given) -> dict[str, Any]:
 
 NAMED = 3
 """Of configurations that are as good as the best."""
+_DOUBT = f"{100 * (DOUBT - 1):.0f} %"
 
 
 def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchReport], stopped: str) -> str:
@@ -324,15 +323,19 @@ def _outcome(main: LaunchReport, best: LaunchReport, group: Sequence[LaunchRepor
         for name, value in report.configuration.flat().items() if report.configuration is not None else ():
             values[name] |= {value} if type(value) is int else set()
     ranges = ", ".join(f"{name} {min(item)}–{max(item)}" for name, item in values.items() if len(item) > 1)
-    near = [report for report in group if report is not best and _predicted_us(report) <= DOUBT * _predicted_us(best)]
-    others = [report.configuration for report in near[:NAMED] if report.configuration is not None]
-    which = "; ".join(_as_arguments(_change(best.configuration, other)) for other in others)
     tied = main.configuration is not None and _predicted_us(main) < DOUBT * _predicted_us(best)
-    key = "none_faster" if tied else "near_best" if near else "none_near"
-    beside = {"count": len(near), "which": which} if key == "near_best" else {}
-    outcome = phrase(f"note.{key}", doubt=f"{100 * (DOUBT - 1):.0f} %", **beside)
+    outcome = phrase("note.none_faster", doubt=_DOUBT) if tied else _near(best, group)
     ranges = f" ({ranges})" if ranges else ""
     return phrase("note.tried", kernel=main.kernel, count=len(group), ranges=ranges, outcome=outcome, stopped=stopped)
+
+
+def _near(best: LaunchReport, group: Sequence[LaunchReport]) -> str:
+    """Which configurations of a group cannot be told apart from its `best`, in what they differ from that, the fastest first."""
+    near = [report for report in group if report is not best and _predicted_us(report) <= DOUBT * _predicted_us(best)]
+    others = [report.configuration for report in sorted(near, key=_predicted_us)[:NAMED] if report.configuration is not None]
+    changes = [_as_arguments(_change(best.configuration, other)).replace(", ", " and ") for other in others] if best.configuration else []
+    which = ", or ".join(changes) + (f", and {more} more" if (more := len(near) - len(changes)) else "")
+    return phrase("note.near_best" if near else "note.none_near", doubt=_DOUBT, count=len(near), which=which)
 
 
 def _predicted_us(report: LaunchReport) -> float:
@@ -442,7 +445,7 @@ def _with_ceiling(
         )
     if recommendation is not None:
         left, current = ({finding.rule: finding for finding in item.findings} for item in (best, report))
-        cured = [item.title for item in report.findings if item.saving_us and item.rule not in left]
+        cured = [phrase("choice.cures", what=item.title) for item in report.findings if item.saving_us and item.rule not in left]
         now_us = report.predicted.us if report.predicted is not None else math.inf
         both_us = {rule: best.predicted.us - (finding.saving_us or 0.0) for rule, finding in left.items()}
         cured += [phrase("remedy.instead")] * any(now_us - (item.saving_us or 0) < both_us.get(item.rule, 0) for item in report.findings)

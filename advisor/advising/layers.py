@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor import pipelines
 from advisor.advising.choice import Measured
-from advisor.advising.targets import GEMM_OF_LAYER, PlannedLaunch, Target
+from advisor.advising.targets import GEMM_OF_LAYER, STACKS, PlannedLaunch, Target
 from advisor.advising.verdict import WIDE, changed_layers, layers_gain
 from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.rule import microseconds
@@ -81,6 +81,24 @@ def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launche
     return tuple(notes)
 
 
+def version_notes(target: Target, layers: Sequence[LayerReport], predictor: Predictor) -> tuple[str, ...]:
+    """Which version of the stack the layers of one outside of the measured versions are predicted like, in a sentence."""
+    model, number = _layer_model(cast(Hashable, predictor)), version_number(target.stack_version or "")
+    if model is None or not number or not layers or not layers[0].routing:
+        return ()
+    known = [version for pairs in model.versions.values() for theirs, version in pairs if bool(theirs) == (target.stack == "sglang")]
+    ends = min(known), max(known), min(max(number, min(known)), max(known))
+    first, last, nearest = (_stack_text(target, version).split()[-1] for version in ends)
+    words = {"stack": STACKS[stack_of(target)], "version": target.stack_version, "first": first, "last": last, "nearest": nearest}
+    return () if ends[2] == number else (phrase("note.version", **words),)
+
+
+def _stack_text(target: Target, version: float) -> str:
+    """`vLLM 0.24`, `SGLang 0.5.14`."""
+    minor, patch = divmod(round(version), 100)
+    return f"{STACKS[stack_of(target)]} 0.{minor}" + (f".{patch}" if target.stack == "sglang" else "")
+
+
 MOST_OF_A_STEP = 512
 """Tokens up to which a count is one of sequences that decode together."""
 SEEN = 0.05
@@ -129,7 +147,7 @@ def step_notes(target: Target, layers: Sequence[LayerReport], predictor: Predict
 
 
 def _of_stack(library: Latency, stack: str) -> bool:
-    name = "SGLang" if stack == "sglang" else "vLLM"
+    name = STACKS[stack]
     return f"({name} " in library.source or library.source.startswith(f"{name} ")
 
 
@@ -271,8 +289,7 @@ def layer_reports(
     considered = [item for launch in able for item in (launch.configuration, launch.ceiling_configuration)]
     considered += dict(target.table.entries).values() if target.table is not None else ()
     least = _least_us(model, [report.problem for report in first], kind, target, considered)
-    sglang, version = target.stack == "sglang", _version(model, target)
-    stack = f"{'SGLang' if sglang else 'vLLM'} 0.{f'5.{version % 100:.0f}' if sglang else f'{version / 100:.0f}'}"
+    stack = _stack_text(target, _version(model, target))
     out = []
     for (tokens, launches), report, today, after, library, best in zip(by_tokens.items(), first, *sides, libraries, least, strict=True):
         its = measured.get(layer_id(tokens))

@@ -64,7 +64,14 @@ OPTIONS = (
     Option("tensor_parallel", "P", "integer", KNOWN, "GPUs each expert is split over", aliases=("--tp", "-tp", "--tensor-parallel-size")),
     Option("expert_parallel", "P", "integer", KNOWN, "GPUs the experts are spread over"),
     Option("constexprs", "NAME=VALUE", "by name", FILE, "a tl.constexpr argument", "--constexpr"),
-    Option("arguments", "NAME=VALUE", "by name", FILE, "value of a number, or of a tuple: 'strides=(4096,1)'", "--arg"),
+    Option(
+        "arguments",
+        "NAME=VALUE",
+        "by name",
+        FILE,
+        "a number or a tuple ('strides=(4096,1)') that the kernel takes, or a name of the function that launches it",
+        "--arg",
+    ),
     Option(
         "contents",
         "NAME=VALUE",

@@ -33,6 +33,7 @@ from advisor.advising.layers import (
     slower_as_a_layer,
     stack_of,
     step_notes,
+    version_notes,
     weighed,
 )
 from advisor.advising.targets import PlannedLaunch, Target
@@ -91,6 +92,7 @@ def advise_target(
         + summary.notes
         + ((phrase("note.cold_same"),) if same and launches[0].problem.cache == "cold" else ())
         + layer_notes(layers, others, launches)
+        + version_notes(target, layers, predictor)
         + libraries_alone(target)
         + step_notes(target, layers, predictor)
     )

@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from advisor.diagnosis import LEAST_GAIN_US
+from advisor.diagnosis.diagnose import SAMPLED
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
 from advisor.rendering.figures import UTILISED, changes, layers_apart, least_us, limited_by, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
+    UNCERTAIN,
     Action,
     LaunchReport,
     LayerReport,
@@ -35,6 +37,8 @@ KERNEL_WINS = 0.5
 """Share of the time above the bound from which on it is said beside what tuning cannot win, and of a peak below which."""
 NAMED_CHANGES = 2
 """Parameters that a headline names; more are "another configuration"."""
+MATTERS = 0.25
+"""Share of what tuning saves at most, at one token count, from which on it matters at another."""
 DECODE = 64
 """Token counts up to which a launch is one of decoding, as most steps of a server are."""
 SIZES = 8
@@ -109,14 +113,15 @@ def verdict(
     which = {report.id: (guessed or {})[report.id] for report in reports if report.id in (guessed or {})}
     unit, of_peak = nearest_to_peak(_together(reports), current)
     tunable = [report for report, _ in rated]
+    saved_by_tokens = _saved_by_tokens(reports, layers)
     if backend is not None and backend.layers_us:
         saved = phrase("win.layers", count=len(layers), share=share_text(backend.saving_us / backend.layers_us))
         to_win = phrase("win.backend", share=saved)
     else:
-        to_win = _to_win(reports, tunable, percent, layers) if reports else ""
+        to_win = _to_win(reports, tunable, percent, layers, _where(saved_by_tokens)) if reports else ""
     return Verdict(
         sentence=_headline(launches, reports, current, bound, unit, of_peak, bool(which), to_win),
-        notes=(*_by_tokens(reports, layers), *_apart(layers, reports), *_notes(launches, reports, tunable, which)),
+        notes=(*_by_tokens(saved_by_tokens, reports), *_apart(layers, reports), *_notes(launches, reports, tunable, which)),
         current_us=current,
         ceiling_us=ceiling,
         bound_us=bound,
@@ -176,8 +181,15 @@ def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:
     return occupancy.in_flight_bytes, occupancy.needed_bytes
 
 
-def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float, layers: Sequence[LayerReport]) -> str:
-    """What another configuration saves, of the time of all launches; how much tuning can win where no change is recommended."""
+def _to_win(
+    able: list[LaunchReport],
+    rated: list[LaunchReport],
+    percent: float,
+    layers: Sequence[LayerReport],
+    matters: tuple[str, Collection[int]] | None,
+) -> str:
+    """What another configuration saves, of the time of all launches, and at which sizes tuning `matters`; how much tuning can win where no
+    change is recommended."""
     if all(report.configuration is None and report.measured is None and report.ceiling is not None for report in able):
         return phrase("win.best", count=len(able))
     gains, saved, whole = _gains(able)
@@ -193,10 +205,14 @@ def _to_win(able: list[LaunchReport], rated: list[LaunchReport], percent: float,
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
             count = len({_decision(report) for report in able})
+            most_at = phrase("win.most_at", where=matters[0]) if matters is not None and len(decided) > 1 else ""
             if of_layers > 0:
-                share = phrase("win.layers" if layers[0].routing else "win.linears", count=len(decided), share=share_text(of_layers))
+                share = phrase(
+                    "win.layers" if layers[0].routing else "win.linears", count=1 if most_at else len(decided), share=share_text(of_layers)
+                )
             elif layers:
                 share = phrase("win.products", share=share)
+            share += most_at
             key = "win.entries" if not layers else "win.table" if count > 1 else "win.entry"
             return phrase(key, count=len(decided), whole=count, chance=chance, share=share)
         changed = changes(gains[0][0].configuration, gains[0][2].configuration)
@@ -233,24 +249,57 @@ def _gains(reports: Sequence[LaunchReport]) -> tuple[list[tuple[LaunchReport, fl
     return gains, sum(before - before / advice.speedup for _, before, advice in gains), whole
 
 
-def _by_tokens(able: Sequence[LaunchReport], layers: Sequence[LayerReport]) -> Iterator[str]:
-    """What decoding gains and what larger token counts do, where there are both: a sum over both is mostly that of the largest."""
+def _saved_by_tokens(able: Sequence[LaunchReport], layers: Sequence[LayerReport]) -> dict[int, float]:
+    """Which share of the time better configurations save, by token count in rising order: of the layer where it is known."""
     groups = grouped(
         (report.problem.sizes["M"], report)
         for report in able
         if report.problem.family in ("fused_moe", "gemm") and "M" in report.problem.sizes
     )
-    shares = {}
-    for tokens, reports in groups.items():
-        _, saved, whole = _gains(reports)
-        shares[tokens] = saved / whole
+    shares = {tokens: saved / whole for tokens, reports in groups.items() for _, saved, whole in [_gains(reports)]}
     shares |= {layer.tokens: 1 - layer.recommended.us / layer.predicted.us for layer in layers if layer.recommended is not None}
-    decode, above = ([share for tokens, share in shares.items() if (tokens <= DECODE) is small] for small in (True, False))
-    if decode and above and max(shares.values()) >= 0.005:
-        words = [
-            phrase("note.up_to", share=share_text(max(part))) if max(part) >= 0.005 else phrase("note.nothing") for part in (decode, above)
-        ]
-        yield phrase("note.by_tokens", most=DECODE, decode=words[0], above=words[1])
+    return dict(sorted(shares.items()))
+
+
+def _where(shares: Mapping[int, float]) -> tuple[str, frozenset[int]] | None:
+    """At which token counts tuning matters, in words (`M ≥ 65`) and which these are: counts in a row that save at least `MATTERS` of what
+    is saved at most, where all others save less. None where gains are everywhere, or of no such counts."""
+    counts, most = list(shares), max(shares.values(), default=0.0)
+    inside = [number for number, share in enumerate(shares.values()) if share >= MATTERS * most]
+    if most < 0.005 or len(inside) == len(counts) or len(inside) <= inside[-1] - inside[0]:
+        return None
+    first, last = counts[inside[0]], counts[inside[-1]]
+    key = "one" if first == last else "from" if last == counts[-1] else "up_to" if first == counts[0] else "between"
+    return phrase(f"where.{key}", first=first, last=last), frozenset(counts[number] for number in inside)
+
+
+def _by_tokens(shares: Mapping[int, float], able: Sequence[LaunchReport]) -> Iterator[str]:
+    """At which token counts tuning matters; else what decoding gains and what larger counts do, where there are both: a sum over both is
+    mostly that of the largest."""
+    where, inside = _where(shares) or ("", frozenset(tokens for tokens in shares if tokens > DECODE))
+    there, elsewhere = ([share for tokens, share in shares.items() if (tokens in inside) is within] for within in (True, False))
+    if where:
+        least, most = (share_text(share) for share in (min(there), max(there)))
+        share = most if least == most else f"{least.removesuffix(' %')} to {most}"
+        yield phrase("note.where", where=where, share=share, rest=_up_to(elsewhere), blocks=_default_blocks(inside, able))
+    elif there and elsewhere and max(shares.values()) >= 0.005:
+        yield phrase("note.by_tokens", most=DECODE, decode=_up_to(elsewhere), above=_up_to(there))
+
+
+def _default_blocks(inside: Collection[int], able: Sequence[LaunchReport]) -> str:
+    """That a stack's default has other blocks at the token counts `inside` than at all others, in words; empty where it has not."""
+    here, elsewhere = ({_blocks(item) for item in able if (item.problem.sizes.get("M") in inside) is within} for within in (True, False))
+    return phrase("note.default_blocks", blocks=next(iter(here))) if len(here) == 1 and not here & elsewhere and "" not in here else ""
+
+
+def _blocks(report: LaunchReport) -> str:
+    """`64x64x32`, of a stack's default; else empty."""
+    of = report.configuration if "default" in report.configuration_source else None
+    return "x".join(str(value) for name, value in (of.parameters.items() if of is not None else ()) if name.startswith("BLOCK"))
+
+
+def _up_to(shares: Sequence[float]) -> str:
+    return phrase("note.up_to", share=share_text(max(shares))) if max(shares) >= 0.005 else phrase("note.nothing")
 
 
 def _change_of_code(report: LaunchReport) -> tuple[float, str] | None:
@@ -276,7 +325,7 @@ def _apart(layers: Sequence[LayerReport], able: Sequence[LaunchReport]) -> list[
     shares = {tokens: share for tokens, (share, _) in layers_apart(layers, able).items()}
     most = max(shares, key=lambda tokens: shares[tokens], default=0)
     which = ", ".join(map(str, sorted(shares)[:SIZES])) + (", …" if len(shares) > SIZES else "")
-    return [phrase("note.products_apart", count=len(shares), which=which, share=share_text(shares[most]), most=most)] if shares else []
+    return [phrase("note.products_apart", count=len(shares), which=which, share=f"{100 * shares[most]:.0f} %", most=most)] if shares else []
 
 
 def _decision(report: LaunchReport) -> str:
@@ -334,8 +383,8 @@ def _notes(
     out += dict.fromkeys(report.unsearched for report in able if report.unsearched)
     if padding := padded(able):
         out.append(phrase("note.padding", share=padding))
-    if any(report.assumed_us for report in able):
-        out.append(phrase("note.uncertain"))
+    if why := {part.note for report in able for part in report.gap if part.cause == UNCERTAIN and part.us}:
+        out.append(phrase("note.sampled" if why == {SAMPLED} else "note.uncertain"))
     which = [guessed[report.id] for report in able if report.id in guessed]
     if which:
         what = which[0] if len(set(which)) == 1 else phrase("note.data")

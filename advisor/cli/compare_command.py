@@ -3,6 +3,7 @@
 BASE and HEAD are two results (result.json), two files of measured rows, two versions of a tuned table, two Python files with kernels,
 two folders, or two git revisions of the repository at hand, also as BASE..HEAD, and as BASE...HEAD, which is --merge-base BASE HEAD.
 A revision alone is compared with HEAD. Revisions are read from git's object store: nothing is checked out, imported or run.
+Kernels and tables of both sides are predicted with a warm L2, as in a benchmark loop; a result.json keeps the --cache it was made with.
 
 examples:
   advisor compare main HEAD
@@ -69,7 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings", metavar="FILE", help="an advisor.toml of your own, which counts in place of the base's: sizes to judge kernels at"
     )
     parser.add_argument(
-        "--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument or constant of changed kernels, before advisor.toml's"
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument or constant of changed kernels, or a name of the function that launches them, before advisor.toml's",
     )
     parser.add_argument(
         "--signature",

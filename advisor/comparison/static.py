@@ -81,6 +81,7 @@ def estimated_resources(report: LaunchReport) -> Resources | None:
         spill_bytes=occupancy.spill_bytes,
         shared_memory_bytes=occupancy.shared_memory_bytes,
         resident_ctas_per_sm=occupancy.resident_ctas_per_sm,
+        resident_warps_per_sm=occupancy.resident_ctas_per_sm * report.configuration.num_warps if report.configuration else None,
         limiter=occupancy.limiter,
     )
 

@@ -112,7 +112,7 @@ def written_otherwise(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     ]
     differing = {change.path for change in changed}
     large = [entry.path for entry in attribute_files if entry.path in differing and entry.size_bytes > LARGEST_FILE_BYTES]
-    reason = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it hangs on its version" if large else ""
+    reason = f"{large[0]} is larger than {LARGEST_FILE_BYTES:,} bytes: what git reads of it depends on its version" if large else ""
     if attribute_files and not reason and (written := _rewritten(base, head, differing)):
         listed = ", ".join(written[:SHOWN]) + (f" and {len(written) - SHOWN} more" if len(written) > SHOWN else "")
         reason = f"by it, git writes {listed} out with another text than is compared (working-tree-encoding or ident)"

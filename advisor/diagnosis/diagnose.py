@@ -17,6 +17,7 @@ from advisor.tables.tables import is_token_count
 
 NOTES: dict[str, str] = {
     UNCERTAIN: "Likely work that depends on data which were not specified.",
+    f"{UNCERTAIN}, sampled": "Likely work of programs that were not counted: a sample was, and the bound holds for that.",
     "padding": "Rows and columns of tiles without data.",
     "tail-wave": "SMs idle while the last CTAs finish, or get no CTA.",
     "occupancy": "Too few CTAs are resident per SM to hide loads.",
@@ -27,6 +28,9 @@ NOTES: dict[str, str] = {
     "power": "The board's power limit lowers the clock.",
     "efficiency": "Pipelines sustain less than their peak.",
 }
+
+
+SAMPLED = NOTES[f"{UNCERTAIN}, sampled"]
 
 
 def gap_note(cause: str, cache: str) -> str:

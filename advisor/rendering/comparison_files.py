@@ -290,7 +290,7 @@ def to_page(comparison: ComparisonResult) -> str:
         "download": Markup(f"data:application/json;base64,{packed}"),
         "w": words,
         "why": why(comparison.subjects),
-        "certain_only": phrase("note.uncertain"),
+        "certain_only": phrase("note.certain_only"),
         "scale": _scale,
         "config_lines": lambda configuration: list(figures.fields_of(configuration).items()) if configuration is not None else [],
     }

@@ -295,6 +295,12 @@ def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
     if row.unfinished and (row.base is None) != (row.head is None):  # alone it says nothing of the change
         return []
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
+    held = [(side.resident_ctas_per_sm, side.resident_warps_per_sm) for side in (row.base, row.head) if side is not None]
+    if (
+        len({warps / ctas for ctas, warps in held if ctas and warps}) > 1
+    ):  # of CTAs of other sizes the number alone says nothing of occupancy
+        base, head = (f"{ctas:,} ({warps:,} warps)" for ctas, warps in held)
+        cells[-1] = (cells[-1][0], base, head)
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
     for kind in sorted({*mixes[0], *mixes[1]}) if all(mixes) and row.work else ():
         counts = [mixes[0].get(kind, 0), mixes[1].get(kind, 0) / row.work]

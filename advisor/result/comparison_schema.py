@@ -14,7 +14,7 @@ from advisor.result.result_json import check_version, converted, document_text, 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 from advisor.system.errors import InputError
 
-COMPARISON_SCHEMA_VERSION = "1.7"
+COMPARISON_SCHEMA_VERSION = "1.8"
 """1.4: the verdict cannot-tell. 1.5: what of a compiled configuration is another on the head. 1.6: the share of a
 pipeline's peak on either side, and whether the bound covers certain work only. 1.7: what a thread
 moves beside what it spills, and the bytes behind a predicted change."""
@@ -81,6 +81,7 @@ class Resources:
     spill_bytes: int | None  # per thread
     shared_memory_bytes: int | None
     resident_ctas_per_sm: int | None = None
+    resident_warps_per_sm: int | None = None
     limiter: str | None = None
     instruction_mix: dict[str, int] = field(default_factory=dict)  # instructions of the binary by class
 

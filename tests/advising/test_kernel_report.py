@@ -6,13 +6,14 @@ log2(e), a quotient two beside the reciprocal, a sum one addition; what a produc
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from advisor.advising.kernel_report import _best, _with_ceiling, advise_compiled
+from advisor.advising.kernel_report import _best, _near, _with_ceiling, advise_compiled
 from advisor.compiled.analysis import SOURCE
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.launches.launch import inspect_launch
@@ -27,6 +28,8 @@ from tests.rendering import factory
 
 H100 = load_gpu("H100")
 FILE = Path(__file__).resolve().parents[1] / "data" / "hand_counted.py"
+GATHER = Path(__file__).resolve().parents[2] / "reports" / "examples" / "gather_rows.py"
+SHUFFLED = random.Random(0).sample(range(200_000), 200_000)
 BF16, FP32 = 2, 4
 
 
@@ -232,6 +235,24 @@ def test_each_gets_advice_from_what_was_tried(name: str) -> None:
     assert report.predicted is not None and report.bound.us <= report.predicted.us
 
 
+@pytest.mark.parametrize(
+    ("contents", "key", "other"),
+    [({"index_ptr": SHUFFLED}, "sampled", "uncertain"), ({}, "uncertain", "sampled")],
+    ids=["all is given", "an index is not"],
+)
+def test_work_that_only_a_sample_leaves_open_is_not_called_a_matter_of_data(contents: dict[str, list[int]], key: str, other: str) -> None:
+    """The grid is large, so a sample of its programs is counted, whose rows say nothing certain of all."""
+    options = LaunchOptions(
+        grid="200000",
+        constexprs={"D": 4096},
+        arguments={"stride_x": 4096},
+        signature=typed(x_ptr="bf16", index_ptr="i64", y_ptr="bf16"),
+        contents=contents,
+    )
+    result = advise_compiled(f"{GATHER}::gather_rows", H100, cache="cold", command="", launch_options=options, try_s=0)
+    assert phrase(f"note.{key}") in result.verdict.notes and phrase(f"note.{other}") not in result.verdict.notes
+
+
 def _of_warps(warps: int, us: float, *saving_us: float) -> LaunchReport:
     """A launch with so many warps, and a finding of too small programs where something is saved."""
     small = [Finding(rule="small-programs", severity="warning", title="s", evidence="e", remedy="r", saving_us=us, scope="kernel")]
@@ -255,6 +276,19 @@ def test_rules_are_judged_in_the_recommended_configuration(now: tuple[float, ...
     assert not report.passed_rules
     assert "130.0 µs" in report.findings[0].remedy
     assert [action.rule for action in actions([report])] == [None, "small-programs"]
+
+
+def test_what_the_recommended_configuration_cures_is_said_to_be_cured() -> None:
+    report = _with_ceiling(_of_warps(8, 800.0, 100.0), _of_warps(2, 240.0), 2, 1.05)
+    (action,) = actions([report])
+    assert action.rule is None and action.detail.endswith(" This also cures: s.")
+
+
+def test_configurations_as_good_as_the_best_are_named_by_what_they_differ_in_the_fastest_first() -> None:
+    best, *others = (_of_warps(warps, us) for warps, us in ((8, 100.0), (2, 104.0), (16, 101.0), (32, 103.5), (4, 102.0), (1, 110.0)))
+    which = "num_warps=16, or num_warps=4, or num_warps=32, and 1 more"
+    assert _near(best, (best, *others)) == f"4 others are within 5 % of the best, too near to tell apart: the same with {which}"
+    assert _near(best, (best, others[-1])) == "No other is within 5 % of the best"
 
 
 def test_two_changes_together_are_never_slower_than_one_alone() -> None:

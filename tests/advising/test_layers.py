@@ -53,6 +53,23 @@ def test_layers_stand_beside_their_products(result):
     assert "layer" in action.detail
 
 
+@pytest.mark.parametrize(
+    ("stack", "layer_of", "note"),
+    [
+        ("vllm:0.11", "vLLM 0.11", "vLLM 0.14 to 0.24: those of 0.11 are predicted like those of 0.14."),
+        ("vllm:0.30.1", "vLLM 0.30", "vLLM 0.14 to 0.24: those of 0.30.1 are predicted like those of 0.24."),
+        ("sglang:0.4.1", "SGLang 0.4.1", "SGLang 0.5.6 to 0.5.14: those of 0.4.1 are predicted like those of 0.5.6."),
+        ("vllm:0.20", "vLLM 0.20", ""),
+        ("sglang", "SGLang 0.5.14", ""),
+    ],
+)
+def test_a_version_outside_of_those_measured_names_the_one_it_is_predicted_like(stack: str, layer_of: str, note: str) -> None:
+    result = advisor.advise("fused_moe", gpu="H200", model="Qwen3-30B-A3B", tokens=(64,), stack=stack)
+    assert [layer.stack for layer in result.layers] == [layer_of]
+    notes = [text for text in result.verdict.notes if text.startswith("Whole layers were measured with")]
+    assert notes == [f"Whole layers were measured with {note}"] * bool(note)
+
+
 @pytest.mark.parametrize("gpu", ["A100", "H200", "L40S"])
 def test_products_take_what_layers_were_measured_to_spend_on_them(gpu) -> None:
     """Of the stacks' default for more tokens than experts, which no sweep of near-optimal configurations holds."""

@@ -20,11 +20,12 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
     first, second, third = result.launches
     launches = (first, second, replace(third, ceiling=None, recommendation=None))
     whole, found = verdict(result.launches, ()), verdict(launches, ())
-    assert whole.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches)) and whole.notes == ()
+    gains = "At M ≤ 256 better configurations save 53 %, at other M nothing."
+    assert whole.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches)) and whole.notes == (gains,)
     assert found.ceiling_us == 0.0 and found.current_us == whole.current_us
     reached = (first.ceiling.us + second.ceiling.us) / (first.predicted.us + second.predicted.us)
     assert found.percent_of_ceiling == pytest.approx(100 * reached)
-    assert found.notes == ("The share of the ceiling covers 2 of 3 launches.",)
+    assert found.notes == (gains, "The share of the ceiling covers 2 of 3 launches.")
 
     partly = replace(result, launches=launches, verdict=found)
     assert "% (2 of 3 launches)" in to_text(partly) and "| unknown |" in markdown.to_markdown(partly)
@@ -129,7 +130,9 @@ def test_a_note_says_what_answers_outside_of_the_training_data(source: str, word
     beyond = [replace(each, predicted=replace(each.predicted, source=source)) for each in (first, second)]
     (both,), (one,) = verdict(tuple(beyond), ()).notes, verdict((first, beyond[1]), ()).notes
     assert both.startswith("2 of 2 times") and words in both and one.startswith("1 time ") and words in one
-    assert words != "extrapolated" or (both.endswith("They are w13-M128, w13-M256.") and "that of w13-M256" in one)
+    assert words != "extrapolated" or (
+        both.endswith("They are w13-M128, w13-M256. A change of these needs a larger gain.") and "that of w13-M256" in one
+    )
     assert verdict((first, second), ()).notes == ()
 
 
@@ -212,13 +215,46 @@ def test_a_launch_with_too_little_in_flight_is_called_latency_bound() -> None:
 
 def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
     """A sum over both is mostly that of the larger."""
-    small, large = factory.result((16, 2048), ("w13",)).launches
-    kept = replace(small, recommendation=None)
-    without = replace(kept, problem=replace(kept.problem, sizes={"programs": 4}))
-    found = verdict((kept, large, without), ())
+    small, first, between, large = factory.result((16, 128, 256, 2048), ("w13",)).launches
+    kept = [replace(launch, recommendation=None) for launch in (small, between)]
+    without = replace(small, recommendation=None, problem=replace(small.problem, sizes={"programs": 4}))
+    found = verdict((kept[0], first, kept[1], large, without), ())
     (note,) = found.notes
     result = replace(factory.result((16, 2048), ("w13",)), verdict=found)
     assert all("configurations save nothing" in show(result) for show in (to_text, markdown.to_markdown, page.to_html))
     assert note.startswith("At M ≤ 64 (decode) better configurations save nothing. At larger M they save up to ")
     assert "configurations save up to" in verdict((small, large), ()).notes[0]
     assert verdict((large, replace(large, id="other")), ()).notes == () == verdict((small,), ()).notes
+
+
+@pytest.mark.parametrize(
+    ("saved", "where", "shares"),
+    [
+        ((0.04, 0.0, 0.3, 0.4), "M ≥ 256", "30 to 40 %, at other M up to 4 %"),
+        ((0.4, 0.3, 0.0, 0.0), "M ≤ 64", "30 to 40 %, at other M nothing"),
+        ((0.0, 0.2, 0.2, 0.02), "M = 64 to 256", "20 %, at other M up to 2 %"),
+        ((0.0, 0.0, 0.4, 0.05), "M = 256", "40 %, at other M up to 5 %"),
+    ],
+)
+def test_the_headline_names_the_token_counts_at_which_tuning_matters(saved: tuple[float, ...], where: str, shares: str) -> None:
+    launches = [
+        replace(launch, recommendation=replace(launch.recommendation, speedup=1 / (1 - share)) if share else None)
+        for launch, share in zip(factory.result((16, 64, 256, 2048), ("w13",)).launches, saved, strict=True)
+    ]
+    found = verdict(tuple(launches), ())
+    assert found.notes[0] == f"At {where} better configurations save {shares}."
+    assert found.sentence.endswith(f", most at {where}.") and " at those sizes" not in found.sentence
+    same = [replace(launch, recommendation=replace(factory.result().launches[0].recommendation, speedup=1.25)) for launch in launches]
+    assert "most at" not in verdict(tuple(same), ()).sentence, "where all gain alike none is named"
+
+
+@pytest.mark.parametrize(("of_small", "of_large", "alone"), [(16, 64, True), (64, 64, False)], ids=["other blocks", "the same"])
+def test_blocks_that_a_default_has_where_tuning_matters_are_named(of_small: int, of_large: int, alone: bool) -> None:
+    small, large = (
+        replace(launch, configuration=replace(launch.configuration, parameters={"BLOCK_SIZE_M": rows, "BLOCK_SIZE_N": 64}))
+        for launch, rows in zip(factory.result((16, 2048), ("w13",)).launches, (of_small, of_large), strict=True)
+    )
+    launches = (replace(small, recommendation=None), replace(large, recommendation=replace(large.recommendation, speedup=1.25)))
+    untuned = tuple(replace(launch, configuration_source="vLLM's default, as without a table") for launch in launches)
+    assert verdict(untuned, ()).notes[0].endswith(": the default's blocks are 64x64 there alone.") is alone
+    assert "blocks" not in verdict(launches, ()).notes[0], "a table's entries are no default"

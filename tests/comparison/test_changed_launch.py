@@ -102,15 +102,15 @@ def test_what_a_name_was_before_it_is_given_anew_is_no_part_of_a_launch():
     head = text.replace("cdiv(n, 64)", "cdiv(n, 128)")
     assert words(KERNEL + text, KERNEL + head, "other") == []
     assert words(KERNEL + text, KERNEL + head) == ["grid=(triton.cdiv(n, 64),) → grid=(triton.cdiv(n, 128),)"]
-    assert words(KERNEL + text, KERNEL + text.replace("2 * m", "3 * m"), "other") == ["the code of run, on which the grid hangs"]
+    assert words(KERNEL + text, KERNEL + text.replace("2 * m", "3 * m"), "other") == ["the code of run, on which the grid depends"]
     pair = KERNEL + text.replace("    block = 2 * m\n", "    block, size = 2 * m, 3 * m\n")
     assert words(pair, pair.replace("3 * m", "4 * m"), "other") == [], "each name of a pair by itself"
-    assert words(pair, pair.replace("2 * m", "4 * m"), "other") == ["the code of run, on which the grid hangs"]
+    assert words(pair, pair.replace("2 * m", "4 * m"), "other") == ["the code of run, on which the grid depends"]
     wrapped = text.replace("run(", "filled(") + "\n\ndef forward(x, n, m):\n    filled(x, n + 1, m)\n"
     assert words(KERNEL + text, KERNEL + wrapped, "other") == [], "called by what is new"
     base = KERNEL + "LIMIT = 9\n\n\n" + text
     head = base.replace("2 * m", "less(m)") + "\n\ndef less(m):\n    return min(m, LIMIT)\n"
-    assert words(base, head, "other") == ["the code of less, run, on which the grid hangs"], "the limit is what it was"
+    assert words(base, head, "other") == ["the code of less, run, on which the grid depends"], "the limit is what it was"
 
 
 def test_another_name_of_a_launchers_argument_is_no_change_of_its_launch():
@@ -162,7 +162,7 @@ def run(x, n):
     (row,), (compiled,) = subject.static, subject.resources
     assert row.verdict == "cannot-tell" and row.reason.startswith("without BLOCK") and "the code is the same" not in row.reason
     assert "its changed launch passes what does not follow" in compiled.reason and compiled.base is None
-    assert "block_of, on which BLOCK and the grid hang" in subject.notes[0] and "BLOCK" not in told_in(subject.hint).args
+    assert "block_of, on which BLOCK and the grid depend" in subject.notes[0] and "BLOCK" not in told_in(subject.hint).args
     _, subject = one(repository, base, head, 'kernels."k.py::fill" = {args = {BLOCK = 64, n = 4096}}')
     assert subject.static[0].verdict == "cannot-tell" and "whatever advisor.toml says" in subject.static[0].reason
 

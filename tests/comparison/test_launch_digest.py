@@ -86,13 +86,13 @@ def compared(repository, predictor, changed, base=BASE, **options):
         ("num_warps=warps", "num_warps=2", "num_warps=warps → num_warps=2"),
         (", num_warps=warps", "", "num_warps=warps → no num_warps"),
         ("x, n, block,", "x, n, 256,", "BLOCK=block → BLOCK=256"),
-        ("    if n < 64:\n        warps = 1\n", "    warps = 2\n", "the code of run, on which num_warps hangs"),
+        ("    if n < 64:\n        warps = 1\n", "    warps = 2\n", "the code of run, on which num_warps depends"),
         ("block, num_warps=warps", "SIZE, num_warps=warps", "BLOCK=block → BLOCK=256"),
-        ("    if n < 64:\n        warps = 1\n", "    most = 2\n    warps_now = most\n", "the code of run, on which num_warps hangs"),
+        ("    if n < 64:\n        warps = 1\n", "    most = 2\n    warps_now = most\n", "the code of run, on which num_warps depends"),
         ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
-        ("warps = 1", "warps = 2", "the code of run, on which num_warps hangs"),
-        ("if n < 64", "if n < 128", "the code of run, on which num_warps hangs"),
-        ("    if n < 64:\n        warps = 1\n", "", "the code of run, on which num_warps hangs"),
+        ("warps = 1", "warps = 2", "the code of run, on which num_warps depends"),
+        ("if n < 64", "if n < 128", "the code of run, on which num_warps depends"),
+        ("    if n < 64:\n        warps = 1\n", "", "the code of run, on which num_warps depends"),
         (
             "return torch",
             "scale[(1,)](x, n, 64)\n    return torch",
@@ -172,7 +172,7 @@ def test_what_is_behind_the_grid_counts(repository, predictor, constant, named):
     if not named:
         text = text.replace("fill[grid]", "fill[(parts, 1)]")
     (subject,) = compared(repository, predictor, {"fill.py": text.replace("parts = 4", "parts = 8")}, {"fill.py": text}).subjects
-    assert "The kernel is the same; its launch in its file changed: the code of run, on which the grid hangs." in subject.notes
+    assert "The kernel is the same; its launch in its file changed: the code of run, on which the grid depends." in subject.notes
 
 
 @pytest.mark.parametrize(

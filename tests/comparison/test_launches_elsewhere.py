@@ -223,11 +223,11 @@ async def run(x, /, warps=2, options=(), **more):
 @pytest.mark.parametrize(
     ("old", "new", "change"),
     [
-        ("warps=2", "warps=8", "the code of run, on which num_warps hangs"),  # of the function that others call
-        ("WARPS = 4", "WARPS = 8", "the code of WARPS, on which num_warps hangs"),  # what is spread may lack it
-        ("block=1024", "block=512", "the code of run, on which BLOCK hangs"),
-        ("stages=3", "stages=warps_for(9)", "the code of run, on which num_stages hangs"),
-        ("block=1024, stages=3", "block=3, stages=1024", "the code of run, on which BLOCK and num_stages hang"),
+        ("warps=2", "warps=8", "the code of run, on which num_warps depends"),  # of the function that others call
+        ("WARPS = 4", "WARPS = 8", "the code of WARPS, on which num_warps depends"),  # what is spread may lack it
+        ("block=1024", "block=512", "the code of run, on which BLOCK depends"),
+        ("stages=3", "stages=warps_for(9)", "the code of run, on which num_stages depends"),
+        ("block=1024, stages=3", "block=3, stages=1024", "the code of run, on which BLOCK and num_stages depend"),
     ],
 )
 def test_what_arguments_are_unless_they_are_given_counts(repository, predictor, old, new, change):

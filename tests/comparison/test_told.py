@@ -67,6 +67,16 @@ def test_instructions_that_were_not_counted_are_not_the_same(mixes, told):
     assert alone and not any("instructions" in name for name, _, _ in alone)
 
 
+@pytest.mark.parametrize(
+    ("warps", "cells"), [(64, ("16 (64 warps)", "4 (64 warps)")), (16, ("16", "4"))], ids=["larger CTAs", "as large as before"]
+)
+def test_resident_ctas_of_other_sizes_come_with_their_warps(warps, cells):
+    """A quarter of the CTAs of four times the warps is the same occupancy."""
+    sides = [replace(held(0), resident_ctas_per_sm=ctas, resident_warps_per_sm=held_warps) for ctas, held_warps in ((16, 64), (4, warps))]
+    row = ResourceRow(kernel="k", gpu="H100", label="", base=sides[0], head=sides[1])
+    assert ("resident CTAs per SM", *cells) in resource_cells(row)
+
+
 def test_what_did_not_end_no_longer_compiles_is_not_said():
     assert "compile" not in said(kernel("slow", 0, None, "head: slow was not compiled; got no end after 20 s")).lower().replace(
         "compiled", ""

@@ -396,14 +396,18 @@ TWO_PASSES = """
 
 
 @pytest.mark.parametrize("again", ["sum_ptr", "x_ptr"])
-def test_a_second_pass_over_a_row_is_one_cause_with_its_own_remedy(again: str, tmp_path: Path) -> None:
-    """What was stored is read from DRAM as predicted; what was loaded where the rows in flight no longer fit the L2."""
+def test_a_second_pass_over_a_row_is_one_cause_with_its_own_remedy(again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was stored is read from DRAM as predicted; what was loaded where the rows in flight no longer fit the L2. A row in registers
+    spares the addresses and masks of the second load, too."""
+    spared: list[float] = []
+    once = accesses._once
+    monkeypatch.setattr(accesses, "_once", lambda *given: spared.append(given[3]["alu"] if len(given) > 3 else 0.0) or once(*given))
     inspection = inspected(TWO_PASSES.format(kept="sum_ptr", again=again), tmp_path, grid=4 * ROWS)
     rules = found(inspection)
     assert rules["second-pass"].source_line == 15 and again in rules["second-pass"].title and rules["second-pass"].saving_us > 0
-    assert "repeated-loads" not in rules
-    once = inspected(TWO_PASSES.format(kept="sum_ptr", again="out_ptr"), tmp_path, grid=4 * ROWS)
-    assert "second-pass" not in found(once)  # what was there before the launch, and nobody had
+    assert "repeated-loads" not in rules and max(spared) > 0
+    never = inspected(TWO_PASSES.format(kept="sum_ptr", again="out_ptr"), tmp_path, grid=4 * ROWS)
+    assert "second-pass" not in found(never)  # what was there before the launch, and nobody had
 
 
 def test_a_second_pass_is_judged_where_rows_are_taken_for_contiguous(tmp_path: Path) -> None:
@@ -421,6 +425,31 @@ def test_a_second_pass_is_judged_where_rows_are_taken_for_contiguous(tmp_path: P
     assert not_judged(inspection) >= {"uncoalesced-access", "narrow-access"} and not not_judged(known)
 
 
+@pytest.mark.parametrize(("second", "exponentials"), [("x", 1), ("z", 0)], ids=["the same line", "another"])
+def test_a_row_in_registers_spares_what_the_second_pass_works_out_again(
+    second: str, exponentials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that says what one of the first pass does: its results are kept, as the row is."""
+    spared: list[float] = []
+    once = accesses._once
+    monkeypatch.setattr(accesses, "_once", lambda *given: spared.append(given[3]["xu"] if len(given) > 3 else 0.0) or once(*given))
+    kernel = f"""
+        def k(x_ptr, sum_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+            base = tl.program_id(0) * cols
+            most = 0.0
+            for start in range(0, cols, BLOCK):
+                x = tl.load(x_ptr + base + start + tl.arange(0, BLOCK)).to(tl.float32)
+                y = tl.exp(x)
+                most = tl.maximum(most, tl.max(y, 0))
+            for start in range(0, cols, BLOCK):
+                {second} = tl.load(x_ptr + base + start + tl.arange(0, BLOCK)).to(tl.float32)
+                y = tl.exp({second})
+                tl.store(out_ptr + base + start + tl.arange(0, BLOCK), y - most)
+    """
+    assert "second-pass" in found(inspected(kernel, tmp_path, grid=4 * ROWS))
+    assert max(spared) == exponentials * 4 * ROWS * COLUMNS
+
+
 @pytest.mark.parametrize("stores", [False, True])
 def test_a_second_pass_over_a_long_row_needs_one_loop_unless_it_stores_each_element(
     stores: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -429,7 +458,7 @@ def test_a_second_pass_over_a_long_row_needs_one_loop_unless_it_stores_each_elem
     second load converts, too."""
     spared: list[float] = []
     once = accesses._once
-    monkeypatch.setattr(accesses, "_once", lambda *given: spared.append(given[3] if len(given) > 3 else 0.0) or once(*given))
+    monkeypatch.setattr(accesses, "_once", lambda *given: spared.append(given[3]["alu"] if len(given) > 3 else 0.0) or once(*given))
     store = "tl.store(out_ptr + base + start + tl.arange(0, BLOCK), x * highest)"
     kernel = f"""
         def k(x_ptr, sum_ptr, out_ptr, cols, BLOCK: tl.constexpr):

@@ -120,6 +120,10 @@ def test_advice_names_the_largest_gain_first(predictor):
     assert gains == sorted(gains, reverse=True) and gains[0] >= 0.5
     near = [row.name for row in found.operators if row.us > 0 and row.bound_us / row.us > 0.85]
     assert not any(f" {name}:" in line for name in near for line in found.advice), "above 85 % of a bound nothing is advised"
+    tuned = [line for line in found.advice if "tuning" in line]
+    assert tuned and all(re.search(r", of it [\d.]+ % at most by tuning \(", line) for line in tuned), (
+        "it is the ceiling, which no table reaches"
+    )
 
 
 def test_sglang_runs_flashinfer_on_the_a100(predictor):

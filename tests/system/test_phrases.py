@@ -48,6 +48,9 @@ BANNED = (
     "one program was counted",
     "which bytes",
     "takes the time",
+    " hang on",
+    " hangs on",
+    "grid hang",
 )
 """Words of a dialect, and riddles: say it in the terms of GPU programming."""
 PACKAGES = sorted(path.name for path in (ROOT / "advisor").iterdir() if (path / "__init__.py").exists() and path.name != "training")

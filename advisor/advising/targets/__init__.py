@@ -3,6 +3,7 @@
 from advisor.advising.targets.target import (
     CONFIGURATION_UNKNOWN,
     GEMM_OF_LAYER,
+    STACKS,
     PlannedLaunch,
     Request,
     Target,
@@ -14,6 +15,7 @@ from advisor.advising.targets.target import (
 __all__ = [
     "CONFIGURATION_UNKNOWN",
     "GEMM_OF_LAYER",
+    "STACKS",
     "PlannedLaunch",
     "Request",
     "Target",

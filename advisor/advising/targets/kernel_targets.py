@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from advisor.advising.targets import CONFIGURATION_UNKNOWN, GEMM_OF_LAYER, PlannedLaunch, Request, Target, routing_assumed, slots_of_a_rank
+from advisor.advising.targets import (
+    CONFIGURATION_UNKNOWN,
+    GEMM_OF_LAYER,
+    STACKS,
+    PlannedLaunch,
+    Request,
+    Target,
+    routing_assumed,
+    slots_of_a_rank,
+)
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.pipelines import ConfigurationBatch
 from advisor.pipelines.columns import column
@@ -23,9 +32,6 @@ from advisor.system.resources import phrase
 from advisor.tables import entries, models
 from advisor.tables.routing import check_routing, crowded
 from advisor.tables.tuned_table import SHARED, default_options, usual_tokens
-
-STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
-"""Serving stacks by the names that options take."""
 
 
 def fused_moe_kernel(request: Request) -> Target:

@@ -19,6 +19,8 @@ from advisor.tables.routing import Routing
 from advisor.tables.tables import Table
 
 GEMM_OF_LAYER = ("w13", "w2")
+STACKS = {"vllm": "vLLM", "sglang": "SGLang"}
+"""Serving stacks by the names that options take."""
 CONFIGURATION_UNKNOWN = phrase("note.configuration_unknown")
 
 

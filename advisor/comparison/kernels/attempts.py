@@ -374,6 +374,7 @@ def _held(compiled: CompiledKernel, gpu: GpuSpec, grid: Sequence[int] | None) ->
         spill_bytes=None if estimated else held.spill_bytes,
         shared_memory_bytes=None if estimated else held.shared_memory_bytes,
         resident_ctas_per_sm=resident,
+        resident_warps_per_sm=None if resident is None else resident * held.num_warps,
         instruction_mix=mix,
     )
 

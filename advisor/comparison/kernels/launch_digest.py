@@ -426,7 +426,7 @@ def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: 
     parts = [" → ".join(_text(name, texts) for texts in _texts(old, new, name)) for name in names]
     if code:
         what = [f"the {name}" if name == GRID else name for name in hanging]
-        parts.append(f"the code of {_listed(code)}" + (f", on which {named(what)} hang" + "s" * (len(what) == 1)) * bool(what))
+        parts.append(f"the code of {_listed(code)}" + (f", on which {named(what)} depend" + "s" * (len(what) == 1)) * bool(what))
     return ", and ".join(parts or ["the code around it"])
 
 

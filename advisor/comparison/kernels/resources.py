@@ -283,7 +283,7 @@ def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: 
     worked_out = {name for item in changed_launches(old, new) for name in _OF_TWO.findall(item.words)}  # of typical ones it is none
     names += sorted(worked_out & {*base.sizes, *head.sizes})
     alone = [name for name in dict.fromkeys(names) if type(values.get(name)) in (int, str) and name not in both]
-    return f"not compared, for it hangs on a guess of {named(alone)}, which one side alone takes" if alone else ""
+    return f"not compared, for it depends on a guess of {named(alone)}, which one side alone takes" if alone else ""
 
 
 def _reason(base: Attempt, head: Attempt) -> str:

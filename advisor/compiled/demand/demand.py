@@ -124,6 +124,9 @@ def _reductions(collected: Collected, module: Module, around: Mapping[int, tuple
     return depth
 
 
+OF_A_SAMPLE = "the bound counts sampled programs, the prediction extrapolates to all"
+
+
 def _unknown_places(accesses: Sequence[AccessDemand], inputs: Inputs) -> list[tuple[str, str]]:
     """Of accesses of which it is not known which bytes they touch: which, and what is assumed of them."""
     unlocated = []
@@ -193,7 +196,7 @@ def access_demand(
     assumption = None
     if some and most > 1.1 * (known := distinct_bytes(touched)) and known > distinct_bytes(every):
         where = f"line {operation.line}" if operation.location else "an access"
-        assumption = f"{where}: the bound counts sampled programs, the prediction extrapolates to all"
+        assumption = f"{where}: {OF_A_SAMPLE}"
     return AccessDemand(
         operation=operation,
         kind=access_kind(operation),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from advisor.compiled.demand.accesses import scattered
 from advisor.compiled.demand.assembly import WORD_BYTES, loops_around_loads
 from advisor.compiled.demand.costs import cost, element_bytes
-from advisor.compiled.demand.counts import AccessDemand
+from advisor.compiled.demand.counts import AccessDemand, LineDemand
 from advisor.compiled.demand.machine_work import executions_at
 from advisor.compiled.ir.lattices import likely_distinct_bytes
 from advisor.compiled.ir.slicing import address_operands, needed_values
@@ -225,13 +225,12 @@ def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
     return {name: sum(load.requested_bytes for load in loads if load.name == name) for name in (load.name for load in loads)}
 
 
-def _once(demand: Demand, spared: float, waited: float = 0.0, alu: float = 0.0, warp_size: int = 32) -> Demand:
+def _once(demand: Demand, spared: float, waited: float = 0.0, amounts: Mapping[str, float] | None = None) -> Demand:
     """The demand without `spared` bytes of loads, which find them in the registers, without the share `waited` of waiting for loads, and
-    without `alu` integer operations."""
-    less = {"alu": alu / demand.ctas, "issue": alu / warp_size / demand.ctas}
+    without `amounts` of the launch by pipeline."""
     return replace(
         demand,
-        per_cta={name: np.maximum(amount - less.get(name, 0.0), 0.0) for name, amount in demand.per_cta.items()},
+        per_cta={name: np.maximum(amount - (amounts or {}).get(name, 0.0) / demand.ctas, 0.0) for name, amount in demand.per_cta.items()},
         l2_bytes=np.maximum(demand.l2_bytes - spared, 0.0),
         dram_bytes=np.minimum(demand.dram_bytes, np.maximum(demand.dram_bytes - spared, demand.compulsory_bytes)),
         cta_load_bytes=np.maximum(demand.cta_load_bytes - spared / demand.ctas, 0.0),
@@ -254,9 +253,10 @@ def second_pass(context: CompiledContext) -> Finding | None:
     per_program = requested / max(demand.programs, 1)
     one_block = per_program <= MOST_BYTES_OF_A_ROW
     waited = _spared_waits(context, again, one_block)
-    places = set() if one_block else {(load.file, load.line) for load in again}  # of one loop of both: masks and conversions, too
-    alu = sum(line.alu_op for line in demand.lines if (line.file, line.line) in places)
-    saving = context.saving(lambda work: _once(work, requested, waited, alu, context.compiled.target.warp_size))
+    spared = _spared_lines(context, again)
+    alu, fma, xu = (sum(getattr(line, name) for line in spared) for name in ("alu_op", "fma_flop", "xu_op"))
+    amounts = {"alu": alu, "fma": fma, "xu": xu, "issue": (alu + xu + fma / 2) / context.compiled.target.warp_size}
+    saving = context.saving(lambda work: _once(work, requested, waited, amounts))
     if saving is None or saving < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     most = max(again, key=lambda load: load.requested_bytes)
@@ -279,6 +279,20 @@ def second_pass(context: CompiledContext) -> Finding | None:
         file=most.file,
         saving_us=saving,
     )
+
+
+def _spared_lines(context: CompiledContext, again: Sequence[AccessDemand]) -> list[LineDemand]:
+    """The lines of the loads `again`, and those behind them that say what a line before them does: of what is kept that is there, too."""
+    file, places = context.inspection.launch.source, {(load.file, load.line) for load in again}
+    first, source = min((load.line or 0 for load in again), default=0), file.text.splitlines()
+    lines = [
+        line
+        for line in context.demand.lines
+        if (line.file, first) in places and author_file(context.compiled, line.file) == str(file.path) and line.line <= len(source)
+    ]
+    before = {source[line.line - 1].strip() for line in lines if line.line < first}
+    places |= {(line.file, line.line) for line in lines if line.line >= first and source[line.line - 1].strip() in before}
+    return [line for line in context.demand.lines if (line.file, line.line) in places]
 
 
 def _spared_waits(context: CompiledContext, again: Sequence[AccessDemand], one_block: bool) -> float:
