@@ -11,7 +11,7 @@ from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.diagnose import SAMPLED
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import UTILISED, changes, layers_apart, least_us, limited_by, padded, share_text
+from advisor.rendering.figures import UTILISED, changes, kept_alone, layers_apart, least_us, limited_by, padded, share_text
 from advisor.result.schema import (
     PIPELINES,
     UNCERTAIN,
@@ -320,12 +320,21 @@ def layers_gain(layers: Sequence[LayerReport]) -> tuple[float, float]:
 
 
 def _apart(layers: Sequence[LayerReport], able: Sequence[LaunchReport]) -> list[str]:
-    """At which sizes layers are far from their launches alone, and how far, a sentence; none where they agree, or no layer is split into
-    products."""
+    """At which sizes layers are far from their launches alone, and how far, and at which only the launches alone find their operands in
+    the L2, a sentence each; none where they agree, or no layer is split into products."""
     shares = {tokens: share for tokens, (share, _) in layers_apart(layers, able).items()}
     most = max(shares, key=lambda tokens: shares[tokens], default=0)
-    which = ", ".join(map(str, sorted(shares)[:SIZES])) + (", …" if len(shares) > SIZES else "")
-    return [phrase("note.products_apart", count=len(shares), which=which, share=f"{100 * shares[most]:.0f} %", most=most)] if shares else []
+    out = []
+    if shares:
+        out.append(phrase("note.products_apart", count=len(shares), which=_sizes(shares), share=f"{100 * shares[most]:.0f} %", most=most))
+    within = {name: (layer.tokens, layer.parts) for layer in layers for name in layer.launches}
+    pairs = [(within[report.id], report) for report in able if report.id in within]
+    kept = {tokens for (tokens, parts), report in pairs if kept_alone(report, parts.get(report.problem.op, 0.0))}
+    return out + [phrase("note.kept_alone", which=_sizes(kept))] * bool(kept)
+
+
+def _sizes(counts: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(counts)[:SIZES])) + (", …" if len(counts) > SIZES else "")
 
 
 def _decision(report: LaunchReport) -> str:

@@ -180,16 +180,24 @@ APART = 0.15
 
 def layers_apart(layers: Iterable[LayerReport], launches: Iterable[LaunchReport]) -> dict[int, tuple[float, float]]:
     """By tokens the layers whose products are `APART` from the same launches predicted alone: by which share, and what the layer takes
-    with the launches' times in it, in microseconds."""
-    alone = {launch.id: (launch.problem.op, launch.predicted.us) for launch in launches if launch.predicted is not None}
+    with the launches' times in it, in microseconds. Products `kept_alone` count as in the layer."""
+    alone = {launch.id: (launch, launch.predicted.us) for launch in launches if launch.predicted is not None}
     apart = {}
     for layer in layers:
         products = [alone[name] for name in layer.launches if name in alone]
-        if products and len(products) == len(layer.launches) and all(op in layer.parts for op, _ in products):
-            within, us = sum(layer.parts[op] for op, _ in products), sum(us for _, us in products)
+        if products and len(products) == len(layer.launches) and all(launch.problem.op in layer.parts for launch, _ in products):
+            parts = [(layer.parts[launch.problem.op], launch, us) for launch, us in products]
+            within = sum(part for part, _, _ in parts)
+            us = sum(part if kept_alone(launch, part) else us for part, launch, us in parts)
             if (share := abs(within / us - 1)) >= APART:
                 apart[layer.tokens] = share, layer.predicted.us - within + us
     return apart
+
+
+def kept_alone(launch: LaunchReport, within_us: float) -> bool:
+    """Whether the L2 keeps a launch's operands from run to run of it alone, as a benchmark loop runs it, and not in its layer, where it
+    takes `within_us`: faster than DRAM could bring them, and not faster."""
+    return launch.predicted is not None and launch.predicted.us < _once_from_dram_us(launch) <= within_us < math.inf
 
 
 def alone_texts(result: Result) -> dict[int, str]:

@@ -15,6 +15,7 @@ from advisor.cli import main
 from advisor.diagnosis import WORTH_CHANGING
 from advisor.gpus.hardware import load_gpu
 from advisor.pipelines import bound, problem_batch, token_draws, work
+from advisor.rendering.figures import layers_apart
 from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
 from advisor.result.schema import Action, Latency, Problem
@@ -244,3 +245,22 @@ def test_blocks_that_do_not_divide_a_rank_s_columns_are_the_headline(model, spli
     assert f"What a whole step gains: advisor model {model}-FP8 --gpu H200 --stack vllm --tp {split} --batch 64" in notes
     assert sum("--moe-backend triton" in note for note in notes) == 1
     assert sum(f"--expert-parallel {split} in place of --tp {split}" in note for note in notes) == 1
+
+
+def test_weights_that_the_l2_keeps_for_a_launch_alone_are_no_disagreement_of_two_models():
+    """The 16 experts of two tokens fit the 96 MB of an L40S, one product's at a time: a layer reads both from DRAM."""
+    of = {cache: advisor.advise("fused_moe", model="Qwen3-30B-A3B", gpu="L40S", tokens=(2,), cache=cache) for cache in ("warm", "cold")}
+    notes = {cache: " ".join(result.verdict.notes) for cache, result in of.items()}
+    assert "At M = 2 the L2 keeps the weights" in notes["warm"] and not any("Two models" in text for text in notes.values())
+    assert "the L2 keeps" not in notes["cold"]
+    (layer,), launches = of["warm"].layers, of["warm"].launches
+    assert layer.predicted.us > 3 * sum(launch.predicted.us for launch in launches)
+    assert layer.predicted.us < 1.3 * sum(launch.predicted.us for launch in of["cold"].launches)
+    assert "as predicted alone" not in to_text(of["warm"])
+
+
+def test_models_that_disagree_by_more_than_the_l2_says_so_as_before(result):
+    slower = [
+        replace(launch, predicted=replace(launch.predicted, us=2 * launch.predicted.us)) for launch in result.launches if launch.predicted
+    ]
+    assert layers_apart(result.layers, slower).keys() == {64, 4096}
