@@ -330,8 +330,10 @@ def problem_words(operator: Operator) -> str:
     if operator.kind == "collective":
         mb = operator.message_bytes / 1e6
         return f"{mb:{',.0f' if mb >= 1e3 else '.4g'}} MB over {operator.ranks} GPUs"
-    shown = " ".join(f"{name}={value:.6g}" for name, value in operator.sizes.items() if value)
-    shared = f", {number} of E shared" if (number := dict(operator.words).get("shared")) else ""
+    number = int(dict(operator.words).get("shared", 0))  # experts that every token passes: counted with the routed ones, told apart
+    sizes = {name: value - number * (name in ("E", "topk")) for name, value in operator.sizes.items()}
+    shown = " ".join(f"{name}={value:.6g}" for name, value in sizes.items() if value)
+    shared = f", and {number} shared" if number else ""
     scaled = "" if (operator.op, operator.dtype) != ("layer", "fp8") else " in blocks" if operator.block_shape else " per tensor"
     return f"{shown} {operator.dtype}{scaled}{shared}"
 

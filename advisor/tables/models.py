@@ -207,6 +207,9 @@ def find_model(name: str) -> Model:
     if fits:
         return max(fits, key=lambda fit: fit[0])[1]
     known_names = {_normalise(known): known for model in MODELS for known in (model.name, *model.aliases)}
+    if name.endswith(".json"):
+        limit = "a known name (`advisor models` lists them)"
+        raise UsageError("--model takes no file", name, limit, "leave it out and say the sizes of one rank: --sizes E=…,N=…,H=…,topk=…")
     close = [known_names[key] for key in difflib.get_close_matches(wanted, known_names, n=4, cutoff=0.4)]
     raise UsageError(
         "unknown model",

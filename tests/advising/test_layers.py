@@ -19,7 +19,7 @@ from advisor.rendering.figures import layers_apart
 from advisor.rendering.markdown import to_markdown
 from advisor.rendering.page import to_html
 from advisor.result.schema import Action, Latency, Problem
-from advisor.system.errors import InputError
+from advisor.system.errors import InputError, UsageError
 from advisor.system.resources import phrase
 from tests.cli.command_line import table
 from tests.rendering.terminal import to_text
@@ -264,3 +264,19 @@ def test_models_that_disagree_by_more_than_the_l2_says_so_as_before(result):
         replace(launch, predicted=replace(launch.predicted, us=2 * launch.predicted.us)) for launch in result.launches if launch.predicted
     ]
     assert layers_apart(result.layers, slower).keys() == {64, 4096}
+
+
+def test_a_layer_of_a_gpu_never_measured_takes_what_its_tiles_ask_of_the_matrix_units():
+    """An H20 has a seventh of an H100's matrix units to more DRAM: by what was measured elsewhere its tiles would beat their peak."""
+    sizes = {"E": 64, "N": 1536, "H": 2560, "topk": 6}
+    result = advisor.advise("fused_moe", gpu="H20", sizes=sizes, tokens=(2048,), stack="vllm:0.24")
+    (layer,), gpu = result.layers, load_gpu("H20")
+    padded = 64 * -(-(2048 * 6 / 64 + 63) // 128) * 128  # rows of blocks of 128, the default's there
+    own_us = 2 * padded * 3 * 1536 * 2560 / gpu.peak_tensor_flop_per_s("bf16") * 1e6
+    assert layer.predicted.us > own_us and layer.predicted.low_us < layer.predicted.us < layer.predicted.high_us
+
+
+def test_a_model_is_a_name_and_its_file_is_answered_with_what_to_say():
+    with pytest.raises(UsageError, match="--model takes no file") as raised:
+        advisor.advise("fused_moe", gpu="H20", model="config.json")
+    assert "--sizes E=" in str(raised.value)

@@ -114,8 +114,10 @@ def start() -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """Times of one product, [n] in microseconds, and what they come from."""
+    """Times of one product, [n] in microseconds, and what they come from; `least` is what the matrix units take for its tiles, padding
+    and all, at their peak."""
 
+    least: Array
     tensor: Array
     loop: Array
     l2: Array
@@ -187,7 +189,8 @@ def layer_time(launch: Launched, logarithms: Array, cold: NDArray[np.bool_] | bo
         tiles, steps = np.ceil(columns / block_n), np.ceil(depth / block_k)
         ctas = launch.blocks * tiles
         in_turn = np.maximum(ctas / gpu.num_sms, 1)
-        tensor = 2 * block_m * block_n * block_k * steps / (launch.flop_per_clock * share * clock) * in_turn
+        least = 2 * block_m * block_n * block_k * steps / (launch.flop_per_clock * clock) * in_turn
+        tensor = least / share
         waves = ctas / (gpu.num_sms * launch.resident)
         full = np.maximum(np.ceil(waves), 1)
         step = (of["iteration"] + of["iteration_byte"] * launch.stage_bytes) / clock / stages
@@ -203,7 +206,8 @@ def layer_time(launch: Launched, logarithms: Array, cold: NDArray[np.bool_] | bo
         start_us = ctas / gpu.num_sms * c["cta"] * 1e3 / clock
         total = (tensor**p + loop**p + l2**p + dram**p) ** (1 / p) + start_us + idle
         return Product(
-            tensor=tensor, loop=loop, l2=l2, dram=dram, idle=idle, total=total, waves=waves, full_waves=full, ctas=ctas, steps=steps
+            least=least, tensor=tensor, loop=loop, l2=l2, dram=dram, idle=idle, total=total,
+            waves=waves, full_waves=full, ctas=ctas, steps=steps,
         )  # fmt: skip
 
     def elementwise(moved: Array) -> Array:
