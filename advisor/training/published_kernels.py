@@ -95,7 +95,9 @@ def read(
         for row in rows:
             if (package := _package(row)) not in packages:
                 beside = (Path(path) / row["file"]).is_file()
-                packages[package] = [Release(built=date.max, folder=Path(path))] if beside else releases(package, progress)
+                named = (row["as_of"].rpartition(" ")[0] for row in rows if _package(row) == package)
+                distribution = next(filter(None, named), package)
+                packages[package] = [Release(built=date.max, folder=Path(path))] if beside else releases(package, progress, distribution)
         progress(f"compiling {len(rows)} launches of {', '.join(sorted({_package(row) for row in rows}))}")
         with Pool() as pool, ThreadPoolExecutor(max_workers=pool.size) as threads:
             for item in threads.map(compiled, rows):
@@ -188,9 +190,9 @@ class Release:
     folder: Path
 
 
-def releases(package: str, progress: Callable[[str], None]) -> list[Release]:
-    """All releases of a package, the oldest first; those that the cache folder lacks are fetched, unless it holds wheels of another name
-    (put there by hand).
+def releases(package: str, progress: Callable[[str], None], distribution: str = "") -> list[Release]:
+    """All releases of a package, the oldest first, by the name that pip knows it by (else the package's own); those that the cache folder
+    lacks are fetched, unless it holds wheels of another name (put there by hand).
 
     Raises:
         MissingDependencyError: There are none in the cache folder, and pip cannot fetch them.
@@ -198,17 +200,18 @@ def releases(package: str, progress: Callable[[str], None]) -> list[Release]:
     wheels = read_settings().cache_dir / "releases" / package
     wheels.mkdir(parents=True, exist_ok=True)
     have = {(name, version) for name, version, *_ in (wheel.name.split("-") for wheel in wheels.glob("*.whl"))}
+    distribution = (distribution or package).replace("-", "_")  # as wheels are named
     try:
-        versions = _versions(package, wheels) if not have or package in {name for name, _ in have} else []
+        versions = _versions(distribution, wheels) if not have or distribution in {name for name, _ in have} else []
     except MissingDependencyError:
         if not have:
             raise
         versions = []
-    lacking = [version for version in versions if (package, version) not in have]
+    lacking = [version for version in versions if (distribution, version) not in have]
     if lacking:
         progress(f"fetching {len(lacking)} releases of {package} with pip, to be parsed")
     for version in lacking:
-        _pip(["download", "--no-deps", "--only-binary", ":all:", "-d", str(wheels), f"{package}=={version}"], wheels)
+        _pip(["download", "--no-deps", "--only-binary", ":all:", "-d", str(wheels), f"{distribution}=={version}"], wheels)
     return sorted(_unpacked(wheels), key=lambda release: release.built)
 
 

@@ -57,9 +57,18 @@ def test_a_launch_says_its_release_by_name(tmp_path: Path) -> None:
         as_defined({**row, "as_of": "pkg 7.0"}, releases)
 
 
-@pytest.mark.parametrize(("there", "fetched"), [("pkg-1.0", ["2.0"]), ("", ["1.0", "2.0"]), ("other_pkg-1.0", [])])
+@pytest.mark.parametrize(
+    ("there", "name", "fetched"),
+    [
+        ("pkg-1.0", "", ["2.0"]),
+        ("", "", ["1.0", "2.0"]),
+        ("other_pkg-1.0", "", []),
+        ("other_pkg-1.0", "other-pkg", ["2.0"]),
+        ("", "other-pkg", ["1.0", "2.0"]),
+    ],
+)
 def test_releases_that_a_broken_off_fetch_left_out_are_fetched(
-    there: str, fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: str, name: str, fetched: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for a package whose wheels were put there under another name: which of the index it is nobody says."""
     monkeypatch.setenv("ADVISOR_CACHE_DIR", str(tmp_path))
@@ -72,15 +81,16 @@ def test_releases_that_a_broken_off_fetch_left_out_are_fetched(
 
     def pip(arguments: list[str], wheels: Path) -> str:
         if arguments[0] == "download":
-            asked.append(arguments[-1].removeprefix("pkg=="))
-            wheel(f"pkg-{asked[-1]}")
+            distribution, _, version = arguments[-1].partition("==")
+            asked.append(version)
+            wheel(f"{distribution}-{version}")
         return "Available versions: 1.0, 2.0\n" if arguments[0] == "index" else ""
 
     asked: list[str] = []
     monkeypatch.setattr(published_kernels, "_pip", pip)
     if there:
         wheel(there)
-    assert len(published_kernels.releases("pkg", lambda text: None)) == len(fetched) + bool(there) and asked == fetched
+    assert len(published_kernels.releases("pkg", lambda text: None, name)) == len(fetched) + bool(there) and asked == fetched
 
 
 def rows(gpu_name: str) -> Rows:
