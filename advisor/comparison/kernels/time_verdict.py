@@ -414,7 +414,7 @@ def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
 
 
 LOOPS_MORE = 1.5
-"""Times as many trips from which on a trip of one side does not do what one of the other does; less is what a sample's programs differ in."""
+"""Times as many trips from which on one trip is no measure of another; less is what programs of a sample differ in."""
 
 
 def _trips(demand: KernelDemand) -> float:
