@@ -141,7 +141,7 @@ class Trials:
         unsearched = unsearched_text(evaluated, waiting, which) if waiting or late else ""
         return Tried(
             analyses=((launched, outcome), *others),
-            stopped=phrase("search.time_up" if unsearched else "search.ended"),
+            stopped=phrase("search.time_up") if unsearched else phrase("search.ended", least=f"{100 * (NEAR_BEST - 1):.1f} %"),
             left_alone=tuple(left),
             unsearched=unsearched,
         )

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from advisor.advising.choice import NEAR_BEST
 from advisor.advising.kernel_launches import KernelReports
 from advisor.advising.kernel_report import _look_through, advise_compiled
 from advisor.advising.trials import DOUBT, Trials
@@ -119,6 +120,9 @@ def test_what_changes_the_work_is_left_alone(tmp_path: Path) -> None:
     least = min(trial.predicted_us for trial in search.trials if trial.predicted_us is not None)
     assert launch.predicted is not None and launch.predicted.us < DOUBT * least
     assert "None is predicted to be over 5 % faster" in said(result, "configurations were evaluated")
+    # A step is taken for more than 0.5 %, so the best of all may have neighbours that were not tried.
+    assert f"no neighbour is predicted over {100 * (NEAR_BEST - 1):.1f} % faster" in said(result, "configurations were evaluated")
+    assert search.stopped_because in said(result, "configurations were evaluated")
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-6])

@@ -88,18 +88,20 @@ def test_a_loop_of_which_the_count_is_not_known_gives_no_verdict(repository, eva
 
 
 @pytest.mark.parametrize(
-    ("words", "trips", "work"),
+    ("words", "grids", "trips", "work"),
     [
-        ("grid=(batch,) → grid=(tokens,)", (3, 3), 1.0),
-        ("grid=(rows,) → grid=(2 * rows,)", (3, 3), 0.5),
-        ("grid=(rows,) → grid=(2 * rows,)", (4, 2), 0.0),
+        ("grid=(batch,) → grid=(tokens,)", (4, 8), (3, 3), 1.0),
+        ("grid=(rows,) → grid=(2 * rows,)", (4, 8), (3, 3), 0.5),
+        ("grid=(rows,) → grid=(2 * rows,)", (4, 8), (4, 2), 0.0),
+        ("BLOCK=512 → BLOCK=4096", (4, 4), (16, 2), 0.0),
     ],
 )
-def test_two_typical_sizes_are_of_no_one_work(words, trips, work):
+def test_two_typical_sizes_are_of_no_one_work(words, grids, trips, work):
     """One program of 4 does not do what 2,048 of 8,192 do, where the one are sequences and the others tokens; and the code of a trip is
-    nothing to go by where fewer programs make more of them."""
+    nothing to go by where a program makes more of them, be it of fewer programs or of a smaller block."""
     sides = [
-        SimpleNamespace(launch=SimpleNamespace(grid=(grid,)), sizes={"rows": grid, **size}) for grid, size in ((4, {}), (8, {"tokens": 8}))
+        SimpleNamespace(launch=SimpleNamespace(grid=(grid,)), sizes={"rows": grid, **size})
+        for grid, size in zip(grids, ({}, {"tokens": 8}), strict=True)
     ]
     resources = SimpleNamespace(num_warps=4)
     loops = [[SimpleNamespace(depth=0, entries=9.0, mean_trips=float(count))] for count in trips]

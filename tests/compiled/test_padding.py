@@ -14,6 +14,7 @@ from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.compiled.report import as_text
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import read_source
+from advisor.system.resources import folder
 
 from .shared_pool import POOL
 
@@ -153,3 +154,20 @@ def test_weights_are_unpacked_for_few_rows_as_for_many(tmp_path: Path) -> None:
     assert few.predicted.us == pytest.approx(many.predicted.us, rel=0.02)
     parts = [{part.cause: part.us for part in each.gap_parts} for each in (few, many)]
     assert parts[1]["padding"] == pytest.approx(0, abs=0.01) and parts[0]["padding"] < 0.05 * few.predicted.us
+
+
+MASKED = """
+    @triton.jit
+    def k(a, b, c, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(a + at, mask=at < n).to(tl.float32) + tl.load(b + at, mask=at < n).to(tl.float32)
+        tl.store(c + at, x, mask=at < n)
+"""
+
+
+def test_outside_of_products_the_work_includes_masked_lanes_and_the_page_says_so(tmp_path: Path) -> None:
+    full, masked = (inspected(MASKED, tmp_path, {"n": n}, {"BLOCK": 1024}, (64,)) for n in (64 * 1024, 63 * 1024 + 1))
+    flop = [float(kernel_analysis(side, load_gpu("H100"), "warm").work.amounts()["fma"].flat[0]) for side in (full, masked)]
+    assert flop == [64 * 1024] * 2
+    hint = (folder("reports") / "sections" / "roofline.html.jinja").read_text(encoding="utf-8")
+    assert "Outside of products, those of a kernel of your own include masked lanes." in hint and "without padding" not in hint

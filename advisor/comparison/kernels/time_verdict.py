@@ -188,7 +188,7 @@ def time_verdict(
     pairs = pairs_that_went(row.change) if row.verdict == "within-doubt" and configured else ""
     if row.verdict in ("predicted-improved", "predicted-regressed") or pairs:
         cause = "" if pairs else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
-        moved = _moved(reports, _stored(pair[1].demand) / gpu.warp_size if configured else None, dram=bool(cause))
+        moved = _moved(reports, pair, _stored(pair[1].demand) / gpu.warp_size if configured else None, dram=bool(cause))
         row = replace(row, cause="; ".join(filter(None, (cause, *moved))))
         notes += filter(None, (_near_spilling(head.resources, gpu),))
     if pairs:
@@ -257,15 +257,34 @@ def _amounts(sides: Sequence[float]) -> str:
     return " → ".join(quantity(amount, "bytes") for amount in sides)
 
 
-def _moved(reports: Sequence[LaunchReport], stored: float | None, dram: bool) -> list[str]:
-    """What two launches ask of the L2 and of DRAM, and issue for each element that they store (`stored` warps of them), where it differs by
-    `MATTERS` or more, in words; None stored: of DRAM alone, which `dram` names whatever it is."""
-    sentences = []
-    for pipeline in ("l2", "dram", "issue") if stored else ("dram",):
-        moved = [next((part.demand for part in report.pipelines if part.pipeline == pipeline), 0.0) for report in reports]
-        if (dram and pipeline == "dram") or abs(moved[1] - moved[0]) > MATTERS * moved[0]:
-            before, after = (quantity(amount / (stored or 1.0)) for amount in moved)
-            sentences.append(phrase(f"answer.{pipeline}", amounts=_amounts(moved), before=before, after=after))
+ISSUING = 0.8
+"""Share of the slower side's time that issuing its instructions takes from which on their number is given for what moves."""
+
+
+def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: float | None, dram: bool) -> list[str]:
+    """What two launches ask of the L2 and of DRAM, where it differs by `MATTERS` or more, in words. Then what they issue for each element
+    that they store (`stored` warps of them), where it is more on the slower side and takes `ISSUING` of its time, else the trips of their
+    loops. None stored: of DRAM alone, which `dram` names whatever it is."""
+    parts = [{part.pipeline: part for part in report.pipelines} for report in reports]
+    amounts = {name: [side[name].demand if name in side else 0.0 for side in parts] for name in ("l2", "dram", "issue")}
+    matter = {name: abs(after - before) > MATTERS * before for name, (before, after) in amounts.items()}
+    sentences = [
+        phrase(f"answer.{name}", amounts=_amounts(amounts[name]))
+        for name in ("l2", "dram")
+        if (matter[name] and (stored or name == "dram")) or (dram and name == "dram")
+    ]
+    if not stored:
+        return sentences
+    times = [report.predicted.us if report.predicted is not None else 0.0 for report in reports]
+    slower = times.index(max(times))
+    issued = amounts["issue"]
+    if matter["issue"] and issued[slower] > issued[1 - slower] and parts[slower]["issue"].time_us >= ISSUING * times[slower]:
+        before, after = (quantity(amount / stored) for amount in issued)
+        return [*sentences, phrase("answer.issue", before=before, after=after)]
+    trips = [max(_trips(side.demand), 1.0) for side in pair]  # the compiler leaves no loop of one trip
+    if trips[slower] > LOOPS_MORE * trips[1 - slower]:
+        before, after = (quantity(count) for count in trips)
+        sentences.append(phrase("answer.trips", count=max(len(side.demand.loops) for side in pair), before=before, after=after))
     return sentences
 
 
@@ -395,13 +414,13 @@ def guessed_code(*attempts: Attempt) -> tuple[str, ...]:
 
 
 LOOPS_MORE = 1.5
-"""Times as many trips from which on programs loop over what others are launched for; less is what programs of a sample differ in."""
+"""Times as many trips from which on one trip is no measure of another; less is what programs of a sample differ in."""
 
 
 def _trips(demand: KernelDemand) -> float:
     """Trips of all loops in one program."""
     outermost = min((loop.depth for loop in demand.loops), default=0)
-    entered = max((loop.entries for loop in demand.loops if loop.depth == outermost), default=1.0)
+    entered = max((loop.entries for loop in demand.loops if loop.depth == outermost), default=1.0) or 1.0
     return sum(loop.entries * loop.mean_trips for loop in demand.loops) / entered
 
 
@@ -409,13 +428,13 @@ def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection], 
     """What a thread of the head does, to one of the base; 0: the instructions of the code are no measure of it."""
     assert base.launch is not None and head.launch is not None
     threads = pair[1].compiled.resources.num_warps / pair[0].compiled.resources.num_warps
+    trips = [_trips(side.demand) for side in pair]
+    if max(trips) > LOOPS_MORE * min(trips):
+        return 0.0  # the code of a trip says nothing of all
     if base.launch.grid is not None and head.launch.grid is not None:
         words = {word for item in relaunched if GRID in item.names for word in re.findall(r"\w+", item.words)}
         alone = words & (base.sizes.keys() ^ head.sizes.keys())  # of two typical sizes, which are of no one problem
         programs = [math.prod(attempt.launch.grid) for attempt in (base, head) if attempt.launch is not None and attempt.launch.grid]
-        trips = [_trips(side.demand) for side in pair]
-        if programs[0] != programs[1] and max(trips) > LOOPS_MORE * min(trips):
-            return 0.0  # fewer programs that loop more: the code of a trip says nothing of all
         return (1 if alone else programs[0] / programs[1]) / threads
     constants = [side.guess.constexprs if side.guess is not None else {} for side in (base, head)]
     if all(constants[0][name] == constants[1][name] for name in constants[0].keys() & constants[1].keys()):
