@@ -166,8 +166,8 @@ def _action(number: str, action: Action, result: Result) -> list[Text]:
         out.append(Text(f"     {phrase('screen.entries')}", style="dim"))
     if action.detail:
         causes = (item.title for launch in result.launches for item in launch.findings if item.rule == action.rule)
-        said = next((cause for cause in causes if cause in result.verdict.sentence), "")  # by the headline
-        out.append(Text(f"     {figures.clean(action.detail.replace(f'{said}. ', '', 1) if said else action.detail)}"))
+        cause = next((title for title in causes if title in result.verdict.sentence), "")  # that the headline names
+        out.append(Text(f"     {figures.clean(action.detail.replace(f'{cause}. ', '', 1) if cause else action.detail)}"))
     if action.rule is None and (record := _record(action, result)):
         out.append(Text(f"     {figures.clean(record)}", style="dim"))
     return out

@@ -165,7 +165,7 @@ def test_rows_that_a_loop_waits_for_one_after_another(body: str, weights: str, f
     if fires:
         rule, (waits, _, rows) = rules["loads-in-turn"], fires.partition(" ")
         assert rule.title == f"Each program waits {waits} times for loads of x_ptr, {rows} at a time"
-        assert rule.source_line == 9 and "load 32 rows" in rule.remedy
+        assert rule.source_line == 9 and "load 32 rows" in rule.remedy and "reduce it along the rows once after the loop" in rule.remedy
         assert analysis.predicted is not None and 0.8 * analysis.predicted.us < rule.saving_us < analysis.predicted.us
 
 

@@ -367,12 +367,14 @@ def loads_in_turn(context: CompiledContext) -> Finding | None:
     if saving is None or saving < LEAST_SHARE_OF_TURNS * analysis.predicted.us:
         return None
     most = max(rows, key=lambda access: access.requested_bytes)
+    remedy = f"load {times:.0f} rows as one block of two dimensions, and keep a block of running results in the loop; "
+    remedy += "reduce it along the rows once after the loop, or let more programs share the rows"
     return make_finding(
         context,
         "warning",
         f"Each program waits {trips / now:,.0f} times for loads of {names}, {now} row{'s' * (now > 1)} ({amount(a_trip * now)}) at a time",
         evidence=f"{times:.0f} rows at a time are {amount(a_trip * times)}, {BYTES_A_THREAD} bytes for a thread at most",
-        remedy=f"load {times:.0f} rows as one block of two dimensions and reduce it along the rows, or let more programs share the rows",
+        remedy=remedy,
         line=most.line,
         file=most.file,
         saving_us=saving,
