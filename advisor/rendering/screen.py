@@ -165,7 +165,9 @@ def _action(number: str, action: Action, result: Result) -> list[Text]:
     elif action.saving_us > 0:
         out.append(Text(f"     {phrase('screen.entries')}", style="dim"))
     if action.detail:
-        out.append(Text(f"     {figures.clean(action.detail)}"))
+        causes = (item.title for launch in result.launches for item in launch.findings if item.rule == action.rule)
+        cause = next((title for title in causes if title in result.verdict.sentence), "")  # that the headline names
+        out.append(Text(f"     {figures.clean(action.detail.replace(f'{cause}. ', '', 1) if cause else action.detail)}"))
     if action.rule is None and (record := _record(action, result)):
         out.append(Text(f"     {figures.clean(record)}", style="dim"))
     return out

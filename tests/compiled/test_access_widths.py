@@ -64,6 +64,7 @@ $L__BB0_2:                              // =>This Inner Loop Header: Depth=1
     ("old", "new", "together"),
     [
         ("", "", 4),
+        ("	ld.global", "	ld.global.b64 	{ %rd7 }, [ %rd5 + 0 ];\n	ld.global", 4),  # a scalar of 64 bits goes with the row
         ("ld.global.b16", "ld.global.v4.b32", 1),  # more registers than four trips have at once
         ("add.f32 	%r10, %r10, %r8;", "st.global.b32 	[%rd8], %r8;", 1),  # the next load may be of what is stored
         ("add.f32 	%r10, %r10, %r8;", "div.full.f32 	%r10, %r10, %r8;\n" * 5, 1),  # long

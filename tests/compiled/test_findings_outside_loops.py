@@ -146,24 +146,26 @@ def test_bytes_of_one_word_that_are_loaded_apart(tmp_path: Path, pool: Pool) -> 
 
 
 @pytest.mark.parametrize(
-    ("body", "fires"),
+    ("body", "weights", "fires"),
     [
-        (ROWS.format(trips="0, 4096", more="", times=" * tl.load(w_ptr + row)"), "256 bytes"),
-        (ROWS.format(trips="0, n", more="", times=" * tl.load(w_ptr + row)"), "1.02 kB"),  # four trips in one, as ptxas makes of it
-        (ROWS.format(trips="0, n, BLOCK", more="", times=""), ""),  # a larger block makes fewer trips: that is for the search
-        (ROWS.format(trips="0, 1024", more=" + tl.load(w_ptr + row)", times=""), ""),  # rows that another load names
+        (ROWS.format(trips="0, 4096", more="", times=" * tl.load(w_ptr + row)"), "fp32", "4,096 1 row (256 bytes)"),
+        (ROWS.format(trips="0, n", more="", times=" * tl.load(w_ptr + row)"), "fp32", "1,024 4 rows (1.02 kB)"),  # as ptxas has it
+        (ROWS.format(trips="0, n", more="", times=" * tl.load(w_ptr + row)"), "i64", "1,024 4 rows (1.02 kB)"),  # of 64 bits
+        (ROWS.format(trips="0, n, BLOCK", more="", times=""), "fp32", ""),  # a larger block makes fewer trips: that is for the search
+        (ROWS.format(trips="0, 1024", more=" + tl.load(w_ptr + row)", times=""), "i64", ""),  # rows that another load names
     ],
-    ids=["a row in each trip", "four rows in each trip", "a block in each trip", "rows by index"],
+    ids=["a row in each trip", "four rows in each trip", "four rows by a mask", "a block in each trip", "rows by index"],
 )
-def test_rows_that_a_loop_waits_for_one_after_another(body: str, fires: str, tmp_path: Path, pool: Pool) -> None:
+def test_rows_that_a_loop_waits_for_one_after_another(body: str, weights: str, fires: str, tmp_path: Path, pool: Pool) -> None:
     """128 columns of 4,096 rows in each program: 256 bytes at a time, where 8 KB give each thread 64."""
-    types = f"x_ptr=*bf16,w_ptr={'*i64' if '+ tl.load' in body else '*fp32'},y_ptr=*fp32"
+    types = f"x_ptr=*bf16,w_ptr=*{weights},y_ptr=*fp32"
     rules, analysis = found(tmp_path, pool, body, XWY, types, 128, n=4096, BLOCK=128, num_warps=4)
     assert ("loads-in-turn" in rules) == bool(fires)
     assert "narrow-access" not in compiled_report(KernelTarget(id="0", launch=analysis.inspection.launch), analysis, H100).passed_rules
     if fires:
-        rule = rules["loads-in-turn"]
-        assert rule.source_line == 9 and f"4,096 rows of x_ptr in turn, {fires} at a time" in rule.title and "load 32 rows" in rule.remedy
+        rule, (waits, _, rows) = rules["loads-in-turn"], fires.partition(" ")
+        assert rule.title == f"Each program waits {waits} times for loads of x_ptr, {rows} at a time"
+        assert rule.source_line == 9 and "load 32 rows" in rule.remedy and "reduce it along the rows once after the loop" in rule.remedy
         assert analysis.predicted is not None and 0.8 * analysis.predicted.us < rule.saving_us < analysis.predicted.us
 
 

@@ -96,6 +96,19 @@ def test_what_an_action_s_title_says_is_not_printed_again_to_be_pasted(snippet: 
     assert sum(snippet in line for line in shown(replace(result, actions=(action,)))) == lines
 
 
+@pytest.mark.parametrize("headline", ["Loads are repeated: changing that should save 30 %.", "Memory-bound."])
+def test_an_action_does_not_repeat_the_cause_that_the_headline_says(headline: str) -> None:
+    """Once by the headline or the action, once with the finding."""
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    found = replace(launch.findings[0], rule="redundant-loads", title="Loads are repeated")
+    detail = "k (k.py:8): Loads are repeated. Load them once."
+    action = Action(title="Load once", detail=detail, saving_us=5.0, origin="predicted", launches=(launch.id,), rule=found.rule)
+    verdict = replace(result.verdict, sentence=headline)
+    lines = shown(replace(result, launches=(replace(launch, findings=(found,)),), verdict=verdict, actions=(action,)))
+    assert "\n".join(lines).count("Loads are repeated") == 2 and any("Load them once." in line for line in lines)
+
+
 def test_assumptions_stand_behind_verbose() -> None:
     result = factory.result((64,), ("w13",))
     assert not any(unknown in line for unknown in result.verdict.unknowns for line in shown(result))

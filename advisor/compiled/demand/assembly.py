@@ -279,9 +279,10 @@ UNROLLED = 4
 a loop below misses six of them, whose loads are wide, and takes no other."""
 SHORT = 40
 """Instructions of one trip of such a loop at most, each as many as machine instructions stand for it."""
-AT_ONCE = 2
+AT_ONCE = 3
 """Registers that the loads of one trip fill at most where those of all `UNROLLED` begin before the first is waited for: of 57 loops that
-have so few 51 wait once in four trips, six twice; of 28 with twice as many and more, two wait once, and half in each trip or nearly."""
+have one or two, 51 wait once in four trips, six twice; of 29 written with three (sm_90), as a scalar of 64 bits beside a row has, 19 once,
+ten twice; of 28 with four and more, two wait once, and half in each trip or nearly."""
 _COSTS = ((re.compile(r"\bdiv\."), 8), (re.compile(r"\b(?:ex2|lg2|rcp|r?sqrt|sin|cos|tanh)\."), 4))
 _COUNTS = re.compile(r"\badd\.s(?:32|64)\s+(%\w+), \1, -?\d+;(?s:.*)\bsetp\.\w+\.\w+\s+%\w+,[^;]* \1\b")
 _APART = re.compile(r"\b(?:st|atom|red|bar|barrier|shfl|call|cp)\.|\bnounroll\b|\bbra\b(?s:.*)\bbra\b")

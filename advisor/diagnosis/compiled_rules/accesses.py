@@ -359,19 +359,22 @@ def loads_in_turn(context: CompiledContext) -> Finding | None:
     at_once = min(BYTES_A_THREAD * first(analysis.demand.resources.num_warps) * analysis.gpu.warp_size / a_trip, trips)
     times = 2.0 ** math.floor(math.log2(max(at_once, 1.0)))
     around = loops_around_loads(context.compiled.ptx, set(own_files(context.compiled)))
-    now = min(trips_together(access, around) for access in rows)
+    now = min(trips_together(access, around) for access in rows)  # waits for so many rows at a time
+    names = " and ".join(dict.fromkeys(access.name for access in rows))
     waits = analysis.chain.waits
     waited = sum(waits.get(place, 0.0) for place in {(load.line, load.operation.text) for load in loads}) / (sum(waits.values()) or 1.0)
     saving = context.without(waits=waited * max(1 - now / times, 0.0))
     if saving is None or saving < LEAST_SHARE_OF_TURNS * analysis.predicted.us:
         return None
     most = max(rows, key=lambda access: access.requested_bytes)
+    remedy = f"load {times:.0f} rows as one block of two dimensions, and keep a block of running results in the loop; "
+    remedy += "reduce it along the rows once after the loop, or let more programs share the rows"
     return make_finding(
         context,
         "warning",
-        f"Each program waits for {trips:,.0f} rows of {most.name} in turn, {amount(a_trip * now)} at a time",
+        f"Each program waits {trips / now:,.0f} times for loads of {names}, {now} row{'s' * (now > 1)} ({amount(a_trip * now)}) at a time",
         evidence=f"{times:.0f} rows at a time are {amount(a_trip * times)}, {BYTES_A_THREAD} bytes for a thread at most",
-        remedy=f"load {times:.0f} rows as one block of two dimensions and reduce it along the rows, or let more programs share the rows",
+        remedy=remedy,
         line=most.line,
         file=most.file,
         saving_us=saving,
