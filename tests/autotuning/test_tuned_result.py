@@ -175,6 +175,17 @@ def test_what_no_cache_holds_is_damage(field, value, tmp_path, capsys):
     assert main(["advise", str(tmp_path / "kept" / FILE_NAME), "--output", str(tmp_path / "out")]) == 2
 
 
+def test_a_mean_of_equal_samples_is_no_damage_in_its_last_digit(tmp_path):
+    cache = Cache(tmp_path / "kept")
+    cache.add_problem(key := ProblemKey(kernel="k", source="s", triton="", gpu="H200", key="()"))
+    ends = {"low_us": 1455.8482636081935, "high_us": 1455.8482636081935}
+    cache.record_all(key.id, [Row(config="{}", state="measured", us=1455.8482636081937, **ends)])
+    cache.close()
+    assert [timing.us for problem in advised(tmp_path, tmp_path / "kept" / FILE_NAME).tuned for timing in problem.timings] == [
+        1455.8482636081937
+    ]
+
+
 def test_a_problem_without_timings_is_listed(tmp_path):
     result = advised(tmp_path, edited(tmp_path, "timings", []))
     assert len(result.tuned) == 4 and [problem for problem in result.tuned if not problem.timings]

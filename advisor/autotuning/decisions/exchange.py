@@ -203,6 +203,10 @@ def _row(values: Mapping[str, Any]) -> Row:
     return _checked(row)
 
 
+ROUNDING = 1e-9
+"""Share by which a latency may lie beyond its interval: of equal samples their mean is one of neither end in the last digit."""
+
+
 def _checked(row: Row) -> Row:
     """The row, if its times are such as a clock can show.
 
@@ -215,7 +219,8 @@ def _checked(row: Row) -> Row:
             raise ValueError(f"a latency, {name}, of {value!r}; expected {LATENCY_LIMIT}")
     if row.us is None and row.state == "measured":
         raise ValueError("a measured configuration without a latency")
-    if row.us is not None and not (row.low_us or row.us) <= row.us <= (row.high_us or row.us):
+    low, high = row.low_us or row.us, row.high_us or row.us
+    if row.us is not None and low is not None and high is not None and not low * (1 - ROUNDING) <= row.us <= high * (1 + ROUNDING):
         raise ValueError(f"a latency of {row.us!r} outside of its own interval, {row.low_us!r} to {row.high_us!r}")
     return row
 
