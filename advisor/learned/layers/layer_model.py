@@ -276,9 +276,7 @@ class LayerModel:
                 us[rows], low[rows], high[rows] = corrections.corrected(matrix[rows], us[rows], low[rows], high[rows])
         slower = layer_time(launch, self.constants, cold).total / time.total
         us, low, high = us * slower, low * slower, high * slower
-        if (
-            not seen
-        ):  # it may have fewer matrix units to its DRAM than all that were measured (H20): its products take what their tiles need
+        if not seen:  # of fewer matrix units to its DRAM than any measured (H20), products take what their tiles need
             least = time.w13.least + time.w2.least + time.activation + time.combine + time.quantisation
             us, low, high = (item * np.maximum(least / us, 1) for item in (us, low, high))
         best = np.full(us.shape, np.inf)
