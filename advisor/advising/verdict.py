@@ -11,7 +11,7 @@ from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.diagnose import SAMPLED
 from advisor.diagnosis.rule import microseconds
 from advisor.learned.base import ANALYTICAL, EXTRAPOLATED
-from advisor.rendering.figures import UTILISED, changes, kept_alone, layers_apart, least_us, limited_by, padded, share_text
+from advisor.rendering.figures import UTILISED, changes, kept_alone, layers_apart, least_us, limited_by, padded, range_text, share_text
 from advisor.result.schema import (
     PIPELINES,
     UNCERTAIN,
@@ -115,7 +115,7 @@ def verdict(
     tunable = [report for report, _ in rated]
     saved_by_tokens = _saved_by_tokens(reports, layers)
     if backend is not None and backend.layers_us:
-        saved = phrase("win.layers", count=len(layers), share=share_text(backend.saving_us / backend.layers_us))
+        saved = phrase("win.layers", share=share_text(backend.saving_us / backend.layers_us))
         to_win = phrase("win.backend", share=saved)
     else:
         to_win = _to_win(reports, tunable, percent, layers, _where(saved_by_tokens)) if reports else ""
@@ -152,7 +152,23 @@ def _headline(
         return phrase("verdict.below_bound", count=len(launches) - stuck)
     if len(able) == 1 and (now := able[0].measured) is not None and (then := able[0].predicted) is not None and able[0].contradicted:
         return phrase("verdict.contradicted", measured=microseconds(now.us), predicted=microseconds(then.us))
-    return f"{_limited_by(able, current, bound_us, unit, of_peak, guessed)} {to_win}"
+    limits = _limits_by_tokens(able) if not guessed else ""
+    return f"{limits or _limited_by(able, current, bound_us, unit, of_peak, guessed)} {to_win}"
+
+
+def _limits_by_tokens(able: Sequence[LaunchReport]) -> str:
+    """What limits launches at few token counts, and what at many: `Memory-bound at M ≤ 96, compute-bound above.` Empty where it is one unit
+    for all, or changes more than once."""
+    units = {}
+    for tokens, reports in sorted(grouped((report.problem.sizes.get("M", 0), report) for report in able).items()):
+        unit, share = nearest_to_peak(_together(reports), sum(current_us(report) or 0.0 for report in reports))
+        units[tokens] = "low" if unit is None or share is None or not UTILISED <= round(share, 2) < 1.005 else unit
+    kinds = list(dict.fromkeys(units.values()))
+    last = max((tokens for tokens, unit in units.items() if unit == kinds[0]), default=0)
+    if len(kinds) != 2 or any(unit != kinds[0] for tokens, unit in units.items() if tokens <= last):
+        return ""
+    few, many = (phrase(f"limited.{unit}") for unit in kinds)
+    return phrase("verdict.by_tokens", few=few[0].upper() + few[1:], last=last, many=many)
 
 
 def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit: str | None, of_peak: float | None, guessed: bool) -> str:
@@ -195,7 +211,8 @@ def _to_win(
     gains, saved, whole = _gains(able)
     decided = {_decision(report) for report, *_ in gains}
     changing = {report.id for report in able if report.recommendation is not None}
-    now, then = layers_gain(changed_layers(layers, changing, {report.id for report in able if report.measured is not None}))
+    touched = changed_layers(layers, changing, {report.id for report in able if report.measured is not None})
+    now, then = layers_gain(touched)
     of_layers = 1 - then / now if now > 0 else 0.0
     if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None:
         saving_us, title = change
@@ -207,9 +224,8 @@ def _to_win(
             count = len({_decision(report) for report in able})
             most_at = phrase("win.most_at", where=matters[0]) if matters is not None and len(decided) > 1 else ""
             if of_layers > 0:
-                share = phrase(
-                    "win.layers" if layers[0].routing else "win.linears", count=1 if most_at else len(decided), share=share_text(of_layers)
-                )
+                gained = [1 - layer.recommended.us / layer.predicted.us for layer in touched if layer.recommended is not None]
+                share = phrase("win.layers" if layers[0].routing else "win.linears", share=range_text(gained))
             elif layers:
                 share = phrase("win.products", share=share)
             share += most_at
@@ -279,9 +295,7 @@ def _by_tokens(shares: Mapping[int, float], able: Sequence[LaunchReport]) -> Ite
     where, inside = _where(shares) or ("", frozenset(tokens for tokens in shares if tokens > DECODE))
     there, elsewhere = ([share for tokens, share in shares.items() if (tokens in inside) is within] for within in (True, False))
     if where:
-        least, most = (share_text(share) for share in (min(there), max(there)))
-        share = most if least == most else f"{least.removesuffix(' %')} to {most}"
-        yield phrase("note.where", where=where, share=share, rest=_up_to(elsewhere), blocks=_default_blocks(inside, able))
+        yield phrase("note.where", where=where, share=range_text(there), rest=_up_to(elsewhere), blocks=_default_blocks(inside, able))
     elif there and elsewhere and max(shares.values()) >= 0.005:
         yield phrase("note.by_tokens", most=DECODE, decode=_up_to(elsewhere), above=_up_to(there))
 

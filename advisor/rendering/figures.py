@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -84,6 +84,14 @@ def share_text(share: float | None, *, passed: str = "beyond") -> str:
         return "<1 %"
     # 99.6 % is not all of it.
     return "100 %" if share >= 0.9995 else f"{min(99, round(100 * share))} %"
+
+
+def range_text(shares: Collection[float]) -> str:
+    """The least and the most of some shares: `4 to 36 %`, `up to 36 %`, `12 %`."""
+    least, most = share_text(min(shares)), share_text(max(shares))
+    if min(shares) < 0.005 <= max(shares):
+        return phrase("note.up_to", share=most)
+    return most if least == most else f"{least.removesuffix(' %')} to {most}"
 
 
 def interval(latency: Latency) -> str:
@@ -282,16 +290,28 @@ def to_win(launch: LaunchReport) -> float:
     return current(launch).us - (launch.ceiling or launch.bound).us
 
 
-def saved_share(action: Action, result: Result) -> str:
-    """`12 %` of the launches' time that an action saves; `17 % of the MoE layers` where its saving is of whole layers, with the number of
-    token counts that are summed where there are several; empty: no time."""
+def saving(action: Action, result: Result) -> tuple[str, str]:
+    """Microseconds that an action saves and their share: `232.6`, `12 %`, with the number of token counts that are summed where there are
+    several; no share: no time. Of whole layers it is the share of these, and the least and the most that one layer gains: `10.6 to 256.3`,
+    `4 to 36 % of MoE layer time`."""
     whole = action.layers_us or result.verdict.current_us
-    share = share_text(action.saving_us / whole) if whole > 0 else ""
+    us, share = microseconds(action.saving_us), share_text(action.saving_us / whole) if whole > 0 else ""
+    gains = _layer_gains(action, result.layers)
+    if gains:
+        ends = [microseconds(end) for end in (min(gains)[0], max(gains)[0])]
+        us, share = " to ".join(dict.fromkeys(ends)), range_text([saved / now for saved, now in gains])
     if action.layers_us:
         share = phrase("action.of_layers" if result.layers[0].routing else "action.of_linears", share=share)
-    summed = [report.problem for report in result.launches if report.id in action.launches]
+    summed = [report.problem for report in result.launches if report.id in action.launches and not gains]
     tokens = {problem.sizes.get("M") for problem in summed if problem.family in ("fused_moe", "gemm")}
-    return phrase("action.summed", count=len(tokens), share=share) if len(tokens) > 1 and share else share
+    return us, phrase("action.summed", count=len(tokens), share=share) if len(tokens) > 1 and share else share
+
+
+def _layer_gains(action: Action, layers: Iterable[LayerReport]) -> list[tuple[float, float]]:
+    """What each layer saves by the action and takes now, in microseconds; empty where it is not the sum of these."""
+    touched = [layer for layer in layers if layer.recommended is not None and set(layer.launches) & set(action.launches)]
+    gains = [(layer.predicted.us - layer.recommended.us, layer.predicted.us) for layer in touched if layer.recommended is not None]
+    return gains if action.layers_us and math.isclose(sum(saved for saved, _ in gains), action.saving_us) else []
 
 
 def numbered(actions: Sequence[Action]) -> list[tuple[str, Action]]:

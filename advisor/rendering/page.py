@@ -159,7 +159,7 @@ def _environment(templates: str) -> Environment:
         "figure_value": _figure_value,
         "median": statistics.median,
     }
-    jinja.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of, "saved_share": figures.saved_share}
+    jinja.globals |= {"configuration_rows": views.configuration_rows, "share_of": figures.share_of, "saving": figures.saving}
     return jinja
 
 

@@ -53,6 +53,25 @@ def test_a_share_of_some_launches_is_not_called_one_of_all() -> None:
     assert 'beyond <span class="muted">ceiling' in shown and 'beyond <span class="muted">of ceiling' not in shown
 
 
+@pytest.mark.parametrize(
+    "units, expected",
+    [
+        (("dram", "dram", "tensor"), "Memory-bound at M ≤ 256, compute-bound above."),
+        (("dram", "tensor", "tensor"), "Memory-bound at M ≤ 64, compute-bound above."),
+        (("tensor", "dram", "tensor"), "Compute-bound at "),
+        (("tensor", "tensor", "tensor"), "Compute-bound at "),
+    ],
+)
+def test_a_headline_says_from_which_token_count_on_another_unit_limits(units, expected) -> None:
+    """A table's token counts run one at a time: what limits their sum limits none of them."""
+    launches = []
+    for unit, launch in zip(units, factory.result((64, 256, 3072), ("w13",)).launches, strict=True):
+        busy = [replace(part, time_us=0.9 * launch.predicted.us if part.pipeline == unit else 0.1) for part in launch.pipelines]
+        parts = [replace(part, demand=part.time_us * 1e-6 * part.throughput_per_s) for part in busy]
+        launches.append(replace(launch, pipelines=tuple(parts)))
+    assert verdict(tuple(launches), ()).sentence.startswith(expected)
+
+
 def test_a_headline_has_two_short_sentences_with_the_share_of_peak_first() -> None:
     (launch,) = factory.result((64,), ("w13",)).launches
     found = verdict((launch,), ())

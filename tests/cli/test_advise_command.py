@@ -16,7 +16,7 @@ from tests.cli.command_line import ENTRY, EXAMPLE, NAME, ROOT, advise, table
 def test_advise_writes_page_and_result(tmp_path, capsys):
     assert advise(EXAMPLE, tmp_path / "out") == 0
     printed = capsys.readouterr().out
-    assert "w13" in printed and "w2" in printed and "\x1b" not in printed
+    assert "MoE layers  E=" in printed and "\x1b" not in printed
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert result["schema_version"] == SCHEMA_VERSION
     assert len(result["launches"]) == 36

@@ -12,7 +12,7 @@ import pytest
 
 from advisor.cli import build_parser, main
 from advisor.cli.advise_reports import note_of_unsure
-from advisor.rendering.figures import share_text
+from advisor.rendering.figures import range_text
 from advisor.result.schema import LayerReport
 from advisor.system import triton_install
 from advisor.tables.audit import audit_table
@@ -151,8 +151,10 @@ def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
     first = result["actions"][0]
     assert first["title"] == "Write a table with entries M=4096, 8192" and first["snippet"].startswith('"4096": {')
     assert len(first["launches"]) == 4 and "Changing 2 of 2 table entries " in result["verdict"]["sentence"]
-    share = share_text(first["saving_us"] / first["layers_us"])
-    assert result["verdict"]["sentence"].endswith(f" should save {share} of MoE layer time at those sizes."), "the action's own figure"
+    before, after = ([layer[name]["us"] for layer in result["layers"]] for name in ("predicted", "recommended"))
+    assert first["saving_us"] == pytest.approx(sum(before) - sum(after)) and first["layers_us"] == pytest.approx(sum(before))
+    share = range_text([1 - then / now for now, then in zip(before, after, strict=True)])
+    assert result["verdict"]["sentence"].endswith(f" should save {share} of MoE layer time."), "a step runs one layer, not their sum"
     launches = {launch["id"]: launch for launch in result["launches"]}
     for layer in result["layers"]:
         now, then = (
@@ -166,7 +168,11 @@ def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
     assert entries.startswith('"4096": {') and '_down table:\n"4096": {' in entries, "one table for each product"
     assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192", folder="shown") == 0
     shown = capsys.readouterr().out
-    assert "all 4 launches (of 2 token counts, and a step runs one): " in shown and "triton.Config" not in shown
+    rows = [line for line in shown.splitlines() if line.startswith("  M=")]
+    assert "MoE layers  E=" in shown and len(rows) == 2 and all(" → " in row and "saves" in row for row in rows), "one line for each layer"
+    assert "all 4 launches" not in shown and "triton.Config" not in shown
+    assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192", "-v", folder="shown") == 0
+    assert "all 4 launches (of 2 token counts, and a step runs one): " in capsys.readouterr().out
 
 
 def test_several_models_and_gpus_go_into_one_folder(tmp_path, capsys):

@@ -11,7 +11,7 @@ import pytest
 from advisor.rendering import figures, markdown, page, terminal
 from advisor.rendering.screen import COMMANDS, LINES, screen
 from advisor.rendering.views import group
-from advisor.result.schema import UNCERTAIN, Action, GapPart, PipelineTime, Result, Verdict
+from advisor.result.schema import UNCERTAIN, Action, GapPart, Latency, LayerReport, PipelineTime, Result, Verdict
 from tests.rendering import factory
 from tests.rendering.terminal import to_text
 
@@ -64,6 +64,55 @@ def test_a_change_is_never_left_out_for_a_launch_without_one_which_says_why() ->
     rows = [line for line in shown(replace(result, launches=launches)) if line.startswith("  M=")]
     assert sum(" > " in row for row in rows) == 1
     assert all(row.endswith("· a change is 78 % sure, 80 % needed") for row in rows if " > " not in row) and len(rows) > 1
+
+
+def layered(tokens: tuple[int, ...], gain: float = 0.3) -> Result:
+    """A table whose layers gain the more the more tokens they have, up to `gain`."""
+    result = factory.result(tokens, ("w13", "w2"))
+    launches = tuple(replace(launch, decision=f"M={launch.problem.sizes['M']}", kept=None) for launch in result.launches)
+    layers = []
+    for place, count in enumerate(tokens):
+        now = Latency(us=100.0 + count, origin="predicted", source="layers", low_us=90.0 + count, high_us=110.0 + count, coverage=0.8)
+        then = replace(now, us=now.us * (1 - gain * (place + 1) / len(tokens)))
+        names = tuple(launch.id for launch in launches if launch.problem.sizes["M"] == count)
+        kind = {"id": f"layer-M{count}", "tokens": count, "stack": "vLLM", "routing": "random", "launches": names, "measured": None}
+        layers.append(LayerReport(**kind, bound=now, predicted=now, ceiling=then, recommended=then, parts={}))
+    return replace(result, launches=launches, layers=tuple(layers))
+
+
+def test_a_table_has_one_line_for_each_whole_layer() -> None:
+    result = layered((8, 64, 512))
+    rows = [line for line in shown(result) if line.startswith("  M=")]
+    assert [row.split()[0] for row in rows] == ["M=8", "M=64", "M=512"]
+    assert all(
+        f"→ {figures.microseconds(layer.recommended.us):>8} µs, {figures.saved(layer)}" in row
+        for row, layer in zip(rows, result.layers, strict=True)
+    )
+    assert any(line.startswith("MoE layers  E=") for line in shown(result))
+    assert len([line for line in to_text(result).splitlines() if line.startswith("  M=")]) == 6, "-v has a line for each launch"
+    apart = replace(result, launches=tuple(replace(launch, decision=launch.id) for launch in result.launches))
+    assert len([line for line in shown(apart) if line.startswith("  M=")]) == 6, "products that are changed apart have lines of their own"
+
+
+def test_layers_that_gain_least_are_left_out_and_counted() -> None:
+    result = layered(tuple(range(1, 61)))
+    lines = shown(result)
+    rows = [line for line in lines if line.startswith("  M=")]
+    left = next(line for line in lines if "more layers with less to win" in line)
+    assert len(lines) <= LINES and len(rows) + int(left.split()[0]) == 60 and rows[-1].split()[0] == "M=60"
+
+
+def test_an_action_on_layers_saves_what_one_of_them_gains() -> None:
+    """A step runs one token count: the sum over all is no time of anything."""
+    result = layered((8, 64, 512))
+    now, gains = [layer.predicted.us for layer in result.layers], [layer.predicted.us - layer.recommended.us for layer in result.layers]
+    names = tuple(launch.id for launch in result.launches)
+    action = Action(title="Write", detail="", saving_us=sum(gains), origin="predicted", launches=names, layers_us=sum(now))
+    assert figures.saving(action, result) == ("10.8 to 183.6", "10 to 30 % of MoE layer time")
+    library = replace(action, saving_us=2 * action.saving_us)
+    assert figures.saving(library, result)[1] == "51 % of MoE layer time, summed over 3 token counts", (
+        "what no recommendation saves is summed"
+    )
 
 
 def test_why_nothing_changes_is_said_once_of_a_single_launch() -> None:
