@@ -33,6 +33,8 @@ that is at least as likely as not (`p_speedup_10pct`, asked of gains of a tenth)
 SURE_FROM = 1.1
 ENOUGH = 0.8
 """Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
+MOSTLY = 0.5
+"""Share of the time from which on something is most of it."""
 KERNEL_WINS = 0.5
 """Share of the time above the bound from which on it is said beside what tuning cannot win, and of a peak below which."""
 NAMED_CHANGES = 2
@@ -173,7 +175,7 @@ def _limits_by_tokens(able: Sequence[LaunchReport]) -> str:
 
 def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit: str | None, of_peak: float | None, guessed: bool) -> str:
     origin = _origin(able).capitalize()
-    if len(able) == 1 and able[0].config_binding_pipeline == "launch":
+    if len(able) == 1 and _by_launch(able[0]):
         starting = any(finding.rule == "small-programs" for finding in able[0].findings)
         return limited_by("launch", "", 1.0, math.inf if starting else current)
     if unit is None or of_peak is None or of_peak >= 1.005:
@@ -184,6 +186,14 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
     if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
         return phrase("verdict.in_flight", share=share, bytes=f"{in_flight[0] / 1e3:.2g}", needed=f"{in_flight[1] / 1e3:.2g}")
     return limited_by(unit, share, of_peak, current)
+
+
+def _by_launch(report: LaunchReport) -> bool:
+    """Whether the launch limits: the start of its programs, or what any launch takes, its bound and what starts and fills it."""
+    if report.config_binding_pipeline == "launch":
+        return True
+    now, launch_us = current_us(report), sum(part.us for part in report.gap if part.cause == "launch")
+    return report.binding_pipeline == "launch" and now is not None and report.bound.us + launch_us >= MOSTLY * now
 
 
 def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:
@@ -214,7 +224,7 @@ def _to_win(
     touched = changed_layers(layers, changing, {report.id for report in able if report.measured is not None})
     now, then = layers_gain(touched)
     of_layers = 1 - then / now if now > 0 else 0.0
-    if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None:
+    if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None and not _by_launch(able[0]):
         saving_us, title = change
         if saving_us > max(saved, (GAIN - 1) * whole, LEAST_GAIN_US):
             return phrase("win.code", what=title, share=share_text(saving_us / whole))
@@ -246,7 +256,7 @@ def _to_win(
     if left >= 0.02 and left * whole >= LEAST_GAIN_US:
         return phrase("win.unsure", share=share_text(left))
     most = 1 - least_us(able) / whole if whole > 0 else 0.0
-    slow = all((report.share_of_peak or 1.0) < KERNEL_WINS and report.config_binding_pipeline != "launch" for report in able)
+    slow = all((report.share_of_peak or 1.0) < KERNEL_WINS and not _by_launch(report) for report in able)
     key = "win.kernel" if slow and most >= KERNEL_WINS else "win.nothing"
     return phrase(key, share=share_text(max(left, 0.02)), most=share_text(most))
 

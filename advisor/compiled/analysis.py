@@ -33,7 +33,7 @@ from advisor.pipelines.bound import Bound, bound, config_bound, least_amounts, l
 from advisor.pipelines.demand import Demand, Work, fma_gain, least_special
 from advisor.pipelines.schedule import DRAM_LATENCY_US, gap, latency_us, schedule, start_us
 from advisor.pipelines.tile import MMA_SYNC_SHARE, compute_pipeline, product_count
-from advisor.result.schema import UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
+from advisor.result.schema import INSTRUCTIONS, UNCERTAIN, GapPart, Latency, Occupancy, PipelineTime
 
 Amount = TypeVar("Amount", float, np.ndarray)
 
@@ -87,15 +87,18 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     us = float(np.atleast_1d(latency_us(demand, gpu))[0])
     bound_us = float(least.us.reshape(-1)[0])
     predicted = _predicted(us, demand, gpu, bound_us) if math.isfinite(us) else None
+    times = _pipeline_times(demand, least_amounts(needed, gpu, cache), gpu, least, config)
     parts: tuple[GapPart, ...] = ()
     if predicted is not None:
         split = gap(demand, gpu, least.us, least_amounts(likely, gpu, cache)["dram"])
         if likely_us > CONSIDERABLE * bound_us:
             uncertain = np.minimum(likely_us - bound_us, split["efficiency"])
             split = {UNCERTAIN: uncertain, **split, "efficiency": split["efficiency"] - uncertain}
+        own_us = max(time.time_us for time in times if time.pipeline not in ("launch", "dram", "l2")) - max(likely_us, bound_us)
+        instructions = np.clip(own_us, 0.0, split["efficiency"])
+        split = {INSTRUCTIONS: instructions, **split, "efficiency": split["efficiency"] - instructions}
         parts = tuple(GapPart(cause=cause, us=float(np.atleast_1d(amount)[0]), origin="predicted") for cause, amount in split.items())
     resources = inspection.compiled.resources
-    times = _pipeline_times(demand, least_amounts(needed, gpu, cache), gpu, least, config)
     return KernelAnalysis(
         gpu=gpu,
         cache=cache,
@@ -419,7 +422,7 @@ def _one_programs_loads(inspection: Inspection) -> float:
 def _wave_loads(inspection: Inspection, slots: float, working: float) -> Mapping[str, float]:
     """Bytes of each argument that all waves of `slots` programs load, each byte once in a wave: one in the middle stands for all."""
     demand = inspection.demand
-    waves = math.ceil(working / slots)
+    waves = working / slots  # not rounded up: what each program reads for itself all of them read once
     if waves <= 1 or not demand.programs:
         return demand.likely_read_footprints
     count = max(int(min(slots, demand.programs)), 1)

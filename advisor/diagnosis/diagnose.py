@@ -10,7 +10,7 @@ from advisor.diagnosis.context import LaunchContext
 from advisor.diagnosis.rule import Rule, crashed
 from advisor.diagnosis.rules import RULES
 from advisor.pipelines.schedule import CAUSES
-from advisor.result.schema import UNCERTAIN, Finding, GapPart, Severity
+from advisor.result.schema import INSTRUCTIONS, UNCERTAIN, Finding, GapPart, Severity
 from advisor.system.errors import shorten
 from advisor.tables.audit import CHECKS, AuditIssue
 from advisor.tables.tables import is_token_count
@@ -18,6 +18,7 @@ from advisor.tables.tables import is_token_count
 NOTES: dict[str, str] = {
     UNCERTAIN: "Likely work that depends on data which were not specified.",
     f"{UNCERTAIN}, sampled": "Likely work of programs that were not counted: a sample was, and the bound holds for that.",
+    INSTRUCTIONS: "Instructions of this code that the bound leaves out, at their peak rate: addresses, masks, conversions.",
     "padding": "Rows and columns of tiles without data.",
     "tail-wave": "SMs idle while the last CTAs finish, or get no CTA.",
     "occupancy": "Too few CTAs are resident per SM to hide loads.",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from advisor.rendering import figures
 from advisor.result.schema import (
+    INSTRUCTIONS,
     UNCERTAIN,
     Configuration,
     Finding,
@@ -205,6 +206,7 @@ def _row(timing: TunedTiming, problem: TunedProblem) -> TimingRow:
 
 _CAUSES = {
     UNCERTAIN: "Uncertain work",
+    INSTRUCTIONS: "Own instructions",
     "padding": "Padding",
     "tail-wave": "Partial last wave",
     "occupancy": "Occupancy",

@@ -40,6 +40,8 @@ Severity = Literal["error", "warning", "advice", "info"]
 # The gap between two latencies is split into these causes, in this order (bound -> ceiling -> predicted -> measured).
 UNCERTAIN = "uncertain"
 """Cause of the first step above the bound of a kernel whose work hangs on data that are not given: what it likely does besides."""
+INSTRUCTIONS = "instructions"
+"""Cause of a step above the bound of compiled code: what its pipelines need at their peak for work that the bound leaves out."""
 GAP_CAUSES: tuple[str, ...] = ("padding", "tail-wave", "occupancy", "latency", "traffic", "launch", "power", "efficiency", "unexplained")
 
 

@@ -80,7 +80,11 @@ def test_explain_lists_all_terms_and_names_the_nearest(capsys):
     assert "closest" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("term", [term for term in sorted(glossary()) if len(term) > 4][::5])
+LETTERS = [term for term in sorted(glossary()) if len(term) > 4 and term[len(term) // 2] != " "]
+"""Terms that lose a letter where their middle is left out; without a space they are understood."""
+
+
+@pytest.mark.parametrize("term", LETTERS[::5])
 def test_a_term_that_is_typed_wrongly_is_the_first_to_be_named(term, capsys):
     middle = len(term) // 2
     assert main(["explain", term[:middle] + term[middle + 1 :]]) == 2

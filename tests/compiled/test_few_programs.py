@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from advisor.compiled.analysis import kernel_analysis
+from advisor.advising.verdict import verdict
+from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
+from advisor.compiled.launch_report import launch_report
 from advisor.compiled.launches.launch import inspect_launch
+from advisor.compiled.launches.launch_options import KernelTarget
 from advisor.compiled.launches.target import compile_target, make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
 from advisor.gpus.hardware import load_gpu
@@ -69,3 +72,55 @@ def test_starting_a_million_programs_binds(tmp_path: Path) -> None:
     analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), sass=False), load_gpu("H100"))
     assert analysis.config_binding_pipeline == "launch"
     assert {each.pipeline: each for each in analysis.pipelines}["launch"].time_us == pytest.approx(594, rel=0.01)
+
+
+NORM = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def norm(x_ptr, w_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    row = tl.program_id(0) * columns
+    x = tl.load(x_ptr + row + at, mask=at < columns, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x) / columns)
+    w = tl.load(w_ptr + at, mask=at < columns, other=0.0).to(tl.float32)
+    tl.store(y_ptr + row + at, (x * scale * w).to(tl.bfloat16), mask=at < columns)
+"""
+
+
+def normed(folder: Path, rows: int) -> KernelAnalysis:
+    """Rows of 5,120 normalised on an H100, each by one program."""
+    path = folder / "norm.py"
+    path.write_text(NORM)
+    types = dict.fromkeys(("x_ptr", "w_ptr", "y_ptr"), "*bf16")
+    launch = make_launch(
+        read_source(path),
+        "norm",
+        types=types,
+        arguments={"columns": 5120},
+        constexprs={"BLOCK": 8192},
+        options={"num_warps": 8},
+        grid=(rows,),
+    )
+    return kernel_analysis(inspect_launch(launch, compile_target("sm_90"), sass=False), load_gpu("H100"))
+
+
+def test_rows_are_read_once_in_the_waves_that_read_the_weights_again(tmp_path: Path) -> None:
+    """31.03 waves are no 32: rows would come from DRAM more than once, which only the weights of the norm do, and these the L2 keeps."""
+    analysis = normed(tmp_path, 16384)
+    assert analysis.occupancy.waves % 1 != 0
+    assert float(analysis.demand.dram_bytes[0]) == pytest.approx(2 * 2 * 16384 * 5120, rel=1e-3)
+
+
+def test_a_launch_that_ends_as_soon_as_it_began_has_no_other_advice(tmp_path: Path) -> None:
+    """One program reduces one row: smaller blocks would hold a part of it, and most of the time is that of any launch."""
+    analysis, gpu = normed(tmp_path, 64), load_gpu("H100")
+    findings = {finding.rule: finding for finding in check_compiled(analysis.inspection, analysis.facts, gpu, analysis)}
+    assert "too-few-ctas" not in findings
+    if "masked-lanes" in findings:
+        assert findings["masked-lanes"].remedy == "loop over smaller blocks", "the block is the next power of two already"
+    target = KernelTarget(id="norm", launch=analysis.inspection.launch)
+    report = launch_report(target, analysis, tuple(findings.values()))
+    sentence = verdict((report,), ()).sentence
+    assert sentence.startswith("Launch-bound: ") and "should save" not in sentence

@@ -60,6 +60,13 @@ BIAS = """
     v = tl.load(x_ptr + i).to(tl.float32) + tl.load(w_ptr + i % n).to(tl.float32)
     tl.store(y_ptr + i, (v * (1 + tl.erf(v))).to(tl.bfloat16))
 """
+NIBBLES = """
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row, at = i // n, i % n
+    word = tl.load(x_ptr + row * (n // 8) + at // 8)
+    scale = tl.load(w_ptr + row * (n // 128) + at // 128).to(tl.float32)
+    tl.store(y_ptr + i, (((word >> (4 * (at % 8))) & 15).to(tl.float32) * scale).to(tl.bfloat16))
+"""
 PRODUCT = """
     m, d = tl.arange(0, 64), tl.arange(0, 64)
     total = tl.zeros((64, 64), tl.float32)
@@ -128,6 +135,21 @@ def test_one_division_serves_all_that_a_thread_loads_at_once(tmp_path: Path, poo
     assert "index-arithmetic" not in rules
     by_ir = check_compiled(analysis.inspection, replace(analysis.facts, code=()), H100, analysis)
     assert "index-arithmetic" in {finding.rule for finding in by_ir}
+
+
+def test_a_divisor_that_could_be_a_constant_is_named_with_what_that_saves(tmp_path: Path, pool: Pool) -> None:
+    """Weights of four bits in words of eight: rows and columns are taken apart by an argument, which as a constant takes shifts."""
+    types, grid = "x_ptr=*i32,w_ptr=*bf16,y_ptr=*bf16", 2**15
+    (rules, before), (_, after) = (
+        found(tmp_path, pool, NIBBLES, arguments, types, grid, n=4096, sass=True)
+        for arguments in (XWY, XWY.replace("n,", "n: tl.constexpr,"))
+    )
+    finding = rules["index-arithmetic"]
+    assert finding.remedy.startswith("make n tl.constexpr: ") and finding.title.startswith("Index arithmetic, mostly divisions, ")
+    assert before.predicted is not None and after.predicted is not None
+    assert finding.saving_us == pytest.approx(before.predicted.us - after.predicted.us, rel=0.5)
+    parts = {part.cause: part.us for part in before.gap_parts}
+    assert parts["instructions"] > 3 * parts["efficiency"], "what is above the bound is the code's own integer work, not a low rate"
 
 
 @pytest.mark.parametrize(("given", "mark"), [({"HALF": 64}, ""), ({}, " (guessed: HALF)")])

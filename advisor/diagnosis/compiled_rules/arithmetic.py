@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 from advisor.compiled.demand.costs import Cost, cost, element_bytes
 from advisor.compiled.demand.machine_work import executions_at
@@ -101,9 +102,14 @@ LEAST_SHARE_OF_INDICES = 0.05
 LINES = 3
 """Lines that are named, those that cost most."""
 
+POWER_OF_TWO = 4096
+"""A divisor that stands for those which a launch's sizes mostly are."""
+
+SAME_VALUE = ("tt.splat", "arith.extsi", "arith.trunci")
+"""Operations whose result has the value of their operand."""
+
 REMEDIES = {
-    "divisions": "divide by powers of two that are tl.constexpr; increment rows and columns instead of dividing; use one flat offset for "
-    "contiguous data",
+    "divisions": "give programs rows and columns of their own (a grid of two dimensions), or increment them in a loop, instead of dividing",
     "masks": "add a path without masks for interior programs (a branch, or a second launch for the border), or pad the tensor",
     "addresses": "compute offsets once and increment them, with tl.constexpr strides, in 32 bits",
 }
@@ -117,7 +123,7 @@ def index_arithmetic(context: CompiledContext) -> Finding | None:
         return None
     lines: dict[tuple[str | None, int | None], Cost] = defaultdict(Cost)
     kinds: dict[str, float] = defaultdict(float)
-    total, warp = Cost(), context.compiled.target.warp_size
+    total, shifts, warp = Cost(), Cost(), context.compiled.target.warp_size
     issued = Counter(item.line for item in context.facts.code)
     counted: dict[int | None, float] = defaultdict(float)
     for op in context.index_operations:
@@ -129,25 +135,48 @@ def index_arithmetic(context: CompiledContext) -> Finding | None:
         lines[op.location.file if op.location else None, op.line].add(spent)
         kinds[_kind(op)] += spent.alu
         total.add(spent)
-    saving = context.without(alu=total.alu, xu=total.xu, issue=(total.alu + total.xu) / warp) if total.alu else None
-    if saving is None or saving < LEAST_SHARE_OF_INDICES * analysis.predicted.us:
+        if op.name in INTEGER and (divisor := context.divisors[id(op)]).constant is None:  # then what a constant divisor spares
+            left = cost(op, {id(op): replace(divisor, constant=POWER_OF_TWO)}).alu / cost(op, context.divisors).alu
+            shifts.add(spent.times(1 - left))
+    main = max(kinds, key=lambda kind: kinds[kind], default="")
+    least = LEAST_SHARE_OF_INDICES * analysis.predicted.us
+    saving, of_shifts = (
+        context.without(alu=spent.alu, xu=spent.xu, issue=(spent.alu + spent.xu) / warp) if spent.alu else None for spent in (total, shifts)
+    )
+    if saving is None or saving < least:
         return None
+    constant, names = "", _divisors(context)
+    if main == "divisions" and names and of_shifts is not None and of_shifts >= least:
+        saving, constant = of_shifts, f"make {' and '.join(names)} tl.constexpr: dividing by a power of two is then a shift; or "
     rate = throughput_per_us(analysis.gpu, analysis.demand.tensor_dtype)["alu"]
     heaviest = sorted((key for key in lines if key[1] is not None), key=lambda key: -lines[key].alu)[:LINES]
     named = ", ".join(f"line {line}: {microseconds(lines[file, line].alu / rate)}" for file, line in heaviest)
-    main = max(kinds, key=lambda kind: kinds[kind])
     shares = ", ".join(f"{100 * kinds[kind] / total.alu:.0f} % {kind}" for kind in sorted(kinds, key=lambda kind: -kinds[kind]))
     file, line = heaviest[0] if heaviest else (None, None)
     return make_finding(
         context,
         "warning",
-        f"Index and mask arithmetic keeps the integer units busy for {microseconds(total.alu / rate)}",
+        f"Index arithmetic, mostly {main}, keeps the integer units busy for {microseconds(total.alu / rate)}",
         evidence=f"{named}; {shares}, beside one addition for each address",
-        remedy=REMEDIES[main],
+        remedy=f"{constant}{REMEDIES[main]}",
         line=line,
         file=file,
         saving_us=saving,
     )
+
+
+def _divisors(context: CompiledContext) -> list[str]:
+    """The arguments, in the order of the code, that indices are divided by."""
+    made = {name: op for op, _ in context.operations for name in op.results}
+    names: dict[str, None] = {}
+    for op in context.index_operations:
+        if op.name in INTEGER and context.divisors[id(op)].constant is None:
+            name = op.operands[1]
+            while name in made and made[name].name in SAME_VALUE:
+                name = made[name].operands[0]
+            if name not in made:
+                names[name.lstrip("%")] = None
+    return list(names)
 
 
 def _kind(op: Operation) -> str:
@@ -242,7 +271,7 @@ def masked_lanes(context: CompiledContext) -> Finding | None:
     title, evidence, remedy = (
         f"{percent(masked)} of the lanes that load are masked off",
         "they are still computed",
-        "use the next power of two of the length as the block, or loop over smaller blocks",
+        f"{'' if masked < 0.5 else 'use the next power of two of the length as the block, or '}loop over smaller blocks",
     )
     if repeated > masked:
         title = f"{most.lanes} elements fill {filled} of {compiled.num_warps} warps; the others repeat their work"

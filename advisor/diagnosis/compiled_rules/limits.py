@@ -108,7 +108,8 @@ AS_GOOD = 0.97
 @rule("Some SMs get no CTA")
 def too_few_ctas(context: CompiledContext) -> Finding | None:
     """SMs that get no program. Fires where the same work, spread over all SMs, saves time: where at least half get none, with each loop
-    split over as many programs as that pays for, a power of two."""
+    split over as many programs as that pays for, a power of two. Not where a block is reduced outside of loops: a smaller one would hold
+    part of what is reduced."""
     analysis = context.analysis
     if analysis is None or analysis.predicted is None:
         return None
@@ -116,6 +117,8 @@ def too_few_ctas(context: CompiledContext) -> Finding | None:
     if ctas >= sms:
         return None
     trips = max(first(analysis.demand.k_iterations) / max(len(context.demand.loops), 1), 1.0)
+    if trips < 2 and any(op.name == "tt.reduce" for op, _ in context.operations):
+        return None
     parts = [2**n for n in range(1, 16) if 2 * ctas <= sms and 2**n <= trips and 2**n * ctas <= MOST_PER_SM * sms]
     spread = {n: context.saving(lambda demand, n=n: _spread(demand, n, min(n, trips))) or 0.0 for n in parts or [sms / ctas]}  # type: ignore[misc]
     if parts and analysis.split_us:
