@@ -13,6 +13,7 @@ from advisor.comparison.kernels.one_launch import both_launches, closest, typica
 from advisor.comparison.kernels.time_verdict import MOST_PROGRAMS
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, read_settings
+from advisor.comparison.static import pairs_that_stayed
 from advisor.compiled.compiler.pool import Pool
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
@@ -316,6 +317,20 @@ def test_a_kernel_of_ones_own_is_predicted_with_its_doubt_and_with_what_changed(
         found
     )
     assert found.gpus == ("H100",) and subject.line == 6
+
+
+@pytest.mark.parametrize("rows", [64, 16384])
+def test_a_literal_of_a_launch_is_a_change_of_configuration(repository, predictor, rows):
+    pytest.importorskip("triton")
+    sides = [KERNEL.replace("num_warps=warps", f"num_warps={warps}") for warps in (32, 8)]
+    args = {"n_rows": rows, "n_cols": 5120, "DOUBLE": True}
+    found = compared_files(repository, predictor, {"k.py": sides[0]}, {"k.py": sides[1]}, compiling=True, args=args)
+    (row,), (compiled,) = found.subjects[0].static, found.subjects[0].resources
+    assert row.verdict == "within-doubt" and " requested of the L2; DRAM moves " in row.cause
+    first = "no difference that counts is predicted: both read and write as much" if rows > 64 else "less than the model's doubt of ±"
+    assert row.reason.startswith(first) and ("most of it: " in row.reason) is (rows == 64)
+    assert row.reason.endswith(f"; {row.cause}; {pairs_that_stayed()}")
+    assert compiled.base.limiter == compiled.head.limiter == ("grid" if rows == 64 else None)
 
 
 def test_nothing_is_said_of_lines_that_no_launch_here_compiles(repository, predictor):
