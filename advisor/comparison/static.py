@@ -169,8 +169,8 @@ def both_near_peak(*reports: LaunchReport) -> str:
     if len(pipelines) > 1 or share < UTILISED:
         return ""
     unit = pipelines.pop()
-    asked = [part.demand for report in reports for part in report.pipelines if part.pipeline == unit]
-    alike = len(reports) == len(asked) == 2 and abs(asked[1] - asked[0]) <= AS_MUCH * max(asked)
+    amounts = [part.demand for report in reports for part in report.pipelines if part.pipeline == unit]
+    alike = len(reports) == len(amounts) == 2 and abs(amounts[1] - amounts[0]) <= AS_MUCH * max(amounts)
     kind = ("tie_moving" if unit in ("dram", "l2") else "tie_computing") if alike else "tie"
     return phrase(f"answer.{kind}", share=share_text(share), unit=unit_peak(unit))
 
