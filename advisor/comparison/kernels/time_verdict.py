@@ -267,11 +267,16 @@ ISSUING = 0.8
 """Share of the slower side's time that issuing its instructions takes from which on their number is given for what moves."""
 
 
+LEAST_STEP = 0.005
+"""Of a time: of a change that is smaller no part is named."""
+
+
 def _why_near(row: StaticRow, reports: Sequence[LaunchReport]) -> str:
     """Why two codes that are predicted to take nearly as long are not told apart: they keep one unit as busy, else the model's doubt, and
     which part of the prediction changes most."""
     doubt = f"less than the model's doubt of ±{doubt_text(row)[1]}"
-    step = largest_step(([reports[0]], [reports[1]]), row.change) if row.change else ""
+    change = row.change or 0.0
+    step = largest_step(([reports[0]], [reports[1]]), change) if abs(change) >= LEAST_STEP else ""
     return both_near_peak(*reports) or ", ".join(filter(None, (doubt, step)))
 
 
