@@ -14,6 +14,7 @@ from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
 from advisor.comparison.kernels.launch_digest import SAME
 from advisor.comparison.settings import Settings
+from advisor.comparison.static import doubt_text
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
 from advisor.rendering import comparison_words as words
@@ -28,7 +29,7 @@ from advisor.result.comparison_schema import (
     Subject,
     evidence,
 )
-from advisor.system.resources import phrases
+from advisor.system.resources import phrase, phrases
 
 MOST_NAMED = 2
 """Of what is worst; the rest is counted."""
@@ -215,8 +216,13 @@ def _launched_with(subject: Subject) -> str:
     row = next((row for row in subject.resources if row.changed), None)
     if row is None or subject.configurations_added or subject.configurations_removed:
         return ""
-    registers = [side.registers_per_thread for side in (row.base, row.head) if side is not None and side.registers_per_thread]
-    compiled = f" (registers {' → '.join(map(str, registers))})" if len(set(registers)) == 2 and not row.guessed else ""
+    sides = [side for side in (row.base, row.head) if side is not None and not row.guessed]
+    registers = [side.registers_per_thread for side in sides if side.registers_per_thread]
+    warps = [side.resident_warps_per_sm for side in sides if side.resident_warps_per_sm]
+    compiled = f" (registers {' → '.join(map(str, registers))})" if len(set(registers)) == 2 else ""
+    if len(set(warps)) == 2:  # they decide more than the registers that allow them
+        grid = f", {words.BY_GRID}" * any(side.limiter == "grid" for side in sides)
+        compiled = f" (resident warps per SM {' → '.join(map(str, warps))}{grid})"
     return f"{', '.join(row.changed)} of {row.kernel} on {row.gpu}{compiled}"
 
 
@@ -226,8 +232,7 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
     if told_rows := {word: count for word, count in static.items() if word != "cannot-tell"}:
         if set(told_rows) == {"within-doubt"}:
-            most = words.change_text(max((row.change or 0.0 for subject in subjects for row in subject.static), key=abs))
-            return f"{told_rows['within-doubt']} within doubt, {most} at most: measure both sides to know"
+            return f"{_doubt(subjects)}: measure both sides to know"
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:
@@ -238,6 +243,14 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         gone = all(subject.change == "removed" for subject in subjects)
         return _listed(subjects) if gone else f"{_listed(subjects)}: nothing could be predicted, and nothing was measured"
     return "No kernel and no table changed"
+
+
+def _doubt(subjects: Sequence[Subject]) -> str:
+    """The predicted changes, and that the model's doubt is more: `+0.5 % predicted, less than the model's doubt of ±8 %`."""
+    rows = [row for subject in subjects for row in subject.static if row.verdict == "within-doubt"]
+    changes = sorted(row.change or 0.0 for row in rows)
+    texts = dict.fromkeys(words.change_text(change) for change in (changes[0], changes[-1]))
+    return phrase("answer.doubt", count=len(rows), changes=" to ".join(texts), doubt=min(map(doubt_text, rows))[1])
 
 
 _CHANGED = {"modified": "changed", "added": "new", "removed": "removed", "type changed": "changed", "compared": "compared"}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.advising.exports import triton_config
-from advisor.rendering.figures import UTILISED, microseconds, share_text, unit_peak
+from advisor.rendering.figures import UTILISED, microseconds, percent, share_text, unit_peak
 from advisor.rendering.views import cause_name
 from advisor.result.comparison_schema import (
     BASE_IS_FASTER,
@@ -27,6 +27,10 @@ PAIRS = ((2.0, 99), (1.5, 95), (1.4, 88), (1.3, 87), (1.25, 84), (1.2, 76), (1.1
 """From how many times as long on, and of a hundred pairs of configurations of one problem so far apart as the analytical model has it how
 many were measured to differ that way, by 2 % or more: 25,497 pairs of our own launches on an H100,
 `python tests/bench/pairs_of_configurations.py` (its first `all`)."""
+NEAR_PAIRS = 40
+"""Of a hundred pairs that are predicted less than `PREDICTED_TAU` apart, how many were measured to be: 15,200 pairs, by the same script."""
+AS_MUCH = 0.02
+"""Of what a unit does: by how much it may differ between two sides that ask as much of it."""
 
 
 Group = Sequence[LaunchReport]
@@ -118,7 +122,7 @@ def static_row(
     against = before or default
     verdict, reason, change = judge(against, after, in_base=before is not None, failure=failure or _refusal(head or ()), compiled=compiled)
     if verdict == "within-doubt" and base and head and change is not None:
-        why = _largest_step((base, head), change) if abs(change) >= PREDICTED_TAU else both_near_peak(*base, *head)
+        why = largest_step((base, head), change) if abs(change) >= PREDICTED_TAU else both_near_peak(*base, *head)
         reason = "; ".join(filter(None, (reason, why)))
     ceilings = [latency_sum([report.ceiling for report in group]) for group in (base, head) if group]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
@@ -147,7 +151,7 @@ def static_row(
     )
 
 
-def _largest_step(groups: tuple[Group, Group], change: float) -> str:
+def largest_step(groups: tuple[Group, Group], change: float) -> str:
     """The part of the prediction that changes most between two sides, as the whole does: `most of it: exposed latency 12.1 → 9.04 µs`."""
     steps: dict[str, list[float]] = {"bound": [sum(report.bound.us for report in group) for group in groups]}
     for side, group in enumerate(groups):
@@ -158,11 +162,17 @@ def _largest_step(groups: tuple[Group, Group], change: float) -> str:
 
 
 def both_near_peak(*reports: LaunchReport) -> str:
-    """Why two sides take as long: `both at 94 % of DRAM's peak`; empty where they drive no one pipeline near its peak."""
+    """Why two sides take as long: `both at 94 % of DRAM's peak`, and of two launches that no difference counts where they ask as much of
+    it; empty where they drive no one pipeline near its peak."""
     share = min(report.share_of_peak or 0.0 for report in reports)
     pipelines = {report.peak_pipeline for report in reports}
-    tie = len(pipelines) == 1 and share >= UTILISED
-    return phrase("answer.tie", share=share_text(share), unit=unit_peak(pipelines.pop())) if tie else ""
+    if len(pipelines) > 1 or share < UTILISED:
+        return ""
+    unit = pipelines.pop()
+    amounts = [part.demand for report in reports for part in report.pipelines if part.pipeline == unit]
+    alike = len(reports) == len(amounts) == 2 and abs(amounts[1] - amounts[0]) <= AS_MUCH * max(amounts)
+    kind = ("tie_moving" if unit in ("dram", "l2") else "tie_computing") if alike else "tie"
+    return phrase(f"answer.{kind}", share=share_text(share), unit=unit_peak(unit))
 
 
 def judge(
@@ -207,6 +217,18 @@ def pairs_that_went(change: float | None) -> str:
     ratio = max(1 + (change or 0.0), 1 / (1 + (change or 0.0)))
     went = next((count for least, count in PAIRS if ratio >= least), None)
     return phrase("answer.pairs", count=went) if went is not None else ""
+
+
+def pairs_that_stayed() -> str:
+    """How often of two configurations that are predicted less than `PREDICTED_TAU` apart the times were measured to be, a sentence."""
+    return phrase("answer.near", count=NEAR_PAIRS, least=percent(PREDICTED_TAU))
+
+
+def doubt_text(row: StaticRow) -> tuple[float, str]:
+    """The least change of a row that its predictions can tell, as a logarithm and as `8 %`."""
+    known = [side.predicted for side in (row.base or row.default, row.head) if side is not None and side.predicted is not None]
+    least = max(doubt_of(*known), math.log1p(PREDICTED_TAU))
+    return least, percent(math.expm1(least))
 
 
 def doubt_of(*latencies: Latency) -> float:

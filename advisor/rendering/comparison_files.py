@@ -52,7 +52,7 @@ def to_text(comparison: ComparisonResult) -> str:
     lines = [
         f"{words.compared_text(comparison.base)} -> {words.compared_text(comparison.head)}",
         comparison.headline,
-        *filter(None, (why(comparison.subjects),)),
+        *filter(None, (why(comparison.subjects), words.assumed_cache(comparison))),
     ]
     for subject in comparison.subjects:
         lines += ["", *_subject(subject)]
@@ -336,7 +336,9 @@ def _tiles(comparison: ComparisonResult) -> list[tuple[str, str, int, str]]:
     }
     measured = _evidence(comparison)
     tiles = [(measured, word, count, classes.get(word, "")) for word, count in comparison.measured_counts.items()]
-    tiles += [("predicted", words.verdict_word(word), count, classes.get(word, "")) for word, count in comparison.static_counts.items()]
+    doubt = {"within-doubt": phrase("answer.within_doubt", count=comparison.static_counts.get("within-doubt", 0))}
+    static = comparison.static_counts.items()
+    tiles += [("predicted", doubt.get(word, words.verdict_word(word)), count, classes.get(word, "")) for word, count in static]
     return tiles
 
 
@@ -397,7 +399,8 @@ def _subject(subject: Subject) -> list[str]:
             for part in words.compiled_cells(compiled)
         )
         same_work = words.SAME_WORK * any(words.SAME_WORK in name for name, _, _ in words.resource_cells(compiled))
-        counts = f"instructions in the code{same_work} (what loops repeat counts once): {instructions}" if instructions else ""
+        whose = f" {words.whose_code(compiled)}" * bool(same_work)
+        counts = f"instructions in the code{whose}{same_work} (what loops repeat counts once): {instructions}" if instructions else ""
         cells = resources if resources and compiled.gpu in faster else "; ".join(filter(None, (resources, counts)))
         cells = cells or (words.the_same(compiled) if compiled.base is not None and compiled.head is not None else "")
         what = f"  compiled for {compiled.gpu} with {compiled.label}"
@@ -450,12 +453,17 @@ def answer(subjects: Sequence[Subject]) -> str:
 def why(subjects: Sequence[Subject]) -> str:
     """Why the answer is within doubt, where it is, and what limits its sides, where it is known of both; of several GPUs on the first."""
     rows = answering(subjects)
+    if not rows:  # the one row that says something may say that the sides are too near each other
+        timed = [row for subject in subjects for row in words.timed_rows(subject.static)]
+        alone = len(timed) == 1 and timed[0].verdict == "within-doubt" and not any(subject.measured for subject in subjects)
+        rows = timed if alone else []
     if not rows or rows[0].base is None or rows[0].head is None:
         return ""
     reason = rows[0].reason.partition(";")[0] if rows[0].verdict == "within-doubt" else ""
     before, after = _limited(rows[0].base), _limited(rows[0].head)
     on = f" on {rows[0].gpu}" if len(rows) > 1 else ""
-    limits = phrase("answer.why", on=on, before=_within(before), after=_within(after)) if before and after else ""
+    key = "answer.why" if before != after else "answer.why_alike"
+    limits = phrase(key, on=on, before=_within(before), after=_within(after)) if before and after else ""
     return " ".join(filter(None, (f"{reason[:1].upper()}{reason[1:]}." if reason else "", limits)))
 
 

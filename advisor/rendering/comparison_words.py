@@ -208,6 +208,10 @@ def what_counts() -> str:
 
 INSTRUCTIONS = " instructions"
 SAME_WORK = " (for the same work)"
+BY_GRID = "as many as the grid has"
+"""Said of resident CTAs where the code would allow more."""
+A_CTA_S = "synchronisation"
+"""The class of instructions that a CTA meets as often, however many warps it has."""
 
 
 def compiled_cells(row: ResourceRow) -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
@@ -291,23 +295,40 @@ def unlike(cells: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
 
 def resource_cells(row: ResourceRow) -> list[tuple[str, str, str]]:
     """(name, base, head) of what the compiler says, with only the instruction classes that differ between two versions that compile: where
-    a thread of the head does more or less, its instructions for what one of the base does."""
+    a thread of the head does more or less, its instructions for what one of the base does; whose they are, `whose_code` says."""
     if row.unfinished and (row.base is None) != (row.head is None):  # alone it says nothing of the change
         return []
     cells = [(name, _figure(row.base, key), _figure(row.head, key)) for name, key in _RESOURCES]
     held = [(side.resident_ctas_per_sm, side.resident_warps_per_sm) for side in (row.base, row.head) if side is not None]
-    if (
-        len({warps / ctas for ctas, warps in held if ctas and warps}) > 1
-    ):  # of CTAs of other sizes the number alone says nothing of occupancy
+    warps = _warps_of_a_cta(row)
+    other_warps = len(set(warps)) > 1
+    if other_warps:  # of CTAs of other sizes the number alone says nothing of occupancy
         base, head = (f"{ctas:,} ({warps:,} warps)" for ctas, warps in held)
         cells[-1] = (cells[-1][0], base, head)
+    if any(side is not None and side.limiter == "grid" for side in (row.base, row.head)):
+        cells[-1] = (f"{cells[-1][0]} ({BY_GRID})", *cells[-1][1:])
     mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
     for kind in sorted({*mixes[0], *mixes[1]}) if all(mixes) and row.work else ():
         counts = [mixes[0].get(kind, 0), mixes[1].get(kind, 0) / row.work]
+        if other_warps and kind == A_CTA_S:
+            counts[1] *= warps[0] / warps[1]
+        elif other_warps:
+            counts = [warps[0] * count for count in counts]
         before, after = (f"{count:.2g}" if count < 10 else f"{count:,.0f}" for count in counts)
         if before != after:
             cells.append((kind + INSTRUCTIONS + SAME_WORK * (abs(row.work - 1) > 0.01), before, after))
     return cells
+
+
+def _warps_of_a_cta(row: ResourceRow) -> list[float]:
+    """Of either side, where it is known."""
+    held = [(side.resident_ctas_per_sm, side.resident_warps_per_sm) for side in (row.base, row.head) if side is not None]
+    return [warps / ctas for ctas, warps in held if ctas and warps]
+
+
+def whose_code(row: ResourceRow) -> str:
+    """Whose instructions are counted: one warp's, or where the sides have other numbers of warps those of all."""
+    return "of all warps of a CTA" if len(set(_warps_of_a_cta(row))) > 1 else "of one warp"
 
 
 _RESOURCES = (
@@ -405,6 +426,13 @@ def conditions(comparison: ComparisonResult) -> str:
     problems = [problem for subject in comparison.subjects for row in subject.static for problem in row.problems]
     types, caches = (sorted({getattr(problem, name) for problem in problems}) for name in ("dtype", "cache"))
     return f"; {', '.join(types)}; {' and '.join(caches)} L2" if problems else ""
+
+
+def assumed_cache(comparison: ComparisonResult) -> str:
+    """What the predictions take the L2 to hold, a sentence; "": nothing was predicted, or the headline says so."""
+    rows = (row for subject in comparison.subjects for row in timed_rows(subject.static))
+    states = " or ".join(sorted({problem.cache for row in rows for problem in row.problems}))
+    return phrase("answer.state", state=states) if states and phrase("answer.cache", state=states) not in comparison.headline else ""
 
 
 def advice_text(advice: Recommendation) -> str:

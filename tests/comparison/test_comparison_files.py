@@ -18,8 +18,8 @@ from advisor.comparison.static import pairs_that_went
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_files import answer, to_comment, to_page, to_text, why
-from advisor.rendering.comparison_words import measuring
-from advisor.result.comparison_schema import Compared, ResourceRow, Resources, StaticRow, StaticSide, Subject
+from advisor.rendering.comparison_words import compiled_cells, measuring
+from advisor.result.comparison_schema import Compared, ComparisonResult, ResourceRow, Resources, StaticRow, StaticSide, Subject
 from advisor.result.schema import Latency
 from tests.rendering import factory
 
@@ -119,8 +119,83 @@ def test_a_change_within_doubt_is_the_answer_and_why_says_how_often_such_pairs_w
     assert why([subject]).startswith("Of 100 pairs of configurations predicted so far apart 84 were measured that way on an H100. Before: ")
     nearer = a_kernel(replace(judged(100.0, 98.0), verdict="within-doubt"))
     assert answer([nearer]) == "" and headline([nearer], *counts([nearer])).endswith(
-        " of k on H100; 1 within doubt, −2.0 % at most: measure both sides to know"
+        " of k on H100; −2.0 % predicted, less than the model's doubt of ±27 %: measure both sides to know"
     )
+    several = [nearer, replace(nearer, static=(replace(judged(100.0, 103.0), verdict="within-doubt"),))]
+    assert "2 changes predicted, −2.0 % to +3.0 %, all less than the model's doubt of ±27 % or more: " in headline(
+        several, *counts(several)
+    )
+
+
+def assembled(*subjects: Subject) -> ComparisonResult:
+    return assemble(*(Compared(label=name) for name in "ab"), subjects, Options(), Settings(), AnalyticalPredictor(), ())
+
+
+def test_the_tile_of_what_is_within_doubt_says_what_is():
+    doubtful = replace(judged(100.0, 98.0), verdict="within-doubt")
+    for found, words in (
+        (assembled(a_kernel(doubtful)), "predicted change is"),
+        (assembled(*2 * [a_kernel(doubtful)]), "predicted changes are"),
+    ):
+        assert f'<p class="level ">{words} less than the model&#39;s doubt</p>' in to_page(found)
+
+
+def test_a_change_that_is_too_near_has_its_reason_above_the_rows():
+    reason = "no difference that counts is predicted: both read and write as much, at 88 % of DRAM's peak or more; 1 MB requested of the L2"
+    alike = side(100.0, 90.0, 110.0, "dram", 0.88), side(101.0, 90.0, 110.0, "dram", 0.88)
+    subject = a_kernel(replace(judged(100.0, 101.0), verdict="within-doubt", reason=reason, base=alike[0], head=alike[1]))
+    assert why([subject]) == (
+        "No difference that counts is predicted: both read and write as much, at 88 % of DRAM's peak or more."
+        " Before and now: memory-bound at 88 % of DRAM's peak."
+    )
+    assert why([subject, subject]) == "", "of several rows each has its own"
+
+
+@pytest.mark.parametrize("verdict", ["within-doubt", "predicted-regressed", "cannot-tell"])
+def test_what_the_l2_holds_is_said_once_above_the_rows(verdict):
+    warm = replace(judged(100.0, 103.0), verdict=verdict, problems=(replace(factory.launch(64).problem, cache="warm"),))
+    for rows in ((warm,), (warm, replace(warm, id="2"))):
+        found = assembled(a_kernel(*rows))
+        for text in (to_text(found), re.sub(r'href="data:[^"]*"', "", to_page(found))):
+            assert text.count("warm L2") == (verdict != "cannot-tell"), text
+
+
+def held(registers: int, ctas: int, warps: int, limiter: str | None = None, **mix: int) -> Resources:
+    return Resources(
+        origin="compiled",
+        registers_per_thread=registers,
+        spill_bytes=0,
+        shared_memory_bytes=0,
+        resident_ctas_per_sm=ctas,
+        resident_warps_per_sm=ctas * warps,
+        limiter=limiter,
+        instruction_mix=mix,
+    )
+
+
+def test_of_other_numbers_of_warps_all_of_a_cta_are_counted_and_a_barrier_once():
+    code = held(29, 2, 32, alu=73, shared=2, synchronisation=1), held(52, 4, 8, alu=174, shared=2, synchronisation=1)
+    compiled = ResourceRow(kernel="k", gpu="H100", label="", base=code[0], head=code[1], work=4.0, changed=("num_warps 32 → 8",))
+    assert compiled_cells(compiled)[1] == [
+        ("alu instructions (for the same work)", "2,336", "1,392"),
+        ("shared instructions (for the same work)", "64", "16"),
+    ]
+    assert "in the code of all warps of a CTA (for the same work)" in to_text(
+        found := assembled(replace(a_kernel(), resources=(compiled,)))
+    )
+    assert '<th scope="col">of all warps of a CTA</th>' in to_page(found) and "in the code of all warps of a CTA" in to_comment(found)
+    larger = replace(compiled, head=replace(code[1], resident_warps_per_sm=4 * 64), work=1.0)  # twice the warps, for twice the work
+    assert compiled_cells(larger)[1][-1] == ("synchronisation instructions", "1", "0.5")
+
+
+@pytest.mark.parametrize(("limiter", "grid"), [(None, ""), ("grid", ", as many as the grid has")])
+def test_resident_warps_say_more_than_registers_and_whether_the_grid_limits_them(limiter, grid):
+    compiled = replace(a_kernel().resources[0], base=held(29, 1, 32, limiter), head=held(52, 1, 8, limiter), changed=("num_warps 32 → 8",))
+    subject = replace(a_kernel(replace(judged(100.0, 98.0), verdict="within-doubt")), resources=(compiled,))
+    assert headline([subject], *counts([subject])).startswith(f"num_warps 32 → 8 of k on H100 (resident warps per SM 32 → 8{grid}); ")
+    assert compiled_cells(compiled)[0][-1][0] == "resident CTAs per SM" + " (as many as the grid has)" * bool(limiter)
+    alike = replace(compiled, head=held(52, 4, 8, limiter))
+    assert "(registers 29 → 52)" in headline([replace(subject, resources=(alike,))], *counts([subject]))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from advisor.comparison.kernels.one_launch import both_launches, closest, typica
 from advisor.comparison.kernels.time_verdict import MOST_PROGRAMS
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, read_settings
+from advisor.comparison.static import pairs_that_stayed
 from advisor.compiled.compiler.pool import Pool
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
@@ -316,6 +318,37 @@ def test_a_kernel_of_ones_own_is_predicted_with_its_doubt_and_with_what_changed(
         found
     )
     assert found.gpus == ("H100",) and subject.line == 6
+
+
+NORMALISED = KERNEL.replace("n_cols + offsets, x,", "n_cols + offsets, x * tl.rsqrt(tl.sum(x.to(tl.float32) * x)),")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "reason"),
+    [
+        (KERNEL, 64, "less than the model's doubt of ±[0-9]+ %; {cause}; {stayed}"),
+        (NORMALISED, 64, "less than the model's doubt of ±[0-9]+ %, most of it: exposed latency [0-9.]+ → [0-9.]+ µs; {cause}; {stayed}"),
+        (
+            KERNEL,
+            16384,
+            "no difference that counts is predicted: both read and write as much, at [0-9]+ % of DRAM's peak or more; {cause}; {stayed}",
+        ),
+        (
+            NORMALISED,
+            1024,
+            "of 100 pairs of configurations predicted so far apart [0-9]+ were measured that way on an H100; most of it: [^;]+ µs; {cause}",
+        ),
+    ],
+)
+def test_a_literal_of_a_launch_is_a_change_of_configuration(repository, predictor, text, rows, reason):
+    pytest.importorskip("triton")
+    sides = [text.replace("num_warps=warps", f"num_warps={warps}") for warps in (32, 8)]
+    args = {"n_rows": rows, "n_cols": 5120, "DOUBLE": True}
+    found = compared_files(repository, predictor, {"k.py": sides[0]}, {"k.py": sides[1]}, compiling=True, args=args)
+    (row,), (compiled,) = found.subjects[0].static, found.subjects[0].resources
+    assert row.verdict == "within-doubt" and " requested of the L2; DRAM moves " in row.cause
+    assert re.fullmatch(reason.format(cause=re.escape(row.cause), stayed=pairs_that_stayed()), row.reason), row.reason
+    assert (compiled.base.limiter, compiled.head.limiter) == (("grid",) * 2 if rows == 64 else (None, None))
 
 
 def test_nothing_is_said_of_lines_that_no_launch_here_compiles(repository, predictor):

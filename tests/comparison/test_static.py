@@ -153,5 +153,11 @@ def test_two_sides_near_one_peak_say_why_they_tie(reports):
         for side, share in zip(reports, (0.9, 0.94), strict=True)
     )
     assert both_near_peak(*base, *head) == "both at 90 % of DRAM's peak or more"
+    moved = "no difference that counts is predicted: both read and write as much, at 90 % of DRAM's peak or more"
+    assert both_near_peak(base[0], replace(head[0], pipelines=base[0].pipelines)) == moved
+    more = tuple(replace(part, demand=1.1 * part.demand) for part in base[0].pipelines)
+    assert both_near_peak(base[0], replace(head[0], pipelines=more)) == "both at 90 % of DRAM's peak or more"
+    products = [replace(each, peak_pipeline="tensor") for each in (base[0], replace(head[0], pipelines=base[0].pipelines))]
+    assert ": both compute as much, at 90 % of tensor cores" in both_near_peak(*products)
     assert not both_near_peak(*base, *(replace(each, peak_pipeline="tensor") for each in head))
     assert not both_near_peak(*base, *(replace(each, share_of_peak=0.3) for each in head))

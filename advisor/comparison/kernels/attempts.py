@@ -364,7 +364,7 @@ def _held(compiled: CompiledKernel, gpu: GpuSpec, grid: Sequence[int] | None) ->
     except (AdvisorError, KeyError, ValueError):
         mix = {}  # the machine code is not one that can be read yet (AMD)
     held = compiled.resources
-    resident = _resident(held, gpu)
+    allowed = resident = _resident(held, gpu)
     if resident and grid is not None:
         resident = min(resident, max(math.ceil(math.prod(grid) * compiled.num_ctas / gpu.num_sms), 1))
     estimated = JUDGED in compiled.metadata  # of what spills, and lies in shared memory, less is known than a comparison may say
@@ -375,6 +375,7 @@ def _held(compiled: CompiledKernel, gpu: GpuSpec, grid: Sequence[int] | None) ->
         shared_memory_bytes=None if estimated else held.shared_memory_bytes,
         resident_ctas_per_sm=resident,
         resident_warps_per_sm=None if resident is None else resident * held.num_warps,
+        limiter="grid" if resident != allowed else None,
         instruction_mix=mix,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
-from advisor.comparison.static import both_near_peak, pairs_that_went, static_row
+from advisor.comparison.static import both_near_peak, doubt_text, largest_step, pairs_that_stayed, pairs_that_went, static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
@@ -182,17 +182,23 @@ def time_verdict(
     elif other := _other_work(pair[0].demand, pair[1].demand):
         row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):
-        why = "what changed is not in the compiled code" if unseen else "smaller than predictions of two codes can tell apart"
-        row = replace(row, verdict="within-doubt", reason="; ".join(filter(None, (why, "" if unseen else both_near_peak(*reports)))))
+        why = "what changed is not in the compiled code" if unseen else _why_near(row, reports)
+        row = replace(row, verdict="within-doubt", reason=why)
     configured = same and bool(relaunched) and not _other_work(pair[0].demand, pair[1].demand, SAME_WORK)
-    pairs = pairs_that_went(row.change) if row.verdict == "within-doubt" and configured else ""
-    if row.verdict in ("predicted-improved", "predicted-regressed") or pairs:
-        cause = "" if pairs else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
-        moved = _moved(reports, pair, _stored(pair[1].demand) / gpu.warp_size if configured else None, dram=bool(cause))
-        row = replace(row, cause="; ".join(filter(None, (cause, *moved))))
+    doubtful = row.verdict == "within-doubt" and configured and not unseen
+    if row.verdict in ("predicted-improved", "predicted-regressed") or doubtful:
+        cause = "" if doubtful else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
+        stored = _stored(pair[1].demand) / gpu.warp_size if configured else None
+        moved = _moved(reports, pair, stored, ["dram"] if cause else [])
+        requested = _moved(reports, pair, stored, ["l2", "dram"]) if doubtful and not moved else moved
+        row = replace(row, cause="; ".join(filter(None, (cause, *requested))))
         notes += filter(None, (_near_spilling(head.resources, gpu),))
-    if pairs:
-        row = replace(row, reason="; ".join(filter(None, (pairs, row.cause))))
+    if doubtful:
+        went = pairs_that_went(row.change)
+        step = largest_step(([reports[0]], [reports[1]]), row.change or 0.0) if went and not moved else ""
+        row = replace(
+            row, reason="; ".join(filter(None, (went, step, row.cause) if went else (row.reason, row.cause, pairs_that_stayed())))
+        )
     if row.change is not None:
         notes += [
             phrase("answer.alone", gpu=gpu.name, us=f"{microseconds(latency.us)} µs", side=side)
@@ -254,24 +260,37 @@ def _near_spilling(held: Resources | None, gpu: GpuSpec) -> str:
 
 
 def _amounts(sides: Sequence[float]) -> str:
-    return " → ".join(quantity(amount, "bytes") for amount in sides)
+    return " → ".join(dict.fromkeys(quantity(amount, "bytes") for amount in sides))
 
 
 ISSUING = 0.8
 """Share of the slower side's time that issuing its instructions takes from which on their number is given for what moves."""
 
 
-def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: float | None, dram: bool) -> list[str]:
+LEAST_STEP = 0.005
+"""Of a time: of a change that is smaller no part is named."""
+
+
+def _why_near(row: StaticRow, reports: Sequence[LaunchReport]) -> str:
+    """Why two codes that are predicted to take nearly as long are not told apart: they keep one unit as busy, else the model's doubt, and
+    which part of the prediction changes most."""
+    doubt = f"less than the model's doubt of ±{doubt_text(row)[1]}"
+    change = row.change or 0.0
+    step = largest_step(([reports[0]], [reports[1]]), change) if abs(change) >= LEAST_STEP else ""
+    return both_near_peak(*reports) or ", ".join(filter(None, (doubt, step)))
+
+
+def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: float | None, always: Sequence[str]) -> list[str]:
     """What two launches ask of the L2 and of DRAM, where it differs by `MATTERS` or more, in words. Then what they issue for each element
     that they store (`stored` warps of them), where it is more on the slower side and takes `ISSUING` of its time, else the trips of their
-    loops. None stored: of DRAM alone, which `dram` names whatever it is."""
+    loops. None stored: of DRAM alone. Of `always` it says whatever it is."""
     parts = [{part.pipeline: part for part in report.pipelines} for report in reports]
     amounts = {name: [side[name].demand if name in side else 0.0 for side in parts] for name in ("l2", "dram", "issue")}
     matter = {name: abs(after - before) > MATTERS * before for name, (before, after) in amounts.items()}
     sentences = [
         phrase(f"answer.{name}", amounts=_amounts(amounts[name]))
         for name in ("l2", "dram")
-        if (matter[name] and (stored or name == "dram")) or (dram and name == "dram")
+        if (matter[name] and (stored or name == "dram")) or name in always
     ]
     if not stored:
         return sentences
