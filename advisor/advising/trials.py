@@ -36,6 +36,8 @@ SURE = 1.3
 """Predicted speedup from which on the best configuration is likely to be 2 % faster (0.8), where the analytical model answers. Held against
 configurations drawn of the same problem on an H100 it was in 77 to 88 of a hundred that it holds 1.3 to 1.5 apart, in 94 and more above,
 in 53 to 75 below: `python tests/bench/pairs_of_configurations.py`."""
+A_THREAD = 8
+"""Elements for each thread, of which 16 bits each fill one access of 16 bytes, the widest there is."""
 LEAST_OF_PRODUCT, MOST_STAGES = 16, 5
 """`tl.dot` takes no smaller blocks; more stages than that hold no more."""
 MOST_TRIED, LEAST_TRIED, TOGETHER, SPREAD = 24, 4, 4, 8
@@ -197,14 +199,19 @@ class Trials:
         return replace(with_configuration(base, constants, options), grid=grid)
 
     def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
-        """One step from a configuration in one tunable, and in a block and the warps together."""
-        blocks = [name for name in values if name not in ("num_warps", "num_stages")]
-        steps = [{name: factor} for name in blocks for factor in (2.0, 0.5)]
+        """One step from a configuration in one tunable, and in a block and the warps together. Before these, where a block gives a thread far
+        fewer or more than `A_THREAD` elements, the step that gives it as many: on the way there each step may seem to lose."""
+        blocks, product = [name for name in values if name not in ("num_warps", "num_stages")], analysis.inspection.demand.total_tensor_flop
+        steps: list[dict[str, float]] = []
+        if len(blocks) == 1 and "num_warps" in values and not product:
+            far = A_THREAD * values["num_warps"] * self.gpu.warp_size / values[blocks[0]]
+            steps += [{blocks[0]: far}, {blocks[0]: 2 * far, "num_warps": 2.0}] if not 0.25 < far < 4 else []
+        steps += [{name: factor} for name in blocks for factor in (2.0, 0.5)]
         steps += [{"num_warps": factor} for factor in (2.0, 0.5)]
         steps += [{name: factor, "num_warps": factor} for name in blocks for factor in (2.0, 0.5)]
         if stages := values.get("num_stages"):
             steps += [{"num_stages": (stages + more) / stages} for more in (1, 2, -1) if 1 <= stages + more <= MOST_STAGES]
-        least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if analysis.inspection.demand.total_tensor_flop else {})
+        least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if product else {})
         most = {"num_warps": warps_at_most(Target.of(self.gpu))}
         for step in steps:
             if step.keys() <= values.keys():
