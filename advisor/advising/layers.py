@@ -24,6 +24,7 @@ from advisor.learned.layers.layer_model import LayerModel
 from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of, quantisation_us
 from advisor.learned.library.moe_kernels import library_of_layers
 from advisor.pipelines import configuration_batch, problem_batch, token_draws
+from advisor.rendering.figures import share_text
 from advisor.result.problem import microseconds as short_us
 from advisor.result.schema import Action, Configuration, Latency, LaunchReport, LayerReport, Problem
 from advisor.steps.latency import Cost, costs_of_layers
@@ -66,8 +67,8 @@ def backends(layers: Sequence[LayerReport], stack: str) -> list[Action]:
 
 
 def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launches: Sequence[LaunchReport]) -> tuple[str, ...]:
-    """How well whole layers are known where their launches are not; and that no library is faster, where all are known and none of the
-    `others` (`backends`) is advised."""
+    """How well whole layers are known where their launches are not; and at which token counts no library is faster, where all are known
+    and none of the `others` (`backends`) is advised."""
     notes = []
     ends = [(item.us, item.low_us, item.high_us) for item in (layer.now for layer in layers)]
     doubts = [(high - low) / 2 / us for us, low, high in ends if low is not None and high is not None]
@@ -75,9 +76,13 @@ def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launche
     if len(doubts) == len(layers) > 0 and any((item.high_us or 0) > WIDE * item.us for item in alone) and max(doubts) < WIDE - 1:
         notes.append(phrase("note.layers_known", share=f"{100 * max(doubts):.0f} %"))
     libraries = [layer.library for layer in layers if layer.library is not None]
-    now, library = sum(layer.now.us for layer in layers), sum(item.us for item in libraries)
-    if libraries and len(libraries) == len(layers) and not others and library > now:
-        notes.append(phrase("note.no_backend", source=libraries[0].source, us=microseconds(library), now=microseconds(now)))
+    if libraries and len(libraries) == len(layers) and not others:
+        times = {layer.tokens: layer.library.us / layer.now.us for layer in layers if layer.library is not None}
+        faster = [tokens for tokens, ratio in times.items() if ratio < 1]
+        least, most = (f"{end:.2f}" for end in (min(times.values()), max(times.values())))
+        key = "near_backend" if faster else "no_backend"
+        which, share = ", ".join(map(str, faster)), share_text(1 - min(times.values()))
+        notes.append(phrase(f"note.{key}", source=libraries[0].source, least=least, most=most, which=which, share=share))
     return tuple(notes)
 
 

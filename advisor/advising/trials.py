@@ -199,9 +199,10 @@ class Trials:
         return replace(with_configuration(base, constants, options), grid=grid)
 
     def _neighbours(self, values: dict[str, int], analysis: KernelAnalysis) -> Iterator[dict[str, int]]:
-        """One step from a configuration in one tunable, and in a block and the warps together. Before these, where a block gives a thread far
-        fewer or more than `A_THREAD` elements, the step that gives it as many: on the way there each step may seem to lose."""
-        blocks, product = [name for name in values if name not in ("num_warps", "num_stages")], analysis.inspection.demand.total_tensor_flop
+        """One step from a configuration in one tunable, and in a block and the warps together. Before these the step that gives a thread
+        `A_THREAD` elements, where it has far fewer or more: on the way there each step may seem to lose."""
+        blocks = [name for name in values if name not in ("num_warps", "num_stages")]
+        product = analysis.inspection.demand.total_tensor_flop
         steps: list[dict[str, float]] = []
         if len(blocks) == 1 and "num_warps" in values and not product:
             far = A_THREAD * values["num_warps"] * self.gpu.warp_size / values[blocks[0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -33,6 +33,8 @@ that is at least as likely as not (`p_speedup_10pct`, asked of gains of a tenth)
 SURE_FROM = 1.1
 ENOUGH = 0.8
 """Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
+AT_MOST_COUNTS = 2 / 3
+"""Share of a table's token counts from which on one unit is said to limit most of them."""
 MOSTLY = 0.5
 """Share of the time from which on something is most of it."""
 KERNEL_WINS = 0.5
@@ -159,16 +161,19 @@ def _headline(
 
 
 def _limits_by_tokens(able: Sequence[LaunchReport]) -> str:
-    """What limits launches at few token counts, and what at many: `Memory-bound at M ≤ 96, compute-bound above.` Empty where it is one unit
-    for all, or changes more than once."""
+    """What limits launches at few token counts, and what at many: `Memory-bound at M ≤ 96, compute-bound above.` Where that changes more
+    than once, what limits most of them; empty where nothing does, or one unit limits all."""
     units = {}
     for tokens, reports in sorted(grouped((report.problem.sizes.get("M", 0), report) for report in able).items()):
         unit, share = nearest_to_peak(_together(reports), sum(current_us(report) or 0.0 for report in reports))
         units[tokens] = "low" if unit is None or share is None or not UTILISED <= round(share, 2) < 1.005 else unit
     kinds = list(dict.fromkeys(units.values()))
+    (common, count), *_ = Counter(units.values()).most_common(1)
     last = max((tokens for tokens, unit in units.items() if unit == kinds[0]), default=0)
     if len(kinds) != 2 or any(unit != kinds[0] for tokens, unit in units.items() if tokens <= last):
-        return ""
+        most = phrase(f"limited.{common}")
+        several = len(kinds) > 1 and count >= AT_MOST_COUNTS * len(units)
+        return phrase("verdict.at_most_counts", most=most[0].upper() + most[1:], count=count, whole=len(units)) if several else ""
     few, many = (phrase(f"limited.{unit}") for unit in kinds)
     return phrase("verdict.by_tokens", few=few[0].upper() + few[1:], last=last, many=many)
 

@@ -204,8 +204,9 @@ def layers_apart(layers: Iterable[LayerReport], launches: Iterable[LaunchReport]
 
 def kept_alone(launch: LaunchReport, within_us: float) -> bool:
     """Whether the L2 keeps a launch's operands from run to run of it alone, as a benchmark loop runs it, and not in its layer, where it
-    takes `within_us`: faster than DRAM could bring them, and not faster."""
-    return launch.predicted is not None and launch.predicted.us < _once_from_dram_us(launch) <= within_us < math.inf
+    takes `within_us`: faster than DRAM could bring half of them, and as long as for half of them at least."""
+    half_us = 0.5 * _once_from_dram_us(launch)
+    return launch.predicted is not None and launch.predicted.us < half_us <= within_us < math.inf
 
 
 def alone_texts(result: Result) -> dict[int, str]:

@@ -231,7 +231,7 @@ def test_a_layer_is_bounded_below_what_people_post_and_predicted_as_predict_does
 def test_the_command_of_a_step_names_the_model_of_a_table_without_how_it_is_split(tmp_path):
     tuned = table(tmp_path, {"64": SMALL}, "E=128,N=384,device_name=NVIDIA_H200.json")
     notes = advisor.advise(tuned, tokens=64).verdict.notes
-    assert "What a whole step gains: advisor model Qwen3-30B-A3B --gpu H200 --stack vllm --tp 2 --batch 64" in notes
+    assert "What such layers are of a whole step: advisor model Qwen3-30B-A3B --gpu H200 --stack vllm --tp 2 --batch 64" in notes
 
 
 @pytest.mark.parametrize(("model", "split", "warned"), [("GLM-4.5-Air", 4, True), ("Qwen3-30B-A3B", 2, False), ("Qwen3-30B-A3B", 4, True)])
@@ -242,7 +242,7 @@ def test_blocks_that_do_not_divide_a_rank_s_columns_are_the_headline(model, spli
     assert ("do not load this" in result.verdict.sentence) is warned
     assert not advisor.advise("fused_moe", **options).warnings
     notes = result.verdict.notes
-    assert f"What a whole step gains: advisor model {model}-FP8 --gpu H200 --stack vllm --tp {split} --batch 64" in notes
+    assert f"What such layers are of a whole step: advisor model {model}-FP8 --gpu H200 --stack vllm --tp {split} --batch 64" in notes
     assert sum("--moe-backend triton" in note for note in notes) == 1
     assert sum(f"--expert-parallel {split} in place of --tp {split}" in note for note in notes) == 1
 

@@ -75,7 +75,7 @@ def test_the_grid_follows_the_block(tmp_path: Path) -> None:
     # 131,072 programs of 128 elements take longer to start than the bytes to move; what is left is 67 MB through DRAM.
     assert launch.recommendation.speedup > 1.5 and launch.ceiling.us == pytest.approx(2 * 2 * N / 3.35e6 * 1.2, rel=0.25)
     blocks = {trial.configuration.parameters["BLOCK"] for trial in search.trials}
-    assert {64, 128, 256, 512} <= blocks
+    assert {64, 128, 256, 1024} <= blocks, "neighbours, and what gives each thread one access of 16 bytes"
     config = launch.recommendation.triton_config
     assert config.startswith('triton.Config({"BLOCK": ') and config == result.actions[0].snippet
     assert str(len(search.trials)) in said(result, "configurations were evaluated")
@@ -199,11 +199,11 @@ def test_unless_time_is_limited_configurations_are_counted(tmp_path: Path, monke
 
 
 def test_a_search_that_was_cut_off_wins_at_least_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks come first: one batch is enough to see that 128 elements are too few."""
+    """Blocks come first: one batch is enough to see that 128 elements are too few, one for each thread; 1,024 are eight."""
     stop_after(monkeypatch, 2)
     result = advised(tmp_path, "scale", "cdiv(n, BLOCK)", BLOCK=128)
     (launch,) = result.launches
-    assert launch.recommendation is not None and launch.recommendation.configuration.parameters == {"BLOCK": 256}
+    assert launch.recommendation is not None and launch.recommendation.configuration.parameters == {"BLOCK": 1024}
     shown = "\n".join(text.plain for text in screen(result, group(result.launches), report=None))
     assert "or more" in shown and "best so far" in shown and launch.unsearched in shown
     page = to_html(result)
@@ -226,3 +226,32 @@ def test_of_a_long_list_some_of_the_whole_and_those_like_the_best_are_looked_at(
     _look_through(targets, gathered, look, None)
     assert len(gathered.targets) == 24 and "scale-0" in gathered.targets and "scale-49" in gathered.targets
     assert "24 of at least 100" in gathered.unsearched["scale"]
+
+
+TWO_PASSES = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def norm(x_ptr, y_ptr, columns, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row + at, mask=at < columns, other=0.0).to(tl.float32)
+        squares += x * x
+    scale = tl.rsqrt(tl.sum(squares) / columns)
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row + at, mask=at < columns, other=0.0).to(tl.float32)
+        tl.store(y_ptr + row + at, (x * scale).to(tl.bfloat16), mask=at < columns)
+"""
+
+
+def test_a_block_far_from_one_element_a_thread_is_reached(tmp_path: Path) -> None:
+    """Between one element for each thread and eight lies a hill that steps by two do not pass."""
+    path = tmp_path / "norm.py"
+    path.write_text(TWO_PASSES)
+    asked = LaunchOptions(constexprs={"BLOCK": 128}, arguments={"columns": 4096}, signature="x_ptr=*bf16,y_ptr=*bf16", grid="32768")
+    (launch,) = advise_compiled(f"{path}::norm", H100, cache="cold", command="", launch_options=asked, try_s=60.0).launches
+    assert launch.recommendation is not None and launch.recommendation.configuration.parameters["BLOCK"] >= 1024

@@ -20,7 +20,7 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
     first, second, third = result.launches
     launches = (first, second, replace(third, ceiling=None, recommendation=None))
     whole, found = verdict(result.launches, ()), verdict(launches, ())
-    gains = "At M ≤ 256 better configurations save 53 %, at other M nothing."
+    gains = "At M ≤ 256 better configurations save 53 %, at the other M examined nothing."
     assert whole.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches)) and whole.notes == (gains,)
     assert found.ceiling_us == 0.0 and found.current_us == whole.current_us
     reached = (first.ceiling.us + second.ceiling.us) / (first.predicted.us + second.predicted.us)
@@ -58,7 +58,8 @@ def test_a_share_of_some_launches_is_not_called_one_of_all() -> None:
     [
         (("dram", "dram", "tensor"), "Memory-bound at M ≤ 256, compute-bound above."),
         (("dram", "tensor", "tensor"), "Memory-bound at M ≤ 64, compute-bound above."),
-        (("tensor", "dram", "tensor"), "Compute-bound at "),
+        (("tensor", "dram", "tensor"), "Compute-bound at 2 of 3 token counts."),
+        (("tensor", "dram", "smem"), "No unit is above "),
         (("tensor", "tensor", "tensor"), "Compute-bound at "),
     ],
 )
@@ -249,10 +250,10 @@ def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
 @pytest.mark.parametrize(
     ("saved", "where", "shares"),
     [
-        ((0.04, 0.0, 0.3, 0.4), "M ≥ 256", "30 to 40 %, at other M up to 4 %"),
-        ((0.4, 0.3, 0.0, 0.0), "M ≤ 64", "30 to 40 %, at other M nothing"),
-        ((0.0, 0.2, 0.2, 0.02), "M = 64 to 256", "20 %, at other M up to 2 %"),
-        ((0.0, 0.0, 0.4, 0.05), "M = 256", "40 %, at other M up to 5 %"),
+        ((0.04, 0.0, 0.3, 0.4), "M ≥ 256", "30 to 40 %, at the other M examined up to 4 %"),
+        ((0.4, 0.3, 0.0, 0.0), "M ≤ 64", "30 to 40 %, at the other M examined nothing"),
+        ((0.0, 0.2, 0.2, 0.02), "M = 64 to 256", "20 %, at the other M examined up to 2 %"),
+        ((0.0, 0.0, 0.4, 0.05), "M = 256", "40 %, at the other M examined up to 5 %"),
     ],
 )
 def test_the_headline_names_the_token_counts_at_which_tuning_matters(saved: tuple[float, ...], where: str, shares: str) -> None:
