@@ -4,6 +4,7 @@ that it imports from."""
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
@@ -164,6 +165,17 @@ def _without_texts(items: Sequence[Any]) -> list[Any]:
         if not isinstance(item, ast.Pass)
         and not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str))
     ]
+
+
+_CONVERTING = re.compile(r"attr='(?:to|cast|dtype|element_ty|bfloat16|float16|float32)'")
+"""What of a tree converts values, or says to which type."""
+
+
+def converts_otherwise(*sides: Iterable[tuple[str, str]]) -> bool:
+    """Whether the trees of two sides (`meaning`) convert more or fewer values, or to other types: then the types of tensors decide whether
+    their code differs."""
+    counts = [Counter(word for _, tree in trees for word in _CONVERTING.findall(tree)) for trees in sides]
+    return counts[0] != counts[1]
 
 
 def own_tree(node: ast.FunctionDef) -> str:

@@ -152,9 +152,10 @@ def kernel_subjects(
 
 
 def _rewritten(base: SourceFile, head: SourceFile) -> Iterator[str]:
-    """The functions of Triton that both versions of a file define, each in its own way, in whatever branch."""
+    """The functions of Triton that both versions of a file define, each in its own way, in whatever branch; one more that is written like
+    another of its name, in one more test, say, is none."""
     for name in base.definitions.keys() & head.definitions.keys():
-        if [own_tree(node) for node in base.definitions[name]] != [own_tree(node) for node in head.definitions[name]]:
+        if {own_tree(node) for node in base.definitions[name]} != {own_tree(node) for node in head.definitions[name]}:
             yield name
 
 
@@ -209,7 +210,8 @@ def _subject(
     path, name, shown = paths[0], names[0], new or old
     assert shown is not None
     notes = changed_by_hand(old, new)
-    if new is not None:
+    gpus, left_out = _of_vendor(path, gpus)
+    if new is not None and (old is not None or gpus):
         odd = {word: side.problem for word, side in (("base", old), ("head", new)) if side is not None and side.problem}
         one = len(odd) == 2 and len(set(odd.values())) == 1
         notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
@@ -218,7 +220,6 @@ def _subject(
     problems: Sequence[Problem] = ()
     first: Problem | None = None
     unpredicted = ""
-    gpus, left_out = _of_vendor(path, gpus)
     notes += left_out
     try:
         launched, notes_of_records = recorded_problems(recorded, paths, names, shown.entry, settings)

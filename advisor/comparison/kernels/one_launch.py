@@ -47,7 +47,7 @@ from advisor.system.errors import AdvisorError
 VOCABULARY = re.compile(r"cross_?entropy|vocab|logits?|logprob|ce_loss", re.IGNORECASE)
 """What a kernel is called whose rows are as long as a vocabulary."""
 ROW = re.compile(
-    r"(n_?|num_?)?(cols?|columns?)|n|(?-i:V|[HI]_dim)|row_(size|len\w*)|hidden(_(size|dim))?|(model_|d_|input_)?dim|d_model|features?",
+    r"(n_?|num_?)?(cols?|columns?)|n|(?-i:V|[HI]_dim)|row_(size|len\w*)|hidden(_(size|dim))?|(model_|d_|input_|feat(ure)?_)?dim|d_model|features?",
     re.IGNORECASE,
 )
 OF_VOCABULARY = 128_256

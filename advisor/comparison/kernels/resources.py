@@ -23,6 +23,7 @@ from advisor.comparison.kernels.attempts import (
     with_other_flags,
 )
 from advisor.comparison.kernels.beside import in_its_place
+from advisor.comparison.kernels.kernel_digest import converts_otherwise, meaning
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
@@ -179,7 +180,8 @@ def judged(
             what = "best of each list, " if best_run is not None else ""
             predicted += [replace(item.row, label=what + item.row.label) for item in predictions]
             without = {str(value)[:1] for item in predictions for value in item.lacking.values()}
-            if "*" in without or any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions):
+            told = any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions)
+            if "*" in without or told or _types_decide(old, new, base, head):
                 notes += _assumed_types(base, head)
             others = _other_sizes(old, new, base, head) or _tuned_alone(run)
             one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""
@@ -302,6 +304,13 @@ def _tuned_alone(run: Run) -> str:
     return (
         f"where {named(names)} {agree(len(names), 'is', 'are')} tuned on one side alone: nothing says which values compare" if names else ""
     )
+
+
+def _types_decide(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> bool:
+    """Whether two versions came out as the same code, and convert other values, so that it may be the same for these types alone."""
+    if old is None or new is None or base.compiled is None or machine_code(base) != machine_code(head):
+        return False
+    return converts_otherwise(*(meaning(side.source, [side.function.name]) for side in (old, new)))
 
 
 def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
