@@ -427,3 +427,23 @@ def test_changed_by_hand_names_arguments_and_keeps_to_keys_that_are_passed_still
     assert changed_by_hand(old, new) == ["The kernel takes size and no longer takes n.", "The key of its autotuning changed: n → size."]
     turned = versions(parse_source(text.replace("x_ptr, n,", "n, x_ptr,"), "k.py"), {})["scale"]
     assert changed_by_hand(old, turned) == ["The arguments of the kernel stand in another order."]
+    plain, constant = (KERNEL.replace("x_ptr, n,", f"x_ptr, {n},") for n in ("n", "n: tl.constexpr"))
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (plain, constant))
+    assert changed_by_hand(old, new) == ["n is constant now: each value is compiled by itself."]
+    assert changed_by_hand(new, old) == ["n is no longer constant: values share compiled code."]
+
+
+def test_the_condition_of_a_launch_is_said_and_not_what_it_passes(repository, predictor):
+    guarded = KERNEL.replace("    block, warps", "    if x.numel():\n        block, warps")
+    guarded = guarded.replace("    if n < 64:\n        warps = 1\n    scale[", "        scale[")
+    head = guarded.replace("if x.numel():", "if x.numel() and n > 2:")
+    (subject,) = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": guarded}).subjects
+    said = "it is made where x.numel() → where x.numel() and n > 2."
+    assert subject.notes[0] == f"The kernel is the same; its launch in its file changed: {said}"
+
+
+def test_what_stands_for_triton_where_it_is_not_there_changes_no_kernel(repository, predictor):
+    absent = "except ImportError:\n    from unittest.mock import MagicMock\n\n    triton = MagicMock()\n    tl = MagicMock()\n"
+    tried = "try:\n    import triton\n    import triton.language as tl\n" + absent
+    head = KERNEL.replace("import triton\nimport triton.language as tl\n", tried)
+    assert head != KERNEL and not compared(repository, predictor, {"ops/scale.py": head}).subjects

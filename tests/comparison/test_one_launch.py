@@ -231,6 +231,7 @@ def test_a_list_that_gave_way_to_one_launch_is_compared_at_the_nearest_of_its_co
         ("ignore_index", "cross_entropy_kernel", (), None),
         ("H", "rms_norm", ("x_ptr", "B", "H", "eps", "P"), 4096),  # a row's length
         ("H", "rope", ("B", "T", "H", "D"), 32),  # heads
+        ("num_query_heads", "attention", ("num_queries_per_kv",), 32),
     ],
 )
 def test_sizes_that_nothing_says_are_typical_large_ones(name, kernel, others, size):

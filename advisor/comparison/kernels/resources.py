@@ -59,10 +59,10 @@ ONE_GUESS = "not compared: its changed launch passes what does not follow from t
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _LACKING = re.compile(
     r"cannot import name '(\w+)' from 'rebuilt_|(?:Feature|Instruction) '([^']+)' not supported on \.target '(\w+)'"
-    r"|Unsupported function referenced: <function (\w+)"
+    r"|Unsupported function referenced: <function (\w+)|Triton \S+ has no ([\w.]+): line \d+ is written for another"
 )
 """What Python says of an import that Triton lacks (a file may do without it: `except ImportError`), ptxas of what a GPU lacks, Triton of
-a function of its own that its kernels do not call: no guess makes up for them."""
+a function of its own that its kernels do not call, and what is said of names of another Triton's: no guess makes up for them."""
 _OF_TWO = re.compile(r"\b(\w+)=\w+ (?://|[-+*]) \w+(?=,|$| →)")
 """What a launch passes that is worked out from two names, `seq_len=tokens // batch`, in the words for a launch that changed."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -328,7 +328,7 @@ def _why_refused(attempt: Attempt) -> str:
     if not attempt.kind and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
     if lacking := _LACKING.search(str(got)):
-        absent = lacking[1] or lacking[4]
+        absent = lacking[1] or lacking[4] or lacking[5]
         return f"the Triton at hand lacks {absent}" if absent else f"{lacking[3]} has no {lacking[2]}"
     if attempt.certain and guessed and got and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}"  # whatever was guessed
