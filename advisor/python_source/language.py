@@ -172,8 +172,8 @@ def _check_of_kernel(node: ast.AST) -> None:
         read = isinstance(node.ctx, ast.Load)
         _require(not node.id.startswith("__") and (read or node.id not in KEPT_NAMES), node, "the name")
     elif isinstance(node, ast.Attribute):
-        own = dotted(node.value) in STANDARD or (dotted(node.value) in LANGUAGE and node.attr.startswith(EXPERIMENTAL))
-        private = node.attr.startswith("__") or (node.attr.startswith("_") and not own)
+        known = dotted(node.value) in STANDARD or (dotted(node.value) in LANGUAGE and node.attr.startswith(EXPERIMENTAL))
+        private = node.attr.startswith("__") or (node.attr.startswith("_") and not known)
         _require(not private and node.attr not in LEADING, node, "the attribute")
     elif isinstance(node, ast.Constant):
         _require(isinstance(node.value, _CONSTANTS), node, "a constant")

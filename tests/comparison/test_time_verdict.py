@@ -446,10 +446,13 @@ def run(x, y, n):
 """
 
 
-@pytest.mark.parametrize(("changed", "said"), [("x.to(y_ptr.dtype.element_ty) * 2.0", True), ("2.0 * x", False)])
+@pytest.mark.parametrize(
+    ("changed", "said"), [("x.to(y_ptr.dtype.element_ty) * 2.0", True), ("x.to(tl.bfloat16) * 2.0", True), ("2.0 * x", False)]
+)
 def test_the_types_are_said_for_which_code_with_other_conversions_is_the_same(repository, changed, said):
     _, subject = one(repository, CONVERTED, CONVERTED.replace("x * 2.0", changed))
-    assert any(note.startswith("Types of tensors that nothing says are assumed: x_ptr, y_ptr: bf16") for note in subject.notes) == said
+    sentence = "Conversions changed, and the code is the same with types that nothing says: x_ptr, y_ptr: bf16. Say them by `types`"
+    assert any(note.startswith(sentence) for note in subject.notes) == said
 
 
 MADE = "y = torch.empty(n, dtype=torch.int32)"

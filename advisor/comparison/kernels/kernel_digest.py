@@ -262,7 +262,7 @@ def arguments_renamed(old: JitFunction, new: JitFunction) -> dict[str, str]:
 def with_other_names(tree: str, names: Mapping[str, str]) -> str:
     """The text of a kernel's tree (`meaning`) with its arguments called otherwise, also in texts, as keys name them."""
     every = "|".join(map(re.escape, names))
-    return re.sub(rf"\b((?:id|arg|value)=')({every})'", lambda found: f"{found[1]}{names[found[2]]}'", tree)
+    return re.sub(rf"\b((?:id|arg|value)=')({every})'", lambda named_in: f"{named_in[1]}{names[named_in[2]]}'", tree)
 
 
 LEAST_ALIKE = 0.8

@@ -152,10 +152,16 @@ def kernel_subjects(
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
     if len(names) > LARGEST_KERNELS:
         unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
-    unread += [note for note in beside if not any(note in item.notes for item in out)]
+    notes_of_kernels = [note for item in out for note in item.notes]
+    unread += [note for note in beside if not any(other.startswith(_of_function(note)) for other in notes_of_kernels)]
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
     return out
+
+
+def _of_function(note: str) -> str:
+    """How a note on what is called beside a launch begins, with the function's name: of a function that launches two kernels it is one."""
+    return " ".join(note.split(" ")[:4]) + " "
 
 
 def _rewritten(base: SourceFile, head: SourceFile) -> Iterator[str]:

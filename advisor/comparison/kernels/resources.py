@@ -180,9 +180,11 @@ def judged(
             what = "best of each list, " if best_run is not None else ""
             predicted += [replace(item.row, label=what + item.row.label) for item in predictions]
             without = {str(value)[:1] for item in predictions for value in item.lacking.values()}
-            told = any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions)
-            if "*" in without or told or _types_decide(old, new, base, head):
-                notes += _assumed_types(base, head)
+            is_predicted = any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions)
+            if _types_decide(old, new, base, head):
+                notes += _assumed_types(base, head, "same_for_types")
+            elif "*" in without or is_predicted:
+                notes += _assumed_types(base, head, "types")
             others = _other_sizes(old, new, base, head) or _tuned_alone(run)
             one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""
             if incomparable := others or guessed_alone or one_guess:
@@ -313,12 +315,12 @@ def _types_decide(old: KernelVersion | None, new: KernelVersion | None, base: At
     return converts_otherwise(*(meaning(side.source, [side.function.name]) for side in (old, new)))
 
 
-def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
-    """The tensors whose types a time rests on and nothing says, in a sentence; none where all are said."""
+def _assumed_types(base: Attempt, head: Attempt, sentence: str) -> list[str]:
+    """The tensors whose types a time rests on, or that both are the same code, and nothing says, in a sentence; none where all are said."""
     kinds = grouped(
         (str(kind).lstrip("*"), name) for name, kind in {**base.invented, **head.invented}.items() if str(kind).startswith(POINTERS)
     )
-    return [phrase("answer.types", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
+    return [phrase(f"answer.{sentence}", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
 
 
 def _why_refused(attempt: Attempt) -> str:
