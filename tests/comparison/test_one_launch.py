@@ -379,13 +379,14 @@ def test_kernels_of_other_vendors_are_not_compiled(repository, predictor):
 
 
 def test_of_a_new_kernel_for_other_machines_no_more_is_said_and_many_are_counted(repository, predictor):
-    tuned_elsewhere = KERNEL.replace("@triton.jit", "@triton.autotune(configs=elsewhere(), key=[])\n@triton.jit")
-    files = {f"backends/_ascend/{number}.py": tuned_elsewhere for number in range(9)}
+    elsewhere = KERNEL.replace("@triton.jit", "@triton.autotune(configs=elsewhere(), key=[])\n@triton.jit")
+    kernel = elsewhere[elsewhere.index("@triton.autotune") : elsewhere.index("\n\n", elsewhere.index("@triton.autotune"))]
+    files = {f"_ascend/{number}.py": elsewhere + "\n\n" + kernel.replace("def ", "def other_") for number in range(51)}
     found = compared_files(repository, predictor, {"README": ""}, {"README": "", **files}, compiling=True)
-    said = "Not compiled for H100: by its path it is for _ascend."
-    assert {subject.notes for subject in found.subjects} == {(said.replace("_ascend", "ascend"),)}
+    assert {subject.notes for subject in found.subjects} == {("Not compiled for H100: by its path it is for ascend.",)}
     comment = to_comment(found)
-    assert comment.count("####") == 0 and comment.count("Not compiled") == 1 and "<summary>9 kernels: new; Not compiled for H100" in comment
+    assert comment.count("####") == 0 and comment.count("Not compiled") == 1 and comment.count("py::") == 100
+    assert "<summary>102 kernels: new; Not compiled for H100" in comment and "2 of 102 changed files left out for length." in comment
 
 
 def test_of_both_versions_the_same_is_taken_of_strides_that_nothing_gives(repository, predictor):
