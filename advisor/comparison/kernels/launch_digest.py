@@ -414,18 +414,18 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                     launch_digest(function, other, tunable, conditions=False),
                 )
                 if _differing(*digests) is None:
-                    words, code, hanging = f"it is made where {where[0]} → where {where[1]}", [], []
+                    words, code, hanging = f"it is made {where[0]} → {where[1]}", [], []
             both_take = frozenset(names or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
 
 
 def _where(launching: Launching) -> str:
-    """The conditions under which a file launches a kernel, as they are written."""
+    """Under which conditions a file launches a kernel, in words: as they are written."""
     graph = launching.source.module_names
     tests = [[(written(test), wanted) for test, wanted in graph.conditions(call)] for _, call in launching.calls]
     every = [" and ".join(text if wanted else f"not ({text})" for text, wanted in each_call) for each_call in tests]
-    return " or ".join(dict.fromkeys(shortened(text, LONGEST) for text in every)) if all(every) else "nothing is asked"
+    return f"where {' or '.join(dict.fromkeys(shortened(text, LONGEST) for text in every))}" if all(every) else "always"
 
 
 def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[str]] | None:
