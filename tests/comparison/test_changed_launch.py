@@ -318,12 +318,16 @@ def run(x, tokens, batch):
     [
         "ImportError: cannot import name 'tlx' from 'rebuilt_0_prelude' (unknown location)",
         "line 6 from `def k`: CompilationError: RuntimeError('Unsupported function referenced: <function tlx>')",
-        "Triton 3.9.0 has no tlx: line 6 is written for another version, whose Python ADVISOR_TRITON_PYTHON can name",
     ],
 )
 def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
     refused = CompileError("triton cannot compile it", got, kind="failed")
     assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"
+
+
+def test_experiments_of_another_triton_were_not_refused_for_a_guess():
+    refused = CompileError("k does not compile", "Triton 3.9.0 has no tl._experimental_load: line 6 is written for another", kind="unsure")
+    assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tl._experimental_load"
 
 
 def test_warps_that_follow_of_one_version_alone_are_those_of_both(repository):

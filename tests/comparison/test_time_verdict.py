@@ -447,7 +447,14 @@ def run(x, y, n):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"), [("x.to(y_ptr.dtype.element_ty) * 2.0", True), ("x.to(tl.bfloat16) * 2.0", True), ("2.0 * x", False)]
+    ("changed", "said"),
+    [
+        ("x.to(y_ptr.dtype.element_ty) * 2.0", True),
+        ("x.to(tl.bfloat16) * 2.0", True),
+        ("x.to(tl.bfloat16) * 2.00", True),
+        ("2.0 * x", False),
+        ("x.to(tl.bfloat16) + x", False),
+    ],
 )
 def test_the_types_are_said_for_which_code_with_other_conversions_is_the_same(repository, changed, said):
     _, subject = one(repository, CONVERTED, CONVERTED.replace("x * 2.0", changed))

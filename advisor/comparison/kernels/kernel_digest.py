@@ -7,7 +7,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -173,15 +173,22 @@ def _without_texts(items: Sequence[Any]) -> list[Any]:
     ]
 
 
-_CONVERTING = re.compile(r"attr='(?:to|cast|dtype|element_ty|bfloat16|float16|float32)'")
-"""What of a tree converts values, or says to which type."""
+class _Unconverted(ast.NodeTransformer):
+    """A tree with `x` in place of `x.to(…)` and `tl.cast(x, …)`."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("to", "cast"):
+            return node
+        return node.args[0] if dotted(node.func.value) in ("tl", "triton.language") and node.args else node.func.value
 
 
-def converts_otherwise(*sides: Iterable[tuple[str, str]]) -> bool:
-    """Whether the trees of two sides (`meaning`) convert more or fewer values, or to other types: then the types of tensors decide whether
-    their code differs."""
-    counts = [Counter(word for _, tree in trees for word in _CONVERTING.findall(tree)) for trees in sides]
-    return counts[0] != counts[1]
+def converts_otherwise(old: ast.FunctionDef, new: ast.FunctionDef) -> bool:
+    """Whether two functions differ in nothing but conversions of values: then the types of tensors decide whether their code differs."""
+    if own_tree(old) == own_tree(new):
+        return False
+    sides = [_Unconverted().visit(deepcopy(undocumented(node))) for node in (old, new)]
+    return own_tree(sides[0]) == own_tree(sides[1])
 
 
 def own_tree(node: ast.FunctionDef) -> str:

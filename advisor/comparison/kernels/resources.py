@@ -23,7 +23,7 @@ from advisor.comparison.kernels.attempts import (
     with_other_flags,
 )
 from advisor.comparison.kernels.beside import in_its_place
-from advisor.comparison.kernels.kernel_digest import converts_otherwise, meaning
+from advisor.comparison.kernels.kernel_digest import converts_otherwise
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
@@ -59,10 +59,10 @@ ONE_GUESS = "not compared: its changed launch passes what does not follow from t
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _LACKING = re.compile(
     r"cannot import name '(\w+)' from 'rebuilt_|(?:Feature|Instruction) '([^']+)' not supported on \.target '(\w+)'"
-    r"|Unsupported function referenced: <function (\w+)|Triton \S+ has no ([\w.]+): line \d+ is written for another"
+    r"|Unsupported function referenced: <function (\w+)|Triton \S+ has no ([\w.]+\._experimental_\w+)"
 )
 """What Python says of an import that Triton lacks (a file may do without it: `except ImportError`), ptxas of what a GPU lacks, Triton of
-a function of its own that its kernels do not call, and what is said of names of another Triton's: no guess makes up for them."""
+a function of its own that its kernels do not call, and what is said of experiments of other Tritons: no guess makes up for them."""
 _OF_TWO = re.compile(r"\b(\w+)=\w+ (?://|[-+*]) \w+(?=,|$| →)")
 """What a launch passes that is worked out from two names, `seq_len=tokens // batch`, in the words for a launch that changed."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -309,10 +309,10 @@ def _tuned_alone(run: Run) -> str:
 
 
 def _types_decide(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> bool:
-    """Whether two versions came out as the same code, and convert other values, so that it may be the same for these types alone."""
+    """Whether two versions came out as the same code, and differ in what they convert, so that it may be the same for these types alone."""
     if old is None or new is None or base.compiled is None or machine_code(base) != machine_code(head):
         return False
-    return converts_otherwise(*(meaning(side.source, [side.function.name]) for side in (old, new)))
+    return converts_otherwise(old.function.node, new.function.node)
 
 
 def _assumed_types(base: Attempt, head: Attempt, sentence: str) -> list[str]:
