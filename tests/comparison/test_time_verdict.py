@@ -451,7 +451,6 @@ def run(x, y, n):
     [
         ("x.to(y_ptr.dtype.element_ty) * 2.0", True),
         ("x.to(tl.bfloat16) * 2.0", True),
-        ("x.to(tl.bfloat16) * 2.00", True),
         ("2.0 * x", False),
         ("x.to(tl.bfloat16) + x", False),
     ],
