@@ -435,28 +435,28 @@ def test_what_torch_does_beside_the_launch_is_said(repository):
     assert "Beside the launch, run no longer calls .contiguous, .zero_." in subject.notes
 
 
-CONVERTED = """def scale(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+CONVERTED = """def scale(x_ptr, y_ptr, factor: tl.float32, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offsets, mask=offsets < n)
-    tl.store(y_ptr + offsets, x * 2.0, mask=offsets < n)
+    tl.store(y_ptr + offsets, x * factor, mask=offsets < n)
 
 
 def run(x, y, n):
-    scale[(triton.cdiv(n, 1024),)](x, y, n, BLOCK=1024)
+    scale[(triton.cdiv(n, 1024),)](x, y, 2.0, n, BLOCK=1024)
 """
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ("x.to(y_ptr.dtype.element_ty) * 2.0", True),
-        ("x.to(tl.bfloat16) * 2.0", True),
-        ("2.0 * x", False),
-        ("x.to(tl.bfloat16) + x", False),
+        ("x.to(y_ptr.dtype.element_ty) * factor", True),
+        ("x.to(tl.bfloat16) * factor", True),
+        ("factor * x", False),
+        ("x * factor.to(tl.float32)", False),
     ],
 )
 def test_the_types_are_said_for_which_code_with_other_conversions_is_the_same(repository, changed, said):
-    _, subject = one(repository, CONVERTED, CONVERTED.replace("x * 2.0", changed))
+    _, subject = one(repository, CONVERTED, CONVERTED.replace("x * factor", changed))
     sentence = "Conversions changed, and the code is the same with types that nothing says: x_ptr, y_ptr: bf16. Say them by `types`"
     assert any(note.startswith(sentence) for note in subject.notes) == said
 

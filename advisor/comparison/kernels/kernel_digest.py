@@ -174,20 +174,25 @@ def _without_texts(items: Sequence[Any]) -> list[Any]:
 
 
 class _Unconverted(ast.NodeTransformer):
-    """A tree with `x` in place of `x.to(…)` and `tl.cast(x, …)`."""
+    """A function with `x` in place of `x.to(…)` and `tl.cast(x, …)`, but for its own arguments: a number that a launch passes."""
+
+    def __init__(self, node: ast.FunctionDef) -> None:
+        self.passed = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("to", "cast"):
             return node
-        return node.args[0] if dotted(node.func.value) in ("tl", "triton.language") and node.args else node.func.value
+        value = node.args[0] if dotted(node.func.value) in ("tl", "triton.language") and node.args else node.func.value
+        return node if isinstance(value, ast.Name) and value.id in self.passed else value
 
 
 def converts_otherwise(old: ast.FunctionDef, new: ast.FunctionDef) -> bool:
-    """Whether two functions differ in nothing but conversions of values: then the types of tensors decide whether their code differs."""
+    """Whether two functions differ in nothing but conversions of what they compute: then the types of tensors decide whether their code
+    differs."""
     if own_tree(old) == own_tree(new):
         return False
-    sides = [_Unconverted().visit(deepcopy(undocumented(node))) for node in (old, new)]
+    sides = [_Unconverted(node).visit(deepcopy(undocumented(node))) for node in (old, new)]
     return own_tree(sides[0]) == own_tree(sides[1])
 
 
