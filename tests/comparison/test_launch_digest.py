@@ -60,6 +60,18 @@ def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     assert torch_calls(old, new) == ["Beside the launch, run now calls torch.ones, torch.zeros under a condition."]
 
 
+def test_of_a_function_that_launches_two_kernels_one_note_says_what_is_beside(repository, predictor):
+    two = KERNEL.replace("def run(x):", "@triton.jit\ndef other(y_ptr):\n    tl.store(y_ptr, 1)\n\n\ndef run(x, once=False):")
+    two = two.replace("    n = x.numel()\n", "    n = x.numel()\n    y = torch.empty(n, dtype=x.dtype)\n")
+    two = two.replace("    return torch.relu(x)", "    if once:\n        other[(n,)](y)\n        return y\n    return y.sum(0)")
+    head = (
+        two.replace("=x.dtype", "=torch.float32").replace("sum(0)", "sum(0).to(x.dtype)").replace("doubled(tl.load", "1 + doubled(tl.load")
+    )
+    (subject,) = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": two}).subjects
+    said = "no longer calls torch.empty of a tensor's type and now calls .to under a condition, torch.empty of torch.float32."
+    assert subject.title == "ops/scale.py::scale" and f"Beside the launch, run {said}" in subject.notes
+
+
 def test_a_kernel_of_the_other_arm_is_not_launched_in_its_place():
     """Of `if cache is None`, and with a decorator of torch's, which launches nothing."""
     other = "@triton.jit\ndef OTHER(x_ptr):\n    tl.store(x_ptr, 1)\n\n\ndef run(x, cache=None):"
