@@ -68,7 +68,7 @@ def test_of_a_function_that_launches_two_kernels_one_note_says_what_is_beside(re
         two.replace("=x.dtype", "=torch.float32").replace("sum(0)", "sum(0).to(x.dtype)").replace("doubled(tl.load", "1 + doubled(tl.load")
     )
     (subject,) = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": two}).subjects
-    said = "no longer calls torch.empty of a tensor's type and now calls .to under a condition, torch.empty of torch.float32."
+    said = "no longer calls torch.empty of a tensor's type and now calls .to, torch.empty of torch.float32."
     assert subject.title == "ops/scale.py::scale" and f"Beside the launch, run {said}" in subject.notes
 
 
