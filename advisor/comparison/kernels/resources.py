@@ -59,7 +59,7 @@ ONE_GUESS = "not compared: its changed launch passes what does not follow from t
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _LACKING = re.compile(
     r"cannot import name '(\w+)' from 'rebuilt_|(?:Feature|Instruction) '([^']+)' not supported on \.target '(\w+)'"
-    r"|Unsupported function referenced: <function (\w+)|Triton \S+ has no ([\w.]+\._experimental_\w+)"
+    r"|Unsupported function referenced: <function (\w+)|Triton \S+ has no ([\w.]+\._?experimental_\w+)"
 )
 """What Python says of an import that Triton lacks (a file may do without it: `except ImportError`), ptxas of what a GPU lacks, Triton of
 a function of its own that its kernels do not call, and what is said of experiments of other Tritons: no guess makes up for them."""
