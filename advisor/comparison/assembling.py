@@ -34,6 +34,7 @@ from advisor.system.resources import phrase, phrases
 MOST_NAMED = 2
 """Of what is worst; the rest is counted."""
 LAUNCHED = "launched otherwise"
+WORKED_OUT = "whose launch other code works out"
 LONGEST_REASON = 120
 """Characters of why it is."""
 
@@ -261,14 +262,16 @@ def _listed(subjects: Sequence[Subject]) -> str:
     kinds = Counter((_word(subject), subject.kind if subject.kind in ("kernel", "table") else "file") for subject in subjects)
     phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
     return ", ".join(
-        phrases[word == LAUNCHED].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
+        phrases[word in (LAUNCHED, WORKED_OUT)].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
         for (word, kind), count in kinds.items()
     )
 
 
 def _word(subject: Subject) -> str:
-    same = subject.change == "modified" and any(note.startswith(SAME) for note in subject.notes)
-    return LAUNCHED if same else _CHANGED[subject.change]
+    notes = [note for note in subject.notes if note.startswith(SAME)] if subject.change == "modified" else []
+    if not notes:
+        return _CHANGED[subject.change]
+    return WORKED_OUT if all(" changed: the code " in note for note in notes) else LAUNCHED
 
 
 DEFAULT_GPUS = ("H100", "H200")

@@ -60,6 +60,9 @@ KEPT_NAMES = frozenset(("getattr", "hasattr", "tl", "triton"))
 """Names that no kernel binds: what they mean is known, also to Triton (`CodeGenerator.builtin_namespace`)."""
 STANDARD = ("tl.standard", "triton.language.standard")
 """The module of triton's functions that are kernels themselves; kernels elsewhere use private ones too (flash-linear-attention)."""
+LANGUAGE = ("tl", "triton.language")
+EXPERIMENTAL = "_experimental_"
+"""Begins what some versions of Triton offer kernels under such a name, and later ones under another (`make_tensor_descriptor`)."""
 IN_A_KERNEL = "in a kernel"
 """Of what no Triton compiles there: more than it does is listed."""
 _OF_CONSTEXPR_FUNCTIONS = (*_STATEMENTS, *_EXPRESSIONS)
@@ -169,7 +172,8 @@ def _check_of_kernel(node: ast.AST) -> None:
         read = isinstance(node.ctx, ast.Load)
         _require(not node.id.startswith("__") and (read or node.id not in KEPT_NAMES), node, "the name")
     elif isinstance(node, ast.Attribute):
-        private = node.attr.startswith("__") or (node.attr.startswith("_") and dotted(node.value) not in STANDARD)
+        known = dotted(node.value) in STANDARD or (dotted(node.value) in LANGUAGE and node.attr.startswith(EXPERIMENTAL))
+        private = node.attr.startswith("__") or (node.attr.startswith("_") and not known)
         _require(not private and node.attr not in LEADING, node, "the attribute")
     elif isinstance(node, ast.Constant):
         _require(isinstance(node.value, _CONSTANTS), node, "a constant")

@@ -391,6 +391,15 @@ def is_brief(subject: Subject) -> bool:
     return any(AUDITED in note for note in subject.notes)
 
 
+MOST_BRIEF = 8
+"""Kernels of which the same is said that have a line each; more are counted, and listed in a fold."""
+
+
+def brief_lines(subjects: Sequence[Subject]) -> dict[str, list[str]]:
+    """What there is to say of such subjects, with the titles of those of which it is."""
+    return grouped(("; ".join([subject_sentence(subject), *subject.notes[:1]]), subject.title) for subject in subjects)
+
+
 def is_unchanged(subject: Subject) -> bool:
     """Whether a kernel is the same code, launched alike, and takes as long: of several kernels that is no more than a line."""
     sides = [(row.verdict, row.changed) == ("predicted-unchanged", False) for row in timed_rows(subject.static)]

@@ -325,6 +325,12 @@ def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
     assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"
 
 
+@pytest.mark.parametrize("name", ["tl._experimental_load", "tl.extra.cuda.experimental_load"])
+def test_experiments_of_another_triton_were_not_refused_for_a_guess(name):
+    refused = CompileError("k does not compile", f"Triton 3.9.0 has no {name}: line 6 is written for another", kind="unsure")
+    assert _why_refused(Attempt(refused=refused)) == f"the Triton at hand lacks {name}"
+
+
 def test_warps_that_follow_of_one_version_alone_are_those_of_both(repository):
     """What the head's row is a constant of says its warps, and the base would have Triton's own four."""
     base = """def each(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from advisor.comparison.assembling import counts, headline
@@ -111,6 +113,8 @@ def test_a_launch_that_changed_is_no_kernel_that_did():
     )
     changed = Subject(kind="kernel", title="k.py::other", path="k.py", change="modified")
     assert said(launched, launched, changed) == f"2 unchanged kernels launched otherwise, 1 changed kernel: {NOTHING}"
+    moved = replace(launched, notes=(f"{SAME} in its file changed: the code of run, on which the grid depends.",))
+    assert said(moved, launched).startswith("1 unchanged kernel whose launch other code works out, 1 unchanged kernel launched otherwise: ")
 
 
 def test_kernels_whose_time_hangs_on_the_same_are_named_together():

@@ -53,6 +53,13 @@ def kernels(statement: str) -> str:
     return KERNELS.replace("IMPORT", statement)
 
 
+def test_a_helper_that_stands_in_one_more_place_is_no_helper_that_changed(repository, predictor):
+    inner = "\n\ndef test_NUMBER():\n    @triton.jit\n    def added(x, y):\n        return x + y\n"
+    sides = [helpers(2) + "".join(inner.replace("NUMBER", str(number)) for number in range(count)) for count in (1, 2)]
+    base, head = (repository.commit({"tests.py": text}) for text in sides)
+    assert compared(repository, base, head, predictor).subjects == ()
+
+
 def test_helpers_that_changed_are_named_and_who_imports_them_is_not_compared(repository, predictor):
     files = {"pkg/__init__.py": "", "pkg/helpers.py": helpers(2), "pkg/k.py": kernels("from .helpers import scale")}
     base, head = repository.commit(files), repository.commit({"pkg/helpers.py": helpers(4)})

@@ -60,6 +60,18 @@ def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     assert torch_calls(old, new) == ["Beside the launch, run now calls torch.ones, torch.zeros under a condition."]
 
 
+def test_of_a_function_that_launches_two_kernels_one_note_says_what_is_beside(repository, predictor):
+    two = KERNEL.replace("def run(x):", "@triton.jit\ndef other(y_ptr):\n    tl.store(y_ptr, 1)\n\n\ndef run(x, once=False):")
+    two = two.replace("    n = x.numel()\n", "    n = x.numel()\n    y = torch.empty(n, dtype=x.dtype)\n")
+    two = two.replace("    return torch.relu(x)", "    if once:\n        other[(n,)](y)\n        return y\n    return y.sum(0)")
+    head = (
+        two.replace("=x.dtype", "=torch.float32").replace("sum(0)", "sum(0).to(x.dtype)").replace("doubled(tl.load", "1 + doubled(tl.load")
+    )
+    (subject,) = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": two}).subjects
+    said = "no longer calls torch.empty of a tensor's type and now calls .to, torch.empty of torch.float32."
+    assert subject.title == "ops/scale.py::scale" and f"Beside the launch, run {said}" in subject.notes
+
+
 def test_a_kernel_of_the_other_arm_is_not_launched_in_its_place():
     """Of `if cache is None`, and with a decorator of torch's, which launches nothing."""
     other = "@triton.jit\ndef OTHER(x_ptr):\n    tl.store(x_ptr, 1)\n\n\ndef run(x, cache=None):"
@@ -427,3 +439,23 @@ def test_changed_by_hand_names_arguments_and_keeps_to_keys_that_are_passed_still
     assert changed_by_hand(old, new) == ["The kernel takes size and no longer takes n.", "The key of its autotuning changed: n → size."]
     turned = versions(parse_source(text.replace("x_ptr, n,", "n, x_ptr,"), "k.py"), {})["scale"]
     assert changed_by_hand(old, turned) == ["The arguments of the kernel stand in another order."]
+    plain, constant = (KERNEL.replace("x_ptr, n,", f"x_ptr, {n},") for n in ("n", "n: tl.constexpr"))
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (plain, constant))
+    assert changed_by_hand(old, new) == ["n is constant now: each value is compiled by itself."]
+    assert changed_by_hand(new, old) == ["n is no longer constant: values share compiled code."]
+
+
+def test_the_condition_of_a_launch_is_said_and_not_what_it_passes(repository, predictor):
+    guarded = KERNEL.replace("    block, warps", "    if x.numel():\n        block, warps")
+    guarded = guarded.replace("    if n < 64:\n        warps = 1\n    scale[", "        scale[")
+    head = guarded.replace("if x.numel():", "if x.numel() and n > 2:")
+    (subject,) = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": guarded}).subjects
+    said = "it is made where x.numel() → where x.numel() and n > 2."
+    assert subject.notes[0] == f"The kernel is the same; its launch in its file changed: {said}"
+
+
+def test_what_stands_for_triton_where_it_is_not_there_changes_no_kernel(repository, predictor):
+    absent = "except ImportError:\n    from unittest.mock import MagicMock\n\n    triton = MagicMock()\n    tl = MagicMock()\n"
+    tried = "try:\n    import triton\n    import triton.language as tl\n" + absent
+    head = KERNEL.replace("import triton\nimport triton.language as tl\n", tried)
+    assert head != KERNEL and not compared(repository, predictor, {"ops/scale.py": head}).subjects

@@ -220,6 +220,7 @@ def test_a_list_that_gave_way_to_one_launch_is_compared_at_the_nearest_of_its_co
     ("name", "kernel", "others", "size"),
     [
         ("n_cols", "row_norm", (), 4096),
+        ("feat_dim", "rms_norm", ("batch_dim",), 4096),
         ("n_cols", "cross_entropy_kernel", (), 128_256),
         ("hidden_size", "cross_entropy_kernel", ("vocab_size",), 4096),  # the vocabulary has a name of its own
         ("K", "chunk_fwd", (), 128),
@@ -232,6 +233,7 @@ def test_a_list_that_gave_way_to_one_launch_is_compared_at_the_nearest_of_its_co
         ("ignore_index", "cross_entropy_kernel", (), None),
         ("H", "rms_norm", ("x_ptr", "B", "H", "eps", "P"), 4096),  # a row's length
         ("H", "rope", ("B", "T", "H", "D"), 32),  # heads
+        ("num_query_heads", "attention", ("num_queries_per_kv",), 32),
     ],
 )
 def test_sizes_that_nothing_says_are_typical_large_ones(name, kernel, others, size):
@@ -407,6 +409,17 @@ def test_kernels_of_other_vendors_are_not_compiled(repository, predictor):
     found = compared_files(repository, predictor, base, dict.fromkeys(paths, KERNEL.replace("2.0", "3.0")), compiling=True)
     assert len(found.subjects) == 2 and not any(subject.resources for subject in found.subjects)
     assert all(any(note.startswith("Not compiled for H100: by its path it is for ") for note in each.notes) for each in found.subjects)
+
+
+def test_of_a_new_kernel_for_other_machines_no_more_is_said_and_many_are_counted(repository, predictor):
+    elsewhere = KERNEL.replace("@triton.jit", "@triton.autotune(configs=elsewhere(), key=[])\n@triton.jit")
+    kernel = elsewhere[elsewhere.index("@triton.autotune") : elsewhere.index("\n\n", elsewhere.index("@triton.autotune"))]
+    files = {f"_ascend/{number}.py": elsewhere + "\n\n" + kernel.replace("def ", "def other_") for number in range(51)}
+    found = compared_files(repository, predictor, {"README": ""}, {"README": "", **files}, compiling=True)
+    assert {subject.notes for subject in found.subjects} == {("Not compiled for H100: by its path it is for ascend.",)}
+    comment = to_comment(found)
+    assert comment.count("####") == 0 and comment.count("Not compiled") == 1 and comment.count("py::") == 100
+    assert "<summary>102 kernels: new; Not compiled for H100" in comment and "2 of 102 changed files left out for length." in comment
 
 
 def test_of_both_versions_the_same_is_taken_of_strides_that_nothing_gives(repository, predictor):

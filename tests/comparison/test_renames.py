@@ -43,6 +43,17 @@ def test_a_new_name_alone_is_no_change(repository, predictor):
     assert compared(repository, predictor, {PATH: GOOD}, {PATH: called(GOOD, "matmul_ogs")}).subjects == ()
 
 
+@pytest.mark.parametrize("changed", ["", "x + 1"])
+def test_an_argument_of_another_name_alone_is_no_change(repository, predictor, changed):
+    head = "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+    text = head + "def kernel(s, n):\n    x = tl.load(s + n)\n    tl.store(s, x)\n\n\ndef run(s, n):\n    kernel[(n,)](s=s, n=n)\n"
+    other = text.replace("kernel(s,", "kernel(counts,").replace("load(s", "load(counts").replace("run(s,", "run(counts,")
+    other = other.replace("store(s, x", f"store(counts, {changed or 'x'}").replace("s=s", "counts=counts")
+    found = compared(repository, predictor, {"k.py": text}, {"k.py": other})
+    assert found.renamed == (() if changed else ("k.py::kernel (s → counts)",))
+    assert [subject.notes[0] for subject in found.subjects] == (["The kernel takes counts and no longer takes s."] if changed else [])
+
+
 def test_what_became_a_helper_was_not_renamed(repository, predictor):
     caller = called(BAD, "outer").replace("    tl.store(", "    matmul(a, b, c, M, N, K, 1, 1, 1, 1)\n    tl.store(")
     found = compared(repository, predictor, {PATH: GOOD}, {PATH: GOOD + caller})

@@ -435,6 +435,32 @@ def test_what_torch_does_beside_the_launch_is_said(repository):
     assert "Beside the launch, run no longer calls .contiguous, .zero_." in subject.notes
 
 
+CONVERTED = """def scale(x_ptr, y_ptr, factor: tl.float32, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(y_ptr + offsets, x * factor, mask=offsets < n)
+
+
+def run(x, y, n):
+    scale[(triton.cdiv(n, 1024),)](x, y, 2.0, n, BLOCK=1024)
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("x.to(y_ptr.dtype.element_ty) * factor", True),
+        ("x.to(tl.bfloat16) * factor", True),
+        ("factor * x", False),
+        ("x * factor.to(tl.float32)", False),
+    ],
+)
+def test_the_types_are_said_for_which_code_with_other_conversions_is_the_same(repository, changed, said):
+    _, subject = one(repository, CONVERTED, CONVERTED.replace("x * factor", changed))
+    sentence = "Conversions changed, and the code is the same with types that nothing says: x_ptr, y_ptr: bf16. Say them by `types`"
+    assert any(note.startswith(sentence) for note in subject.notes) == said
+
+
 MADE = "y = torch.empty(n, dtype=torch.int32)"
 
 
@@ -445,6 +471,12 @@ MADE = "y = torch.empty(n, dtype=torch.int32)"
         (MADE, MADE.replace("int32", "long"), "no longer calls torch.empty of torch.int32 and now calls torch.empty of torch.int64"),
         (MADE, MADE.replace("int32", "int"), ""),
         ("", MADE, ""),
+        (
+            MADE.replace("torch.int32", "x.dtype"),
+            MADE,
+            "no longer calls torch.empty of a tensor's type and now calls torch.empty of torch.int32",
+        ),
+        (MADE.replace("torch.int32", "x.dtype"), MADE.replace("torch.int32", "weight.dtype"), ""),
     ],
 )
 def test_what_changed_beside_the_launch_alone_is_said_of_the_file(repository, before, after, said):

@@ -515,7 +515,9 @@ def test_a_module_that_only_looks_like_mathematics_is_refused(tmp_path: Path) ->
         rebuild(parse_source(text, tmp_path / "k.py"), "k")
 
 
-@pytest.mark.parametrize("name", ["tl.advanced_long_ago(x)", "tl.math.nothing_of_this_name"])
+@pytest.mark.parametrize(
+    "name", ["tl.advanced_long_ago(x)", "tl.math.nothing_of_this_name", "tl._experimental_make_tensor_descriptor(x, [1], [1], [1])"]
+)
 def test_what_another_triton_has_is_said_to_be_absent(name: str) -> None:
     pytest.importorskip("triton")
     source = parse_source(HEAD + f"@triton.jit\ndef k(x):\n    tl.store(x, {name})\n", "k.py")

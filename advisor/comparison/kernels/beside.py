@@ -176,6 +176,8 @@ def _of_torch(name: str, call: Call) -> str:
     element = next((written(item.value) for item in call.keywords if item.arg == "dtype"), "")
     if text == MADE and element.startswith("torch."):
         return f"{text} of {ONE_TYPE.get(element, element)}"
+    if text == MADE and element.endswith(".dtype"):
+        return f"{text} of a tensor's type"
     if text.startswith("torch."):
         return "" if text.startswith(_OF_HOST) else text
     return f".{name}" if name in _METHODS and text != name else ""

@@ -4,20 +4,23 @@ that it imports from."""
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
+from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import bound_by, names_in, shared_names
 from advisor.python_source.imports import Import
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import bound_names
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
+from advisor.system.errors import agree
 from advisor.system.resources import phrase
 
 MOST_NAMES = 2_000
@@ -28,6 +31,9 @@ KEPT_TREES = 1_024
 
 KEPT_NAMES = 16_384
 """The same of the names in a statement, which take less memory: every file that imports another one asks for them again."""
+
+TRITON = ("triton", "tl")
+"""What files call it."""
 
 Led = tuple[Import, frozenset[str]]
 """An import of a file, and the names there that are asked for."""
@@ -87,8 +93,9 @@ def behind(
             nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
         # A kernel within a class does not see that one.
         for node in {id(entry): entry for entry in nodes if not (definitions and isinstance(entry, ast.ClassDef))}.values():
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and (len(bound) == 1 or name in source.module_names.triton_roots):
-                continue  # how triton is imported changes nothing
+            of_triton = name in source.module_names.triton_roots
+            if (of_triton and name in TRITON) or (isinstance(node, (ast.Import, ast.ImportFrom)) and (of_triton or len(bound) == 1)):
+                continue  # how triton is imported, and what stands for it where it is not there, changes nothing
             if isinstance(node, (ast.Import, ast.ImportFrom)):  # what else it imports is no part of the name
                 node = copy(node)
                 node.names = [alias for alias in node.names if name in bound_by(alias)] or node.names
@@ -166,6 +173,29 @@ def _without_texts(items: Sequence[Any]) -> list[Any]:
     ]
 
 
+class _Unconverted(ast.NodeTransformer):
+    """A function with `x` in place of `x.to(…)` and `tl.cast(x, …)`, but for its own arguments: a number that a launch passes."""
+
+    def __init__(self, node: ast.FunctionDef) -> None:
+        self.passed = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in ("to", "cast"):
+            return node
+        value = node.args[0] if dotted(node.func.value) in ("tl", "triton.language") and node.args else node.func.value
+        return node if isinstance(value, ast.Name) and value.id in self.passed else value
+
+
+def converts_otherwise(old: ast.FunctionDef, new: ast.FunctionDef) -> bool:
+    """Whether two functions differ in nothing but conversions of what they compute: then the types of tensors decide whether their code
+    differs."""
+    if own_tree(old) == own_tree(new):
+        return False
+    sides = [_Unconverted(node).visit(deepcopy(undocumented(node))) for node in (old, new)]
+    return own_tree(sides[0]) == own_tree(sides[1])
+
+
 def own_tree(node: ast.FunctionDef) -> str:
     """What the function itself does, whatever it is called and decorated with: arguments and body."""
     tree = undocumented(node)
@@ -226,6 +256,25 @@ def arguments_changed(old: JitFunction, new: JitFunction) -> Iterator[str]:
         yield phrase("answer.arguments", what=" and ".join(filter(None, words)))
     elif set(before) == set(after) and before != after:
         yield phrase("answer.order")
+    constants = [{parameter.name for parameter in side.parameters if parameter.is_constexpr} for side in (old, new)]
+    for word, names in (("constant", constants[1] - constants[0]), ("value", constants[0] - constants[1])):
+        if both := [name for name in after if name in names and name in before]:
+            yield phrase(f"answer.now_a_{word}", which=named(both), are=agree(len(both), "is", "are"))
+
+
+def arguments_renamed(old: JitFunction, new: JitFunction) -> dict[str, str]:
+    """What arguments, but for constants, are called now that stand in the same places under other names; empty: others came or went."""
+    pairs = list(zip(old.parameters, new.parameters, strict=False))
+    differ = {before.name: after.name for before, after in pairs if before.name != after.name}
+    if len(old.parameters) != len(new.parameters) or any(one.is_constexpr for pair in pairs for one in pair if pair[0].name in differ):
+        return {}
+    return differ if differ.keys().isdisjoint({parameter.name for parameter in new.parameters}) else {}
+
+
+def with_other_names(tree: str, names: Mapping[str, str]) -> str:
+    """The text of a kernel's tree (`meaning`) with its arguments called otherwise, also in texts, as keys name them."""
+    every = "|".join(map(re.escape, names))
+    return re.sub(rf"\b((?:id|arg|value)=')({every})'", lambda named_in: f"{named_in[1]}{names[named_in[2]]}'", tree)
 
 
 LEAST_ALIKE = 0.8

@@ -18,7 +18,7 @@ from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import Compiling, same_body
 from advisor.comparison.kernels.beside import in_its_place, launches_besides, torch_calls
 from advisor.comparison.kernels.importers import ODD
-from advisor.comparison.kernels.kernel_digest import meaning, own_tree, renamed
+from advisor.comparison.kernels.kernel_digest import arguments_renamed, meaning, own_tree, renamed, with_other_names
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
@@ -97,19 +97,23 @@ def kernel_subjects(
     former = _former_names(sides[0], sides[1], base, head)
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
+    called_otherwise: set[str] = set()  # kernels of which arguments alone have other names
     beside: dict[str, None] = {}  # what changed beside launches of kernels that are the same
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
-        parts = []
+        parts, arguments = [], ""
         for reading in of_kernel(kernel_readings, called[-1], name):
             old, new = reading.sides[0].get(called[-1]), reading.sides[1].get(name)
             same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
             changed: tuple[ChangedLaunch, ...] = ()
             if old is not None and new is not None:
                 changed = changed_launches(old, new)
-                instead = same and not changed and any(in_its_place(old, new, gpu, {}, former) for gpu in reading.gpus)
-                if same and not changed and not instead:
+                other_names = {} if same else arguments_renamed(old.function, new.function)
+                alike = same or (bool(other_names) and _meaning(old, name, other_names) == _meaning(new, name))
+                instead = alike and not changed and any(in_its_place(old, new, gpu, {}, former) for gpu in reading.gpus)
+                if alike and not changed and not instead:
                     beside |= dict.fromkeys(torch_calls(old, new))
+                    arguments = ", ".join(f"{before} → {after}" for before, after in other_names.items())
                     continue
                 if changed:  # others, a benchmark, say, are not what is compared
                     old = replace(old, launching=tuple(item.old for item in changed))
@@ -134,9 +138,12 @@ def kernel_subjects(
             out.append(as_one(parts))
             continue
         former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
-        if renamed_only is not None and former_place != f"{path}::{name}":
-            renamed_only.append(f"{former_place} → {path}::{name}")
-    rewritten = sorted(_rewritten(base, head)) if base is not None and head is not None else []
+        if arguments:
+            called_otherwise.add(name)
+        if renamed_only is not None and (arguments or former_place != f"{path}::{name}"):
+            here = f"{path}::{name}" + f" ({arguments})" * bool(arguments)
+            renamed_only.append(here if former_place == f"{path}::{name}" else f"{former_place} → {here}")
+    rewritten = sorted({*_rewritten(base, head)} - called_otherwise) if base is not None and head is not None else []
     helpers = [name for name in rewritten if name not in sides[1] and not out]
     apart = [name for name in rewritten if name in names[:LARGEST_KERNELS] and f"{path}::{name}" not in {item.title for item in out}]
     importing = "kernels that import them are compared where their own file changed too"
@@ -145,16 +152,23 @@ def kernel_subjects(
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
     if len(names) > LARGEST_KERNELS:
         unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
-    unread += [note for note in beside if not any(note in item.notes for item in out)]
+    notes_of_kernels = [note for item in out for note in item.notes]
+    unread += [note for note in beside if not any(other.startswith(_of_function(note)) for other in notes_of_kernels)]
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
     return out
 
 
+def _of_function(note: str) -> str:
+    """How a note on what is called beside a launch begins, with the function's name: of a function that launches two kernels it is one."""
+    return " ".join(note.split(" ")[:4]) + " "
+
+
 def _rewritten(base: SourceFile, head: SourceFile) -> Iterator[str]:
-    """The functions of Triton that both versions of a file define, each in its own way, in whatever branch."""
+    """The functions of Triton that both versions of a file define, each in its own way, in whatever branch; one more that is written like
+    another of its name, in one more test, say, is none."""
     for name in base.definitions.keys() & head.definitions.keys():
-        if [own_tree(node) for node in base.definitions[name]] != [own_tree(node) for node in head.definitions[name]]:
+        if {own_tree(node) for node in base.definitions[name]} != {own_tree(node) for node in head.definitions[name]}:
             yield name
 
 
@@ -169,14 +183,17 @@ def _former_names(
     return renamed(dict(itertools.islice(lost.items(), LARGEST_KERNELS)), dict(itertools.islice(gained.items(), LARGEST_KERNELS)))
 
 
-def _meaning(version: KernelVersion, called: str) -> tuple[Any, ...]:
-    """What the kernel is, as if it were called so; comments, docstrings, tolerances and references aside."""
+def _meaning(version: KernelVersion, called: str, other_names: Mapping[str, str] | None = None) -> tuple[Any, ...]:
+    """What the kernel is, as if it were called so, and its arguments as `other_names` says; comments, docstrings, tolerances and references
+    aside."""
     entry = {key: version.entry[key] for key in SPEED_KEYS if key in version.entry}
     described = [str(entry[key]) for key in ("valid", "default", "arguments") if key in entry]
     kernel = version.function.name
     trees = meaning(version.source, [kernel, *described])
     if kernel != called:
         trees = sorted((called if name == kernel else name, tree.replace(repr(kernel), repr(called))) for name, tree in trees)
+    if other_names:
+        trees = sorted((name, with_other_names(tree, other_names) if name == called else tree) for name, tree in trees)
     return (trees, repr(sorted(entry.items())), version.named, kernel in version.source.undecided)
 
 
@@ -209,7 +226,8 @@ def _subject(
     path, name, shown = paths[0], names[0], new or old
     assert shown is not None
     notes = changed_by_hand(old, new)
-    if new is not None:
+    gpus, left_out = _of_vendor(path, gpus)
+    if new is not None and (old is not None or gpus):
         odd = {word: side.problem for word, side in (("base", old), ("head", new)) if side is not None and side.problem}
         one = len(odd) == 2 and len(set(odd.values())) == 1
         notes += [odd["head"]] if one else [f"{word}: {why}" for word, why in odd.items()]
@@ -218,7 +236,6 @@ def _subject(
     problems: Sequence[Problem] = ()
     first: Problem | None = None
     unpredicted = ""
-    gpus, left_out = _of_vendor(path, gpus)
     notes += left_out
     try:
         launched, notes_of_records = recorded_problems(recorded, paths, names, shown.entry, settings)

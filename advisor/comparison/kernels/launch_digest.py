@@ -63,8 +63,11 @@ Renamed = Mapping[str, Mapping[str, str]]
 """By function what its arguments are called on the other side."""
 
 
-def launch_digest(function: JitFunction, launching: Launching, tunable: Set[str], renamed: Renamed | None = None) -> LaunchDigest:
-    """What a file's launches of a kernel come down to; `tunable`: the options and constants that are looked at."""
+def launch_digest(
+    function: JitFunction, launching: Launching, tunable: Set[str], renamed: Renamed | None = None, *, conditions: bool = True
+) -> LaunchDigest:
+    """What a file's launches of a kernel come down to; `tunable`: the options and constants that are looked at; `conditions`: with
+    what is asked where they stand under a condition."""
     renamed = renamed or {}
     passed: dict[str, dict[str, None]] = {}
     assigned: dict[str, dict[str, None]] = {}
@@ -80,7 +83,7 @@ def launch_digest(function: JitFunction, launching: Launching, tunable: Set[str]
     spread = frozenset(written(item) for item in parts if isinstance(item, ast.Starred) or getattr(item, "arg", "") is None)
     host: dict[str, list[str]] = {}
     around = frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes)
-    for worked_out in _host_code(function, tunable, launching, host, renamed):
+    for worked_out in _host_code(function, tunable, launching, host, renamed, conditions):
         # All that gives a name something: no part of it is a launch that came or went.
         for name, trees in grouped(meaning(launching.source, worked_out, kernels=False, imports=False)).items():
             host.setdefault(name, []).append("\x1d".join(trees))
@@ -187,7 +190,7 @@ def _position(node: ast.AST) -> Position:
 
 
 def _host_code(
-    function: JitFunction, tunable: Set[str], launching: Launching, host: dict[str, list[str]], renamed: Renamed
+    function: JitFunction, tunable: Set[str], launching: Launching, host: dict[str, list[str]], renamed: Renamed, conditions: bool
 ) -> Iterator[set[str]]:
     """Note what the functions around the launches do to work out what they pass, and what those of the file do that call these functions,
     also by way of others.
@@ -203,7 +206,7 @@ def _host_code(
     done: set[tuple[int, str]] = set()
     while waiting:
         around, call, nodes = waiting.pop()
-        names, statements = _feeding(graph, around, call, nodes)
+        names, statements = _feeding(graph, around, call, nodes, conditions)
         yield names - _local_names(around) - arguments(around) if isinstance(around, Function) else names
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
@@ -255,12 +258,15 @@ def _renamed(old: Graph, new: Graph) -> dict[str, dict[str, str]]:
     return renamed
 
 
-def _feeding(graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST]) -> tuple[set[str], list[ast.AST]]:
+def _feeding(
+    graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST], conditions: bool
+) -> tuple[set[str], list[ast.AST]]:
     """Names that parts of a call are worked out from, and the statements of the function around by which they are, in order: those on the
-    way to the call, and in a loop those after it."""
+    way to the call, and in a loop those after it; what `if` around the call asks if there are to be `conditions`."""
+    above = {id(outer) for outer in graph.above(call) if isinstance(outer, ast.If) and not conditions}
     way, inside = _Way.to(graph, call, around), list(ast.walk(around)) if around is not None else []
     kept = way.aside | {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
-    bound = [(node, *part) for node in sorted(inside[1:], key=_position) for part in _parts(node, kept)]
+    bound = [(node, *part) for node in sorted(inside[1:], key=_position) if id(node) not in above for part in _parts(node, kept)]
     feeding: set[int] = set()
     waiting = [(name, way.end) for node in nodes for name in _values(node)]
     seen = set(waiting)
@@ -401,9 +407,25 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                 if _differing(launch_digest(former, one, {name}, renamed), launch_digest(function, other, {name}))
             ]
             words = _in_words(*digests, names, code, hanging)
+            where = [_where(side) for side in (one, other)]
+            if not names and where[0] != where[1]:  # else the values that it passes changed
+                digests = (
+                    launch_digest(former, one, tunable, renamed, conditions=False),
+                    launch_digest(function, other, tunable, conditions=False),
+                )
+                if _differing(*digests) is None:
+                    words, code, hanging = f"it is made {where[0]} → {where[1]}", [], []
             both_take = frozenset(names or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
+
+
+def _where(launching: Launching) -> str:
+    """Under which conditions a file launches a kernel, in words: as they are written."""
+    graph = launching.source.module_names
+    tests = [[(written(test), wanted) for test, wanted in graph.conditions(call)] for _, call in launching.calls]
+    every = [" and ".join(text if wanted else f"not ({text})" for text, wanted in each_call) for each_call in tests]
+    return f"where {' or '.join(dict.fromkeys(shortened(text, LONGEST) for text in every))}" if all(every) else "always"
 
 
 def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[str]] | None:

@@ -47,7 +47,7 @@ from advisor.system.errors import AdvisorError
 VOCABULARY = re.compile(r"cross_?entropy|vocab|logits?|logprob|ce_loss", re.IGNORECASE)
 """What a kernel is called whose rows are as long as a vocabulary."""
 ROW = re.compile(
-    r"(n_?|num_?)?(cols?|columns?)|n|(?-i:V|[HI]_dim)|row_(size|len\w*)|hidden(_(size|dim))?|(model_|d_|input_)?dim|d_model|features?",
+    r"(n_?|num_?)?(cols?|columns?)|n|(?-i:V|[HI]_dim)|row_(size|len\w*)|hidden(_(size|dim))?|(model_|d_|input_|feat(ure)?_)?dim|d_model|features?",
     re.IGNORECASE,
 )
 OF_VOCABULARY = 128_256
@@ -72,7 +72,7 @@ _SIZES = tuple(
         (r"(?-i:[BZ])|(n_?|num_?)?batch(es|_size)?|batchsize", 4),
         (r"(?-i:[TSL])|sq|sk|n_ctx\w*|(max_?)?(seq|ctx|context)_?(len)?\w*|\w*seq_?lens?\w*|length", 4_096),
         (r"h_?kv|(n_?|num_?)?(kv_?heads?|heads?_?kv)", 8),
-        (r"(?-i:H_?[QVOqvo]?)|(n_?|num_?)?(q_?)?heads?(_?q)?|heads?_num|nh", 32),
+        (r"(?-i:H_?[QVOqvo]?)|(n_?|num_?)?(q_?|query_?)?heads?(_?q)?|heads?_num|nh", 32),
         (r"(?-i:[KVD])|d[kqv]|d_?head|head_?(dim|size)\w*|hd|dim_?[kqv]|d_?state|dstate|(rotary|rope)_?dim", 128),
     )
 )

@@ -23,6 +23,7 @@ from advisor.comparison.kernels.attempts import (
     with_other_flags,
 )
 from advisor.comparison.kernels.beside import in_its_place
+from advisor.comparison.kernels.kernel_digest import converts_otherwise
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
@@ -58,10 +59,10 @@ ONE_GUESS = "not compared: its changed launch passes what does not follow from t
 UNSEEN = "As it is launched here the compiler leaves out what changed"
 _LACKING = re.compile(
     r"cannot import name '(\w+)' from 'rebuilt_|(?:Feature|Instruction) '([^']+)' not supported on \.target '(\w+)'"
-    r"|Unsupported function referenced: <function (\w+)"
+    r"|Unsupported function referenced: <function (\w+)|Triton \S+ has no ([\w.]+\._?experimental_\w+)"
 )
 """What Python says of an import that Triton lacks (a file may do without it: `except ImportError`), ptxas of what a GPU lacks, Triton of
-a function of its own that its kernels do not call: no guess makes up for them."""
+a function of its own that its kernels do not call, and what is said of experiments of other Tritons: no guess makes up for them."""
 _OF_TWO = re.compile(r"\b(\w+)=\w+ (?://|[-+*]) \w+(?=,|$| →)")
 """What a launch passes that is worked out from two names, `seq_len=tokens // batch`, in the words for a launch that changed."""
 _PLACES = re.compile(r'loc\("([^"]*)":(\d+):\d+\)')
@@ -179,8 +180,11 @@ def judged(
             what = "best of each list, " if best_run is not None else ""
             predicted += [replace(item.row, label=what + item.row.label) for item in predictions]
             without = {str(value)[:1] for item in predictions for value in item.lacking.values()}
-            if "*" in without or any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions):
-                notes += _assumed_types(base, head)
+            is_predicted = any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions)
+            if _types_decide(old, new, base, head):
+                notes += _assumed_types(base, head, "same_for_types")
+            elif "*" in without or is_predicted:
+                notes += _assumed_types(base, head, "types")
             others = _other_sizes(old, new, base, head) or _tuned_alone(run)
             one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""
             if incomparable := others or guessed_alone or one_guess:
@@ -304,12 +308,19 @@ def _tuned_alone(run: Run) -> str:
     )
 
 
-def _assumed_types(base: Attempt, head: Attempt) -> list[str]:
-    """The tensors whose types a time rests on and nothing says, in a sentence; none where all are said."""
+def _types_decide(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> bool:
+    """Whether two versions came out as the same code, and differ in what they convert, so that it may be the same for these types alone."""
+    if old is None or new is None or base.compiled is None or machine_code(base) != machine_code(head):
+        return False
+    return converts_otherwise(old.function.node, new.function.node)
+
+
+def _assumed_types(base: Attempt, head: Attempt, sentence: str) -> list[str]:
+    """The tensors whose types a time rests on, or that both are the same code, and nothing says, in a sentence; none where all are said."""
     kinds = grouped(
         (str(kind).lstrip("*"), name) for name, kind in {**base.invented, **head.invented}.items() if str(kind).startswith(POINTERS)
     )
-    return [phrase("answer.types", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
+    return [phrase(f"answer.{sentence}", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
 
 
 def _why_refused(attempt: Attempt) -> str:
@@ -319,7 +330,7 @@ def _why_refused(attempt: Attempt) -> str:
     if not attempt.kind and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
     if lacking := _LACKING.search(str(got)):
-        absent = lacking[1] or lacking[4]
+        absent = lacking[1] or lacking[4] or lacking[5]
         return f"the Triton at hand lacks {absent}" if absent else f"{lacking[3]} has no {lacking[2]}"
     if attempt.certain and guessed and got and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}"  # whatever was guessed

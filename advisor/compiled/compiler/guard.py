@@ -132,7 +132,8 @@ def check_chains(module: types.ModuleType, tree: ast.Module, always: Container[i
             if not hasattr(value, part):
                 if isinstance(value, types.ModuleType):  # also in a branch left out: a module may gain names while it compiles
                     kind = "absent" if id(node) in always else "unsure"
-                    near = difflib.get_close_matches(part, [name for name in dir(value) if name[0] != "_"], n=1, cutoff=0.75)
+                    public = [name for name in dir(value) if name[0] != "_" != part[0]]
+                    near = difflib.get_close_matches(part, public, n=1, cutoff=0.75)
                     raise AbsentError(".".join((inner.id, *parts)), kind, node.lineno, near[0] if near else None)
                 break
             if not isinstance(value, types.ModuleType) and callable(value) and not isinstance(value, type):
@@ -269,7 +270,8 @@ def check_attribute(owner: Any, name: str, value: Any) -> None:
     if type(owner).__name__ == "constexpr" and name not in ("value", "type"):
         owner = owner.value
     if isinstance(owner, types.ModuleType):
-        if name.startswith("_") and owner.__name__ != "triton.language.standard":
+        experimental = owner.__name__ == "triton.language" and name.startswith("_experimental_")
+        if name.startswith("_") and owner.__name__ != "triton.language.standard" and not experimental:
             raise RefusedError(name)
         allowed(value, name, name)
     elif type(owner) in METHODS:
