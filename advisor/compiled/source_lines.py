@@ -16,6 +16,9 @@ from advisor.result.schema import SourceLine, SourceText
 LONGEST_LINES = 3_000
 """Lines of source that one kernel may bring along."""
 
+KEPT = 1 / 16
+"""Of the L2: so much that many programs load, such as the weights of a norm, is never long enough unused to be lost."""
+
 COLUMNS: dict[str, tuple[str, ...]] = {
     "tensor": ("tensor_flop",),
     "fma": ("fma_flop",),
@@ -47,7 +50,11 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
     memory = next((part.demand for part in analysis.pipelines if part.pipeline == "dram"), 0.0)
     accesses, distinct = inspection.demand.accesses, _distinct_bytes(inspection.demand)
     whole = sum(distinct) or 1.0
-    again = [access.requested_bytes - own if access.kind == "load" else 0.0 for access, own in zip(accesses, distinct, strict=True)]
+    kept = {name for name, amount in inspection.demand.likely_read_footprints.items() if amount <= KEPT * gpu.l2_bytes}
+    again = [
+        access.requested_bytes - own if access.kind == "load" and access.name not in kept else 0.0
+        for access, own in zip(accesses, distinct, strict=True)
+    ]
     again = again if sum(again) > 0 else distinct
     for access, own, more in zip(accesses, distinct, again, strict=True):  # what is more than distinct is loaded again
         moved = min(memory, whole) * own / whole + max(memory - whole, 0.0) * more / (sum(again) or 1.0)

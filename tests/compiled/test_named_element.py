@@ -67,6 +67,10 @@ def test_random_contents_are_the_same_every_time() -> None:
     assert np.array_equal(contents, random_indices(151_936, 8192)) and len(assignments(["ids=random(7)"], "--content")["ids"]) == 2**20
     once = numbers(["ids=permutation(1024)", "pages=permutation(1024, 64)"], "--content")
     assert sorted(once["ids"]) == list(range(1024)) and once["pages"].shape == (64,) == np.unique(once["pages"]).shape
+    positions = numbers(["ids=range(4096) * 8"], "--content")["ids"]
+    assert positions.shape == (8 * 4096,) and positions[4096:8192].tolist() == list(range(4096)), "positions of eight prompts"
+    with pytest.raises(UsageError, match="range"):
+        numbers(["ids=range(4096) * 800"], "--content")
     for wrong in ("random(0)", "random(7, 99999999)", "permutation(7, 8)", "permutation(9999999)"):
         with pytest.raises(UsageError):
             numbers([f"ids={wrong}"], "--content")

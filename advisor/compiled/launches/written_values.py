@@ -28,6 +28,8 @@ _NEXT_ASSIGNMENT = re.compile(r",(?=\s*[^\W\d]\w*\s*=(?!=))")
 """The comma before the next NAME=; others are of a value, such as (1, 2)."""
 _RANGE = re.compile(r"range\(([-\d,\s]+)\)")
 """Of the command line, where it may be longer than a literal of a kernel's file."""
+_REPEATED = re.compile(r"((?:range|permutation)\(.*\))\s*\*\s*(\d+)")
+CONTENTS = ": a list, range(4096), range(4096) * 8, random(ROWS, COUNT) or permutation(ROWS)"
 _RANDOM = re.compile(r"(random|permutation)\((\d+)(?:,\s*(\d+))?\)")
 TYPE_NAMES = {
     "f16": "fp16",
@@ -105,9 +107,14 @@ def element_type(text: str) -> Symbol | None:
 
 
 def literal(text: str) -> Any:
-    """A value from the command line: a number, true/false, none, a type (`tl.float32`), `range(8192)`, `random(151936)` (so many rows to
-    choose from) or `random(151936, 8192)` (and so many indices), `permutation(8192)` (each row once), or else the text."""
+    """A value from the command line: a number, true/false, none, a type (`tl.float32`), `range(8192)`, `range(4096) * 8` (eight times over),
+    `random(151936)` (so many rows to choose from) or `random(151936, 8192)` (and so many indices), `permutation(8192)` (each row once), or
+    else the text."""
     lowered = text.strip().lower()
+    if repeated := _REPEATED.fullmatch(lowered):
+        once, times = literal(repeated.group(1)), int(repeated.group(2))
+        if isinstance(once, (range, np.ndarray)) and 0 < len(once) * times <= MOST_ITEMS:
+            return np.tile(np.array(once), times)
     if matched := _RANGE.fullmatch(lowered):
         with contextlib.suppress(ValueError, TypeError):
             counted = range(*(int(part) for part in matched.group(1).split(",")))
@@ -176,7 +183,7 @@ def numbers(items: Sequence[str], option: str) -> dict[str, Any]:
             raise UsageError(
                 f"{option} takes NAME=NUMBER, or NAME=(NUMBER,…)",
                 f"{name}={value}",
-                f"a number such as 4096, or at most {MOST_ITEMS:,} numbers",
+                f"a number such as 4096, or at most {MOST_ITEMS:,} numbers{CONTENTS if option == '--content' else ''}",
                 "a tl.constexpr is given with --constexpr" if option == "--arg" else None,
             )
     return values

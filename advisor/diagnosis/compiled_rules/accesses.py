@@ -207,14 +207,19 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
     if costs is None or costs < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     name = max(requested, key=lambda name: requested[name] - footprints[name])
+    times = {name: amount / footprints[name] for name, amount in requested.items() if footprints[name]}
+    named = sorted((name for name in times if times[name] >= AGAIN), key=lambda name: -times[name])
+    first, *others = (f"{name} {'is loaded ' if name == named[0] else ''}{times[name]:.1f} times" for name in named or [name])
     most = max((access for access in loads if access.name == name), key=lambda access: access.requested_bytes)
     return make_finding(
         context,
         "advice",
-        f"Every byte of {' and '.join(sorted(requested))} is loaded {loaded / distinct:.1f} times",
+        f"Every byte of {' and of '.join((first, *others))}",
         evidence=f"{amount(loaded)} through the L2 for {amount(distinct)} of distinct data (L2: {amount(analysis.gpu.l2_bytes)}); "
         f"re-reading costs {microseconds(costs)} of {microseconds(analysis.predicted.us)} in all",
-        remedy="use larger tiles, or order programs so that neighbours share operands (GROUP_SIZE_M)",
+        remedy="use larger tiles, or order programs so that neighbours share operands (GROUP_SIZE_M)"
+        if demand.total_tensor_flop
+        else "order programs so that those which load the same rows run one after another, or do them in one program",
         line=most.line,
         file=most.file,
     )

@@ -214,6 +214,8 @@ def double_precision(context: CompiledContext) -> Finding | None:
     )
 
 
+LEAST_SHARE_OF_WIDE = 0.01
+"""Of the predicted latency: what saves less is not reported."""
 NARROWER = 0.5
 """Share of the instructions of 64-bit arithmetic that 32-bit offsets spare: a carry and its sum become one addition."""
 
@@ -230,6 +232,10 @@ def wide_index_in_loop(context: CompiledContext) -> Finding | None:
     threads = context.compiled.num_warps * context.compiled.target.warp_size
     trips = executions_at(context.demand, loop.first_line, 0.0)
     spared = NARROWER * loop.wide_integer * threads * trips
+    saving = context.without(alu=spared, issue=spared / context.compiled.target.warp_size)
+    predicted = context.analysis.predicted if context.analysis is not None else None
+    if context.predicts_savings and predicted is not None and (saving or 0.0) < LEAST_SHARE_OF_WIDE * predicted.us:
+        return None  # other pipelines take longer
     return make_finding(
         context,
         "advice",
@@ -237,7 +243,7 @@ def wide_index_in_loop(context: CompiledContext) -> Finding | None:
         evidence=f"{loop.wide_integer} of {loop.instructions} instructions a trip",
         remedy="advance pointers by a constant, keep offsets 32-bit where the tensor allows, or use tensor descriptors",
         line=loop.first_line,
-        saving_us=context.without(alu=spared, issue=spared / context.compiled.target.warp_size),
+        saving_us=saving,
     )
 
 
