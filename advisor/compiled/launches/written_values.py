@@ -107,7 +107,7 @@ def element_type(text: str) -> Symbol | None:
 
 
 def literal(text: str) -> Any:
-    """A value from the command line: a number, true/false, none, a type (`tl.float32`), `range(8192)`, `range(4096) * 8` (eight times over),
+    """A value from the command line: a number, true/false, none, a type (`tl.float32`), `range(8192)`, `range(4096) * 8` (so often over),
     `random(151936)` (so many rows to choose from) or `random(151936, 8192)` (and so many indices), `permutation(8192)` (each row once), or
     else the text."""
     lowered = text.strip().lower()
