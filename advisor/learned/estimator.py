@@ -43,6 +43,7 @@ from advisor.learned.moe.ranking_features import BEST
 from advisor.learned.weights import Weights
 from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch
 from advisor.pipelines.batch import one_row_ungrouped
+from advisor.pipelines.bound import throughput_per_us
 from advisor.pipelines.schedule import least_sustained_us
 from advisor.result.schema import Latency
 
@@ -181,6 +182,9 @@ class LearnedPredictor:
             added = np.maximum(np.nan_to_num(cold.us - ask(self._analytical, warm).us, nan=0.0), 0)
         low, high = learned.low_us + added * np.exp(-SPREAD), learned.high_us + added * np.exp(SPREAD)
         interval = above_bound((learned.us + added, low, high), problem, gpu)
+        if problem.family == "fused_moe":  # the bound is that of lucky draws; what was added to may have come from DRAM in part already
+            mean = pipelines.demand(problem, stack_configuration(problem, gpu), gpu)
+            interval = at_least_us(interval, mean.compulsory_bytes / throughput_per_us(gpu, mean.tensor_dtype)["dram"])
         us, low, high = (np.where(np.isfinite(cold.us), item, np.inf) for item in interval)
         # Not vouched for: the held-out errors are those of warm launches.
         share = np.where(np.isfinite(us), learned.learned if learned.share is None else learned.share, 0.0)
