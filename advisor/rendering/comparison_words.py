@@ -22,7 +22,7 @@ from advisor.result.comparison_schema import (
     StaticSide,
     Subject,
 )
-from advisor.result.schema import Latency, Recommendation
+from advisor.result.schema import Finding, Latency, Recommendation
 from advisor.system import grouped
 from advisor.system.resources import phrase
 
@@ -295,6 +295,11 @@ def against_default(row: StaticRow) -> str:
     """The change from the stack's default; empty where one of the two is not predicted."""
     head, default = (side.predicted if side is not None else None for side in (row.head, row.default))
     return change_text(head.us / default.us - 1) if head is not None and default is not None else ""
+
+
+def likely_causes(row: StaticRow) -> list[Finding]:
+    """The findings that may be why the head is slower: where bytes or code are a cause, those alone that would save something."""
+    return [item for item in row.new_findings if item.saving_us or not row.cause]
 
 
 def cured_rules(rows: Iterable[StaticRow]) -> list[tuple[str, int]]:

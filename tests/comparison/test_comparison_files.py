@@ -103,11 +103,13 @@ def test_a_thread_with_most_of_the_registers_is_near_spilling(gpu, registers, sp
 
 def test_a_row_has_one_cause_and_says_it_where_the_headline_does_not():
     """A finding that is new beside it need not be what takes the time."""
-    finding = replace(factory.launch(64).findings[0], rule="mma-instead-of-wgmma")
+    finding = replace(factory.launch(64).findings[0], rule="mma-instead-of-wgmma", saving_us=None)
     slower = replace(judged(100.0, 290.0), new_findings=(finding,))
     caused = replace(slower, cause="11.3 GB → 33.9 GB requested of the L2")
     one = assembled(a_kernel(caused))
     assert "mma-instead-of-wgmma" in to_comment(assembled(a_kernel(slower))) and "mma-instead-of-wgmma" not in to_comment(one)
+    saving = assembled(a_kernel(replace(caused, new_findings=(finding, replace(finding, rule="uncoalesced-access", saving_us=90.0)))))
+    assert "uncoalesced-access" in to_comment(saving) and "mma-instead-of-wgmma" not in to_comment(saving)
     assert caused.cause in one.headline and to_text(one).count(caused.cause) == 1
     several = assembled(a_kernel(caused, replace(caused, id="2", label="grid 16", cause="32 CTAs on 132 SMs, before and now")))
     assert several.headline.endswith("Predicted slower: grid 8192, grid 16 (+190.0 %)"), "which of its launches"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +11,7 @@ from advisor.comparison.assembling import counts, headline
 from advisor.comparison.kernels.attempts import Compiling
 from advisor.comparison.kernels.resources import Judged
 from advisor.comparison.kernels.several_problems import MOST_PROBLEMS, judged_at_each
+from advisor.comparison.kernels.time_verdict import _changes_of_code
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_words import resource_cells
 from advisor.result.comparison_schema import ResourceRow, Resources
@@ -125,6 +127,23 @@ def test_few_ctas_and_what_the_compiler_made_otherwise_are_the_cause_where_no_by
     assert row.cause == "32 CTAs on 132 SMs, before and now; matrix instruction wgmma → mma.sync; buffers of its loop 3 → 2"
     assert row.verdict == "within-doubt" and row.reason.endswith(f"; {row.cause}") and "below peak rate" not in row.reason
     assert headline(subjects[:1], *counts(subjects[:1])).startswith("No difference is certain on H100: ")
+
+
+@pytest.mark.parametrize(
+    ("warps", "slower", "changes"),
+    [
+        (4, True, ["matrix instruction wgmma → mma.sync", "buffers of its loop 3 → 2"]),
+        (4, False, ["matrix instruction wgmma → mma.sync", "resident CTAs per SM 3 → 6"]),
+        (8, False, ["matrix instruction wgmma → mma.sync"]),  # of CTAs of other sizes
+    ],
+)
+def test_fewer_buffers_are_no_cause_of_what_is_faster_and_more_ctas_none_of_what_is_slower(warps, slower, changes):
+    def attempt(instruction, buffers, resident, num_warps):
+        text = f"%1 = ttg.local_alloc : () -> !ttg.memdesc<{buffers}x64x64xbf16, #shared, #smem, mutable>"
+        of_code = SimpleNamespace(ttgir=text, ptx=instruction, amdgcn="", resources=SimpleNamespace(num_warps=num_warps))
+        return SimpleNamespace(compiled=of_code, resources=replace(HELD, resident_ctas_per_sm=resident))
+
+    assert _changes_of_code(attempt("wgmma.mma_async", 3, 3, 4), attempt("mma.sync", 2, 6, warps), slower=slower) == changes
 
 
 def test_bytes_that_explain_the_time_are_the_cause_alone(subjects):

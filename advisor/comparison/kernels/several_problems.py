@@ -30,12 +30,12 @@ def judged_at_each(judge: Callable[[Problem | None, bool], Judged], problems: Se
     if not result.predicted:
         return result
     rows, predicted, notes, failures = [*result.rows], [*result.predicted], [*result.notes], [*result.failures]
-    launched = [row.problems for row in predicted]
+    launched = [(row.problems, row.label) for row in predicted]
     alike = 0
     for number, problem in enumerate(problems[1:MOST_PROBLEMS], 1):
         at, left = f"{sizes_text(problem)} {types_text(problem)}", compiling.left
         other = judge(problem, False)
-        fresh = [row for row in other.predicted if row.problems not in launched]
+        fresh = [row for row in other.predicted if (row.problems, row.label) not in launched]
         if not other.predicted:
             reasons = [*other.notes, *(row.reason for row in other.rows if row.reason), *(failure.reason for failure in other.failures)]
             notes.append(phrase("answer.unpredicted_at", sizes=at, why=next(iter(reasons), "")))
@@ -49,7 +49,7 @@ def judged_at_each(judge: Callable[[Problem | None, bool], Judged], problems: Se
             )
             for row in fresh
         ]
-        launched += [row.problems for row in fresh]
+        launched += [(row.problems, row.label) for row in fresh]
         failures += [failure for failure in other.failures if failure not in failures]
         compiled = len(rows)
         for row in other.rows if fresh else ():

@@ -193,7 +193,7 @@ def time_verdict(
         stored = _stored(pair[1].demand) / gpu.warp_size if configured else None
         moved = _moved(reports, pair, stored, ["dram"] if cause else [])
         requested = _moved(reports, pair, stored, ["l2", "dram"]) if doubtful and configured and not moved else moved
-        code = [] if cause or moved else _changes_of_code(base, head)
+        code = [] if cause or moved else _changes_of_code(base, head, slower=(row.change or 0.0) > 0)
         row = replace(row, cause="; ".join(filter(None, (_few_ctas(base, head, gpu), cause, *requested, *code))))
         notes += filter(None, (_near_spilling(head.resources, gpu),))
     if doubtful and not configured:
@@ -325,23 +325,22 @@ def _few_ctas(base: Attempt, head: Attempt, gpu: GpuSpec) -> str:
     return phrase(key, before=f"{ctas[0]:,}", after=f"{ctas[1]:,}", sms=gpu.num_sms)
 
 
-def _changes_of_code(base: Attempt, head: Attempt) -> list[str]:
-    """What the compiler made otherwise that a time may come from, in words: `matrix instruction wgmma → mma.sync`."""
+def _changes_of_code(base: Attempt, head: Attempt, slower: bool) -> list[str]:
+    """What the compiler made otherwise that a time may come from, in words: `matrix instruction wgmma → mma.sync`; of buffers and resident
+    CTAs fewer where the head is slower, else more."""
     if base.compiled is None or head.compiled is None:
         return []
-    matrix, buffers = [], []
-    for side in (base.compiled, head.compiled):
-        name = matrix_instruction(side) or ""
-        matrix.append(INSTRUCTION_NAMES.get(name, name))
-        buffers.append(max(map(int, _BUFFERS.findall(side.ttgir)), default=0))
-    resident = [side.resources.resident_ctas_per_sm if side.resources is not None else None for side in (base, head)]
-    if base.compiled.resources.num_warps != head.compiled.resources.num_warps:  # of CTAs of other sizes their number says nothing
-        resident = [None, None]
-    sentences = []
-    for kind, (before, after) in (("matrix", matrix), ("buffers", buffers), ("resident", resident)):
-        if before and after and before != after:
-            sentences.append(phrase(f"answer.{kind}", before=before, after=after))
-    return sentences
+    compiled = base.compiled, head.compiled
+    matrix = [INSTRUCTION_NAMES.get(name := matrix_instruction(side) or "", name) for side in compiled]
+    amounts = {"buffers": [max(map(int, _BUFFERS.findall(side.ttgir)), default=0) for side in compiled]}
+    if base.compiled.resources.num_warps == head.compiled.resources.num_warps:  # of CTAs of other sizes their number says nothing
+        amounts["resident"] = [side.resources.resident_ctas_per_sm or 0 for side in (base, head) if side.resources is not None]
+    changes = [phrase("answer.matrix", before=matrix[0], after=matrix[1])] if all(matrix) and matrix[0] != matrix[1] else []
+    return changes + [
+        phrase(f"answer.{kind}", before=sides[0], after=sides[1])
+        for kind, sides in amounts.items()
+        if len(sides) == 2 and all(sides) and (sides[1] < sides[0] if slower else sides[1] > sides[0])
+    ]
 
 
 INSTRUCTION_NAMES = {"mma": "mma.sync"}
