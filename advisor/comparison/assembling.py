@@ -14,7 +14,6 @@ from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
 from advisor.comparison.kernels.launch_digest import SAME
 from advisor.comparison.settings import Settings
-from advisor.comparison.static import doubt_text
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
 from advisor.rendering import comparison_words as words
@@ -166,6 +165,7 @@ def _worst(subjects: Sequence[Subject]) -> dict[str, list[str]]:
     for subject in subjects:
         name = f"{subject.title} " if len(subjects) > 1 else ""
         of_kernel = bool(subject.resources) and all(row.label.startswith("grid ") for row in subject.static)
+        of_kernel = of_kernel and len({row.gpu for row in subject.static}) == len(subject.static)
         alike: dict[tuple[str, str, str], list[str]] = {}
         for row in sorted(subject.static, key=lambda row: -abs(row.change or 0.0)):
             change = words.change_text(row.change)
@@ -251,7 +251,7 @@ def _doubt(subjects: Sequence[Subject]) -> str:
     rows = [row for subject in subjects for row in subject.static if row.verdict == "within-doubt"]
     changes = sorted(row.change or 0.0 for row in rows)
     texts = dict.fromkeys(words.change_text(change) for change in (changes[0], changes[-1]))
-    return phrase("answer.doubt", count=len(rows), changes=" to ".join(texts), doubt=min(map(doubt_text, rows))[1])
+    return phrase("answer.doubt", count=len(rows), changes=" to ".join(texts), doubt=min(map(words.doubt_text, rows))[1])
 
 
 _CHANGED = {"modified": "changed", "added": "new", "removed": "removed", "type changed": "changed", "compared": "compared"}

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.advising.exports import triton_config
+from advisor.rendering.comparison_words import doubt_of
 from advisor.rendering.figures import UTILISED, microseconds, percent, share_text, unit_peak
 from advisor.rendering.views import cause_name
 from advisor.result.comparison_schema import (
     BASE_IS_FASTER,
     PREDICTED_TAU,
-    SHARED_ERROR,
     Resources,
     StaticRow,
     StaticSide,
@@ -151,13 +151,20 @@ def static_row(
     )
 
 
+NO_CAUSES = ("efficiency", "unexplained")
+"""Parts of a prediction that are what remains: that a side is slower by them says no more than that it is slower."""
+
+
 def largest_step(groups: tuple[Group, Group], change: float) -> str:
-    """The part of the prediction that changes most between two sides, as the whole does: `most of it: exposed latency 12.1 → 9.04 µs`."""
+    """The part of the prediction that changes most between two sides, as the whole does: `most of it: exposed latency 12.1 → 9.04 µs`; "":
+    that is the rest, which no cause explains."""
     steps: dict[str, list[float]] = {"bound": [sum(report.bound.us for report in group) for group in groups]}
     for side, group in enumerate(groups):
         for part in (part for report in group for part in report.gap):
             steps.setdefault(part.cause, [0.0, 0.0])[side] += part.us
     cause, (before, after) = max(steps.items(), key=lambda step: change * (step[1][1] - step[1][0]))
+    if cause in NO_CAUSES:
+        return ""
     return phrase("answer.step", cause=cause_name(cause).lower(), before=microseconds(before), after=microseconds(after))
 
 
@@ -222,24 +229,6 @@ def pairs_that_went(change: float | None) -> str:
 def pairs_that_stayed() -> str:
     """How often of two configurations that are predicted less than `PREDICTED_TAU` apart the times were measured to be, a sentence."""
     return phrase("answer.near", count=NEAR_PAIRS, least=percent(PREDICTED_TAU))
-
-
-def doubt_text(row: StaticRow) -> tuple[float, str]:
-    """The least change of a row that its predictions can tell, as a logarithm and as `8 %`."""
-    known = [side.predicted for side in (row.base or row.default, row.head) if side is not None and side.predicted is not None]
-    least = max(doubt_of(*known), math.log1p(PREDICTED_TAU))
-    return least, percent(math.expm1(least))
-
-
-def doubt_of(*latencies: Latency) -> float:
-    """By how much (a logarithm) two predictions of one problem have to differ to tell which is less: `SHARED_ERROR` of what the
-    wider interval allows.
-
-    Of the published sweeps pairs of configurations are predicted to 2 % (80 %, in what was learned); further out intervals are wider, and
-    most of what they allow is the problem's and common to both.
-    """
-    widths = [math.log(latency.high_us / latency.low_us) / 2 for latency in latencies if latency.low_us and latency.high_us]
-    return SHARED_ERROR * max(widths, default=0.0)
 
 
 def _refusal(group: Group) -> str:

@@ -55,7 +55,7 @@ def to_text(comparison: ComparisonResult) -> str:
         *filter(None, (why(comparison.subjects), words.assumed_cache(comparison))),
     ]
     for subject in comparison.subjects:
-        lines += ["", *_subject(subject)]
+        lines += ["", *_subject(subject, comparison.headline)]
     if lacking := words.untimed_line(comparison):
         hints = words.hints(comparison, lacking=True)
         how = "Say it, with your own values, by --arg NAME=VALUE, --signature NAME=TYPE, or --settings advisor.toml with:"
@@ -364,9 +364,10 @@ def _likeness(row: StaticRow) -> tuple[str, ...]:
     return (row.verdict, row.gpu) if _is_untouched(row) else (row.verdict, row.gpu, row.id)
 
 
-def _static(rows: Sequence[StaticRow]) -> str:
-    """The line of a row, or of several that are alike."""
+def _static(rows: Sequence[StaticRow], headline: str) -> str:
+    """The line of a row, or of several that are alike, with why it is so, where the headline does not say it."""
     row = rows[0]
+    reason = "" if row.cause and row.verdict not in words.REASONED and row.cause in headline else words.reason_of(row)
     verdict = f"{words.verdict_word(row.verdict):<20}"
     if len(rows) > 1:
         why = row.reason if row.verdict == "failed" else "the same configurations on both sides"
@@ -379,12 +380,12 @@ def _static(rows: Sequence[StaticRow]) -> str:
         words.change_text(row.change),
         f"ceiling {_with_unit(row.ceiling)}" if row.ceiling is not None else "",
         ", ".join(words.configuration_change(row)),
-        f"({row.reason})" if row.verdict in words.REASONED else "",
+        f"({reason})" if reason else "",
     ]
     return "  ".join(filter(None, parts))
 
 
-def _subject(subject: Subject) -> list[str]:
+def _subject(subject: Subject, headline: str) -> list[str]:
     lines = [f"{subject.title}: {words.subject_sentence(subject)}".rstrip(": ")]
     for row in words.measured_order(subject.measured):
         lines.append(
@@ -413,7 +414,7 @@ def _subject(subject: Subject) -> list[str]:
         lines += [f"  {word} {issue.severity}: {issue.rule}: {issue.evidence}" for issue in issues]
     lines += [f"  note: {note}" for note in subject.notes]
     rows = sorted(words.static_order(words.timed_rows(subject.static)), key=_is_untouched)
-    return lines + [f"  {_static(list(alike))}" for _, alike in groupby(rows, key=_likeness)]
+    return lines + [f"  {_static(list(alike), headline)}" for _, alike in groupby(rows, key=_likeness)]
 
 
 FACTOR_FROM = 1.5
@@ -445,9 +446,9 @@ def answer(subjects: Sequence[Subject]) -> str:
     changed = f": {causes}" if causes else ""
     states = " and ".join(sorted({problem.cache for row in rows for problem in row.problems}))
     cache = phrase("answer.cache", state=states) if states else ""
-    cache += f"{words.verdict_word(rows[0].verdict)}, " if rows[0].verdict == "within-doubt" else ""
-    whose = f"{subject.title.rpartition('::')[2]} " if len(subjects) > 1 else ""
-    return phrase("answer.predicted", what=f"{whose}{f'{name} and '.join(map(_on_gpu, rows))}{name}", changed=changed, cache=cache)
+    kind = "undecided" if rows[0].verdict == "within-doubt" else "predicted"
+    whose = f"{'in ' * (kind == 'undecided')}{subject.title.rpartition('::')[2]} " if len(subjects) > 1 else ""
+    return phrase(f"answer.{kind}", what=f"{whose}{f'{name} and '.join(map(_on_gpu, rows))}{name}", changed=changed, cache=cache)
 
 
 def why(subjects: Sequence[Subject]) -> str:
@@ -460,6 +461,7 @@ def why(subjects: Sequence[Subject]) -> str:
     if not rows or rows[0].base is None or rows[0].head is None:
         return ""
     reason = rows[0].reason.partition(";")[0] if rows[0].verdict == "within-doubt" else ""
+    reason = "" if f"±{words.doubt_text(rows[0])[1]}" in reason else reason  # the headline says so
     before, after = _limited(rows[0].base), _limited(rows[0].head)
     on = f" on {rows[0].gpu}" if len(rows) > 1 else ""
     key = "answer.why" if before != after else "answer.why_alike"
@@ -485,10 +487,14 @@ def _on_gpu(row: StaticRow) -> str:
         f"{figures.microseconds(side.low_us)} to {figures.microseconds(side.high_us)}" for side in sides if side.low_us and side.high_us
     ]
     interval = f"; {100 * (after.coverage or 0):.0f} % intervals {' → '.join(ends)}" if len(ends) == 2 else ""
+    us = f"{figures.microseconds(before.us)} → {figures.microseconds(after.us)} µs{interval}"
+    if row.verdict == "within-doubt":
+        change = words.change_text(row.change)
+        return phrase("answer.undecided_on", gpu=row.gpu, change=change, doubt=words.doubt_text(row)[1], times=us)
     times = max(before.us, after.us) / min(before.us, after.us)
     word = "slower" if after.us > before.us else "faster"
     much = f"about {times:.0f}x" if times >= 3 else f"about {times:.1f}x" if times >= FACTOR_FROM else f"{100 * abs(row.change or 0):.0f} %"
-    return f"{much} {word} on {row.gpu} ({figures.microseconds(before.us)} → {figures.microseconds(after.us)} µs{interval})"
+    return f"{much} {word} on {row.gpu} ({us})"
 
 
 def _sides(row: StaticRow) -> tuple[Latency, Latency] | None:

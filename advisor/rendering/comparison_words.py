@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from advisor.result.comparison_schema import (
     StaticSide,
     Subject,
 )
-from advisor.result.schema import Latency, Recommendation
+from advisor.result.schema import Finding, Latency, Recommendation
 from advisor.system import grouped
 from advisor.system.resources import phrase
 
@@ -131,13 +132,18 @@ def static_order(rows: Sequence[StaticRow]) -> list[StaticRow]:
     return sorted(rows, key=lambda row: (rank[row.verdict], 0.0 if row.verdict in QUIET else -abs(row.change or 0.0)))
 
 
+def reason_of(row: StaticRow) -> str:
+    """Why a row has its verdict, where that means little without, or what it comes from."""
+    return row.reason if row.verdict in REASONED else row.cause
+
+
 def reasoned(rows: Sequence[StaticRow]) -> list[tuple[StaticRow, str]]:
     """The rows in order, each with why it has its verdict, where the verdict means little without. What another row of the GPU has said is
     not said anew: of a file that cannot be read it is the same for all."""
     first: dict[tuple[str, str], StaticRow] = {}
     out = []
     for row in static_order(rows):
-        reason = row.reason if row.verdict in REASONED else ""
+        reason = reason_of(row)
         first_row = first.setdefault((row.gpu, reason), row)
         out.append((row, reason if first_row is row or not reason else f"as for {first_row.label}"))
     return out
@@ -206,6 +212,24 @@ def what_counts() -> str:
     return phrase("answer.counts", least=figures.percent(PREDICTED_TAU), part=SHARED_ERROR)
 
 
+def doubt_text(row: StaticRow) -> tuple[float, str]:
+    """The least change of a row that its predictions can tell, as a logarithm and as `8 %`."""
+    known = [side.predicted for side in (row.base or row.default, row.head) if side is not None and side.predicted is not None]
+    least = max(doubt_of(*known), math.log1p(PREDICTED_TAU))
+    return least, figures.percent(math.expm1(least))
+
+
+def doubt_of(*latencies: Latency) -> float:
+    """By how much (a logarithm) two predictions of one problem have to differ to tell which is less: `SHARED_ERROR` of what the
+    wider interval allows.
+
+    Of the published sweeps pairs of configurations are predicted to 2 % (80 %, in what was learned); further out intervals are wider, and
+    most of what they allow is the problem's and common to both.
+    """
+    widths = [math.log(latency.high_us / latency.low_us) / 2 for latency in latencies if latency.low_us and latency.high_us]
+    return SHARED_ERROR * max(widths, default=0.0)
+
+
 INSTRUCTIONS = " instructions"
 SAME_WORK = " (for the same work)"
 BY_GRID = "as many as the grid has"
@@ -271,6 +295,11 @@ def against_default(row: StaticRow) -> str:
     """The change from the stack's default; empty where one of the two is not predicted."""
     head, default = (side.predicted if side is not None else None for side in (row.head, row.default))
     return change_text(head.us / default.us - 1) if head is not None and default is not None else ""
+
+
+def likely_causes(row: StaticRow) -> list[Finding]:
+    """The findings that may be why the head is slower: where bytes or code are a cause, those alone that would save something."""
+    return [item for item in row.new_findings if item.saving_us or not row.cause]
 
 
 def cured_rules(rows: Iterable[StaticRow]) -> list[tuple[str, int]]:

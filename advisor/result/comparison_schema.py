@@ -83,7 +83,7 @@ class Resources:
     resident_ctas_per_sm: int | None = None
     resident_warps_per_sm: int | None = None
     limiter: str | None = None
-    instruction_mix: dict[str, int] = field(default_factory=dict)  # instructions of the binary by class
+    instruction_mix: dict[str, int] = field(default_factory=dict)  # instructions of the binary by class, matrix instructions by shape too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,22 @@ def test_a_thread_with_most_of_the_registers_is_near_spilling(gpu, registers, sp
     assert ("has 233 of 255 registers" in _near_spilling(held, load_gpu(gpu))) is near
 
 
+def test_a_row_has_one_cause_and_says_it_where_the_headline_does_not():
+    """A finding that is new beside it need not be what takes the time."""
+    finding = replace(factory.launch(64).findings[0], rule="mma-instead-of-wgmma", saving_us=None)
+    slower = replace(judged(100.0, 290.0), new_findings=(finding,))
+    caused = replace(slower, cause="11.3 GB → 33.9 GB requested of the L2")
+    one = assembled(a_kernel(caused))
+    assert "mma-instead-of-wgmma" in to_comment(assembled(a_kernel(slower))) and "mma-instead-of-wgmma" not in to_comment(one)
+    saving = assembled(a_kernel(replace(caused, new_findings=(finding, replace(finding, rule="uncoalesced-access", saving_us=90.0)))))
+    assert "uncoalesced-access" in to_comment(saving) and "mma-instead-of-wgmma" not in to_comment(saving)
+    assert caused.cause in one.headline and to_text(one).count(caused.cause) == 1
+    several = assembled(a_kernel(caused, replace(caused, id="2", label="grid 16", cause="32 CTAs on 132 SMs, before and now")))
+    assert several.headline.endswith("Predicted slower: grid 8192, grid 16 (+190.0 %)"), "which of its launches"
+    for text in (to_text(several), to_comment(several), re.sub(r'href="data:[^"]*"|<[^>]*>', "", to_page(several)).replace("\xa0", " ")):
+        assert caused.cause in text and "32 CTAs on 132 SMs, before and now" in text
+
+
 def test_two_gpus_are_one_answer_and_several_rows_are_none():
     both = a_kernel(judged(253.0, 43.0), judged(200.0, 50.0, "H200"))
     assert " on H100 (253.0 → " in answer([both]) and " and about 4x faster on H200 (200.0 → " in answer([both])
@@ -114,9 +130,15 @@ def test_a_change_within_doubt_is_the_answer_and_why_says_how_often_such_pairs_w
     doubtful = replace(judged(2334.0, 1816.0), verdict="within-doubt", reason=reason, cause="22.8 GB → 11.5 GB requested of the L2")
     subject = a_kernel(doubtful)
     text = headline([subject], *counts([subject]))
-    assert text.startswith("Predicted 22 % faster on H100 (2,334 → 1,816 µs; ")
-    assert text.endswith(": 22.8 GB → 11.5 GB requested of the L2; BLOCK 128 → 4096; within doubt, not measured")
+    assert text.startswith(
+        "No difference is certain on H100: −22.2 % predicted, less than the model's doubt of ±27 % (2,334 → 1,816 µs; 80 % intervals "
+    )
+    assert text.endswith(": 22.8 GB → 11.5 GB requested of the L2; BLOCK 128 → 4096; not measured")
     assert why([subject]).startswith("Of 100 pairs of configurations predicted so far apart 84 were measured that way on an H100. Before: ")
+    plain = a_kernel(replace(doubtful, reason="±27 % is what such a prediction can tell; 22.8 GB → 11.5 GB requested of the L2"))
+    assert why([plain]).startswith("Before: "), "the headline has the doubt"
+    other = replace(a_kernel(), title="k.py::other")
+    assert answer([subject, other]).startswith("No difference is certain in k on H100: −22.2 % predicted, ")
     nearer = a_kernel(replace(judged(100.0, 98.0), verdict="within-doubt"))
     assert answer([nearer]) == "" and headline([nearer], *counts([nearer])).endswith(
         " of k on H100; −2.0 % predicted, less than the model's doubt of ±27 %: measure both sides to know"
@@ -301,6 +323,7 @@ def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_com
     assert "Sizes called typical are assumed" in comment and "**4096**" not in comment and "cured" not in comment
     assert "✅ **Gate.**" in comment and "✓ Gate passed" in to_page(faster)
     assert "✅" not in to_comment(slower) and "🟠 **Gate.**" in to_comment(slower) and "✓ Gate passed" not in to_page(slower)
+    assert "▲ Gate passed, with a warning" in to_page(slower)
     assert why(faster.subjects) in to_text(faster) and why(faster.subjects)
 
 

@@ -37,15 +37,26 @@ def compared(repository, predictor, settings=OF_ROWS, **options):
     return subject
 
 
-@pytest.mark.parametrize(("problems", "said"), [("{B = 4096, H = 4096}", False), ("{B = 4096, H = 4096}, {B = 1, H = 64}", True)])
-def test_what_is_compiled_is_what_is_predicted(repository, predictor, problems, said):
+def test_what_is_compiled_is_what_is_predicted(repository, predictor):
     pytest.importorskip("triton")
-    subject = compared(repository, predictor, OF_ROWS.replace("{B = 4096, H = 4096}", problems))
+    subject = compared(repository, predictor)
     (row,) = subject.static
     assert row.base.predicted.us > 0 and row.head.predicted.us > 0 and row.compared_with == "base"
-    assert ("Predicted as it is launched for the first of its 2 problems alone." in subject.notes) is said
     (compiled,) = subject.resources
     assert compiled.label.startswith("BLOCK_SIZE=4096 → 1024") and compiled.base != compiled.head
+
+
+def test_every_problem_is_predicted(repository, predictor):
+    """Of the first alone, a kernel would be the same that is slower at the second."""
+    pytest.importorskip("triton")
+    problems = "{B = 1, H = 64}, {B = 4096, H = 4096}, {B = 1, H = 4096}"
+    subject = compared(repository, predictor, OF_ROWS.replace("{B = 4096, H = 4096}", problems), args={"rows": 4096})
+    same, other = subject.static
+    assert (same.label, same.verdict) == ("grid 4096, width=64", "predicted-unchanged")
+    assert other.label == "grid 4096, width=4096" and other.change and other.id != same.id
+    assert "1 of its 3 problems is the same launch as another: `sizes` in advisor.toml names the arguments." in subject.notes
+    small, large = subject.resources
+    assert small.label.startswith("BLOCK_SIZE=64") and large.label == "BLOCK_SIZE=4096 → 1024 num_warps=8 at B=4096 H=4096 bf16"
 
 
 def test_uncompiled_it_is_not_predicted(repository, predictor):

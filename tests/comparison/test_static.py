@@ -13,7 +13,7 @@ from advisor.advising.targets.resolve import resolve_target
 from advisor.cli import main
 from advisor.comparison import Options, assemble
 from advisor.comparison.settings import Settings
-from advisor.comparison.static import both_near_peak, judge, pairs_that_went, side_of, static_row
+from advisor.comparison.static import both_near_peak, judge, largest_step, pairs_that_went, side_of, static_row
 from advisor.rendering.comparison_files import to_comment
 from advisor.rendering.markdown import escape
 from advisor.result.comparison_schema import Compared, StaticSide, Subject
@@ -87,6 +87,14 @@ def test_static_row_within_doubt_names_the_part_of_the_prediction_that_changed_m
     ]
     row = static_row("M64", "M=64", "H200", base, head)
     assert row.verdict == "within-doubt" and re.search(r"can tell; most of it: partial last wave [\d.]+ → [\d.]+ µs$", row.reason)
+
+
+@pytest.mark.parametrize("cause", ["efficiency", "unexplained"])
+def test_what_no_cause_explains_is_not_named_as_one(reports, cause):
+    base = [replace(report, gap=()) for report in reports[0]]
+    head = [replace(report, gap=(GapPart(cause=cause, us=30.0, origin="predicted"),)) for report in base]
+    assert largest_step((base, head), 0.2) == ""
+    assert largest_step((base, [replace(report, gap=(GapPart(cause="traffic", us=30.0, origin="predicted"),)) for report in base]), 0.2)
 
 
 @pytest.mark.parametrize(("change", "went"), [(-0.22178, 84), (0.285, 84), (-0.06, 72), (0.05, 72), (-0.6, 99), (0.03, None), (None, None)])

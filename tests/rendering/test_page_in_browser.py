@@ -456,7 +456,7 @@ def test_the_gate_of_a_comparison_is_read_in_full_on_a_phone(browser: Browser) -
     ends = '["b", "span"].map(each => document.querySelector(".gate > " + each).getBoundingClientRect().right)'
     (mark, end) = measured(browser, text, 400, ends)
     assert mark < end <= 400
-    longest = 'document.querySelector(".gate > b").textContent = "▲ Gate not closed, but not clear"'
+    longest = 'document.querySelector(".gate > b").textContent = "▲ Gate passed, with a warning"'
     (width,) = measured(browser, text, 390, f'({longest}, [document.querySelector(".gate > span").getBoundingClientRect().width])')
     assert width > 250, "the sentence stands below a mark that leaves it no room"
 

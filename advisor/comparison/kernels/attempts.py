@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -356,11 +357,16 @@ def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
     return replace(attempt, resources=_held(compiled, gpu, grid), guess=guess, compiled=compiled, refused=None)
 
 
+MATRIX = "tensor"
+"""The class of instructions that are counted by shape: one may do sixteen times as much as another."""
+
+
 def _held(compiled: CompiledKernel, gpu: GpuSpec, grid: Sequence[int] | None) -> Resources:
     """What a CTA of a compiled kernel holds, and how many an SM runs at a time, of those that the grid has for it."""
     mix: dict[str, int] = {}
     try:
-        mix = {str(kind): int(count) for kind, count in read_facts(compiled).mix.items()}
+        code = read_facts(compiled).code
+        mix = dict(Counter(f"{i.kind} ({'.'.join(i.opcode.split('.')[:2])})" if i.kind == MATRIX else i.kind for i in code))
     except (AdvisorError, KeyError, ValueError):
         mix = {}  # the machine code is not one that can be read yet (AMD)
     held = compiled.resources

@@ -24,6 +24,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import as_one, of_kernel, readings
+from advisor.comparison.kernels.several_problems import judged_at_each
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
@@ -234,14 +235,12 @@ def _subject(
     rows: list[StaticRow] = []
     best: dict[str, resources.Run] = {}
     problems: Sequence[Problem] = ()
-    first: Problem | None = None
     unpredicted = ""
     notes += left_out
     try:
         launched, notes_of_records = recorded_problems(recorded, paths, names, shown.entry, settings)
         notes += notes_of_records
         problems = problems_of(shown, settings, name, launched, path)
-        first = problems[0]
         if len(problems) > LARGEST_PROBLEMS:
             notes.append(f"{len(problems) - LARGEST_PROBLEMS} of {len(problems)} problems were left out.")
         gpus, left_out = _runs_on(gpus, old, new)
@@ -260,33 +259,34 @@ def _subject(
             notes += unread_body(old, new, any(row.changed for row in rows))
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
-    element = _element(shown, first, settings)
     alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
     listing = _lists_anew(old, new)
     notes += ["What lists its configurations changed, and cannot be read."] if listing else []
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
-    judged = (
-        resources.judged(
+
+    def judged_at(problem: Problem | None, is_first: bool) -> resources.Judged:
+        return resources.judged(
             name,
             old,
             new,
             best,
             gpus,
             compiling,
-            element,
-            first,
+            _element(shown, problem, settings),
+            problem,
             settings,
             predicting=not rows,
-            recorded=once,
+            recorded=once if is_first else None,  # of which the grid is that of one problem
             same=alike,
             called_before=former,
         )
+
+    judged = (
+        judged_at_each(judged_at, problems, compiling)
         if gpus and not (listing and alike)  # of the same kernel, with one guess for both
         else resources.Judged()
     )
     notes += judged.notes
-    if judged.predicted and len(problems) > 1:
-        notes.append(f"Predicted as it is launched for the first of its {len(problems)} problems alone.")
     at_one = [_at_one_launch(row, old, new, listing, judged.best_of_lists) for row in judged.predicted]
     by_lists = bool(at_one) and all(row.verdict != other.verdict for row, other in zip(at_one, judged.predicted, strict=True))
     rows += at_one

@@ -180,10 +180,9 @@ def judged(
             what = "best of each list, " if best_run is not None else ""
             predicted += [replace(item.row, label=what + item.row.label) for item in predictions]
             without = {str(value)[:1] for item in predictions for value in item.lacking.values()}
-            is_predicted = any(item.row.verdict in ("predicted-improved", "predicted-regressed") for item in predictions)
             if _types_decide(old, new, base, head):
                 notes += _assumed_types(base, head, "same_for_types")
-            elif "*" in without or is_predicted:
+            elif "*" in without or any(item.row.change for item in predictions):
                 notes += _assumed_types(base, head, "types")
             others = _other_sizes(old, new, base, head) or _tuned_alone(run)
             one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""

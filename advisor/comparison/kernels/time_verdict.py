@@ -16,8 +16,9 @@ from typing import Any
 from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
-from advisor.comparison.static import both_near_peak, doubt_text, largest_step, pairs_that_stayed, pairs_that_went, static_row
+from advisor.comparison.static import both_near_peak, largest_step, pairs_that_stayed, pairs_that_went, static_row
 from advisor.compiled.compiler.kernel import IrError
+from advisor.compiled.demand.assembly import matrix_instruction
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import KernelDemand
 from advisor.compiled.demand.demand import Counted
@@ -28,6 +29,7 @@ from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_o
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
+from advisor.rendering.comparison_words import doubt_text
 from advisor.rendering.figures import microseconds, quantity
 from advisor.result.comparison_schema import Resources, StaticRow, StaticVerdict
 from advisor.result.schema import Latency, LaunchReport
@@ -185,15 +187,18 @@ def time_verdict(
         why = "what changed is not in the compiled code" if unseen else _why_near(row, reports)
         row = replace(row, verdict="within-doubt", reason=why)
     configured = same and bool(relaunched) and not _other_work(pair[0].demand, pair[1].demand, SAME_WORK)
-    doubtful = row.verdict == "within-doubt" and configured and not unseen
+    doubtful = row.verdict == "within-doubt" and not unseen
     if row.verdict in ("predicted-improved", "predicted-regressed") or doubtful:
         cause = "" if doubtful else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
         stored = _stored(pair[1].demand) / gpu.warp_size if configured else None
         moved = _moved(reports, pair, stored, ["dram"] if cause else [])
-        requested = _moved(reports, pair, stored, ["l2", "dram"]) if doubtful and not moved else moved
-        row = replace(row, cause="; ".join(filter(None, (cause, *requested))))
+        requested = _moved(reports, pair, stored, ["l2", "dram"]) if doubtful and configured and not moved else moved
+        code = [] if cause or moved else _changes_of_code(base, head, slower=(row.change or 0.0) > 0)
+        row = replace(row, cause="; ".join(filter(None, (_few_ctas(base, head, gpu), cause, *requested, *code))))
         notes += filter(None, (_near_spilling(head.resources, gpu),))
-    if doubtful:
+    if doubtful and not configured:
+        row = replace(row, reason="; ".join(filter(None, (row.reason, row.cause))))
+    elif doubtful:
         went = pairs_that_went(row.change)
         step = largest_step(([reports[0]], [reports[1]]), row.change or 0.0) if went and not moved else ""
         row = replace(
@@ -305,6 +310,43 @@ def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: 
         before, after = (quantity(count) for count in trips)
         sentences.append(phrase("answer.trips", count=max(len(side.demand.loops) for side in pair), before=before, after=after))
     return sentences
+
+
+def _few_ctas(base: Attempt, head: Attempt, gpu: GpuSpec) -> str:
+    """How many CTAs either launch has, in words, where one has fewer than there are SMs; "": none has, or a grid is not known."""
+    ctas = [
+        math.prod(side.launch.grid) * side.compiled.num_ctas
+        for side in (base, head)
+        if side.launch is not None and side.launch.grid and side.compiled is not None
+    ]
+    if len(ctas) < 2 or min(ctas) >= gpu.num_sms:
+        return ""
+    key = "answer.few_ctas" if ctas[0] != ctas[1] else "answer.few_ctas_alike"
+    return phrase(key, before=f"{ctas[0]:,}", after=f"{ctas[1]:,}", sms=gpu.num_sms)
+
+
+def _changes_of_code(base: Attempt, head: Attempt, slower: bool) -> list[str]:
+    """What the compiler made otherwise that a time may come from, in words: `matrix instruction wgmma → mma.sync`; of buffers and resident
+    CTAs fewer where the head is slower, else more."""
+    if base.compiled is None or head.compiled is None:
+        return []
+    compiled = base.compiled, head.compiled
+    matrix = [INSTRUCTION_NAMES.get(name := matrix_instruction(side) or "", name) for side in compiled]
+    amounts = {"buffers": [max(map(int, _BUFFERS.findall(side.ttgir)), default=0) for side in compiled]}
+    if base.compiled.resources.num_warps == head.compiled.resources.num_warps:  # of CTAs of other sizes their number says nothing
+        amounts["resident"] = [side.resources.resident_ctas_per_sm or 0 for side in (base, head) if side.resources is not None]
+    changes = [phrase("answer.matrix", before=matrix[0], after=matrix[1])] if all(matrix) and matrix[0] != matrix[1] else []
+    return changes + [
+        phrase(f"answer.{kind}", before=sides[0], after=sides[1])
+        for kind, sides in amounts.items()
+        if len(sides) == 2 and all(sides) and (sides[1] < sides[0] if slower else sides[1] > sides[0])
+    ]
+
+
+INSTRUCTION_NAMES = {"mma": "mma.sync"}
+"""What NVIDIA calls a matrix instruction, where it is called otherwise here."""
+_BUFFERS = re.compile(r"ttg\.local_alloc\b.*-> !ttg\.memdesc<(\d+)x\d+x\d+x")
+"""How many tiles a loop's loads are kept in, which Triton writes first of an allocation's dimensions."""
 
 
 def _of_both(report: LaunchReport, pair: Sequence[Inspection]) -> LaunchReport:
