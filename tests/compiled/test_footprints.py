@@ -422,7 +422,7 @@ def test_a_second_pass_is_judged_where_rows_are_taken_for_contiguous(tmp_path: P
     guessed, told = found(inspection)["second-pass"], found(known)["second-pass"]
     assert guessed.title == told.title and guessed.saving_us == pytest.approx(told.saving_us, rel=0.02)
     assert told.remedy.startswith("take one block of 8,192 elements for the row's 8,192,")
-    assert not_judged(inspection) >= {"uncoalesced-access", "narrow-access"} and not not_judged(known)
+    assert not_judged(inspection) >= {"narrow-access"} and not not_judged(known)
 
 
 @pytest.mark.parametrize(("second", "exponentials"), [("x", 1), ("z", 0)], ids=["the same line", "another"])

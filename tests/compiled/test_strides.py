@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.compiled.analysis import kernel_analysis
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.assembly import read_facts
@@ -11,6 +12,7 @@ from advisor.compiled.guesses.inference import Given, guesses
 from advisor.compiled.launches.launch import inspect_launch, request_for
 from advisor.compiled.launches.target import make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
+from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import SourceFile, parse_source
 
 HEAD = "import triton\nimport triton.language as tl\n"
@@ -55,13 +57,13 @@ def test_the_last_stride_of_a_tensor_is_one(text: str, unit: set[str]) -> None:
     assert {name for name in NAMES if guess.constexprs.get(name) == 1 and guess.signature[name] == "constexpr"} == unit
     assert guess.divisible == set(NAMES) - unit and guess.strides >= guess.divisible and guess.not_specialized == ("K",)
     said = [each for each in (*make_launch(parse_source(text, "k.py"), "gemm").assumed, *guess.assumed) if "multiples" in each]
-    end = "as of contiguous tensors (so uncoalesced-access and narrow-access are not judged)"
+    end = "as of contiguous tensors (so narrow-access is not judged)"
     if text is GEMM:
         assert said == [f"stride_ak, stride_bn = 1 and stride_am, stride_bk, stride_cm multiples of 16, {end}"]
     else:  # what the launch passes is said once
         assert said == [
             "contiguous tensors where line 17 passes strides: stride_ak = 1, stride_bk = 1 and stride_am, stride_bn multiples of 16 "
-            "(so uncoalesced-access and narrow-access are not judged)",
+            "(so narrow-access is not judged)",
             f"stride_cm multiples of 16, {end}",
         ]
 
@@ -167,6 +169,38 @@ def test_no_finding_hangs_on_a_stride_that_is_not_given(pool: Pool) -> None:
     assert not decided & set(found(pool, types=dict.fromkeys(NAMES, "i32")))
     odd = found(pool, arguments={"K": 4095, **dict.fromkeys(NAMES, 4095)})  # told, and so
     assert {"no-async-copy", "uncoalesced-access"} <= set(odd) and "without the values" not in odd["no-async-copy"]
+
+
+COLUMNS = (
+    HEAD
+    + """
+@triton.jit
+def gated(packed, out, tokens, half, stride_packed, stride_out, BLOCK: tl.constexpr):
+    column = tl.program_id(0)
+    rows = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    gate = tl.load(packed + rows * stride_packed + column, mask=rows < tokens, other=0.0).to(tl.float32)
+    up = tl.load(packed + rows * stride_packed + half + column, mask=rows < tokens, other=0.0).to(tl.float32)
+    tl.store(out + rows * stride_out + column, (gate * up).to(tl.bfloat16), mask=rows < tokens)
+"""
+)
+
+
+def test_rows_taken_for_contiguous_are_read_across_as_given_ones_are(pool: Pool) -> None:
+    """A block that runs along rows: each element is in a sector of its own, whether the strides are given or those of contiguous tensors."""
+    took, rules = [], []
+    for strides in ({}, {"stride_packed": 8192, "stride_out": 4096}):
+        given = {"arguments": {"tokens": 8192, "half": 4096, **strides}, "constexprs": {"BLOCK": 1024}, "grid": (4096, 8)}
+        launch = make_launch(parse_source(COLUMNS, "k.py"), "gated", types={"packed": "*bf16", "out": "*bf16"}, **given)
+        inspection = inspect_launch(launch, SM_90, pool, sass=False)
+        analysis = kernel_analysis(inspection, load_gpu("H100"))
+        assert analysis.predicted is not None
+        took.append(analysis.predicted.us)
+        found = check_compiled(inspection, analysis.facts, load_gpu("H100"), analysis)
+        rules.append(next(finding for finding in found if finding.rule == "uncoalesced-access"))
+    assert took[0] == pytest.approx(took[1], rel=0.02)
+    title = "The load of packed and 2 other accesses are not coalesced"
+    assert rules[1].title == title and rules[0].title == f"{title} (guessed: stride_out, stride_packed)"
+    assert (rules[1].saving_us or 0.0) > 0.5 * took[1], "of all of them, for one order of threads is that of all"
 
 
 def test_a_finding_says_which_values_it_may_hang_on(pool: Pool) -> None:

@@ -355,7 +355,7 @@ def test_a_launch_has_the_strides_of_contiguous_tensors() -> None:
     assert launch.given.multiples == {"sbk", "scm"}
     assert launch.assumed[1] == (
         "contiguous tensors where line 16 passes strides: sak = 1, sbn = 1, scn = 1 and sbk, scm multiples of 16 "
-        "(so uncoalesced-access and narrow-access are not judged)"
+        "(so narrow-access is not judged)"
     )
 
 

@@ -6,7 +6,7 @@ bound takes no part in this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -175,6 +175,7 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
             texts[what] = f"{former if certain_places.get(place) is None else certain} {_assumed(access, inputs, likely)}"
     return replace(
         demand,
+        accesses=_as_in_rows(demand.accesses, rows.accesses),
         footprint_bytes=rows.footprint_bytes,
         read_footprints=rows.read_footprints,
         written_footprints=rows.written_footprints,
@@ -184,6 +185,17 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
         likely_unused_bytes=counted.likely_unused_bytes,
         unknown=texts,
         likely_accesses=rows.accesses,
+    )
+
+
+def _as_in_rows(accesses: Sequence[AccessDemand], rows: Sequence[AccessDemand]) -> tuple[AccessDemand, ...]:
+    """The accesses, with how neighbouring threads lie where only a stride is not known: as in contiguous `rows`."""
+    told = {_place(item): item for item in rows if item.reach_bytes is not None}
+    return tuple(
+        replace(item, contiguous=row.contiguous, sector_ratio=row.sector_ratio, unused_bytes=row.unused_bytes)
+        if item.reach_bytes is None and (row := told.get(_place(item))) is not None
+        else item
+        for item in accesses
     )
 
 

@@ -65,7 +65,7 @@ def shown_value(value: Any) -> str:
 
 
 INTEGERS = ("i32", "i64", "u32", "u64")
-NOT_JUDGED = "so uncoalesced-access and narrow-access are not judged"
+NOT_JUDGED = "so narrow-access is not judged"
 
 
 def unknown_strides(signature: Mapping[str, str], known: Collection[str]) -> tuple[str, ...]:

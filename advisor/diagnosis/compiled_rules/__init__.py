@@ -43,7 +43,8 @@ COMPILED_RULES: tuple[Rule[CompiledContext], ...] = (
     arithmetic.mask_never_binds,
 )
 STRIDES_DECIDE = frozenset({accesses.uncoalesced_access.id, accesses.narrow_access.id})
-"""Rules that are not asked where a stride is not given: what they find, a call with other strides has not."""
+"""Rules that hang on strides. Where one is not given, how wide accesses are is not asked: a call with other strides is compiled otherwise;
+whether neighbouring threads touch neighbouring addresses is, of contiguous rows, as the prediction has them."""
 TOLD_STRIDES_DECIDE = frozenset(
     {limits.register_spills.id, products.no_async_copy.id, products.convert_layout_in_loop.id, arithmetic.wide_index_in_loop.id}
 )
@@ -94,12 +95,13 @@ def not_judged(inspection: Inspection) -> frozenset[str]:
     guess = inspection.guess
     if inspection.launch.divisible is not None or not guess.strides:  # a record, or the user, says of every argument what it divides by
         return frozenset()
-    return STRIDES_DECIDE | (TOLD_STRIDES_DECIDE if guess.strides & set(guess.not_specialized) else frozenset())
+    return {accesses.narrow_access.id} | (TOLD_STRIDES_DECIDE if guess.strides & set(guess.not_specialized) else frozenset())
 
 
 def _guessed(guess: Guess, rule: str) -> list[str]:
     """Arguments on whose guessed value or type what a rule finds hangs."""
     constants = [name for name in guess.invented if name not in guess.settled]
+    constants += sorted(guess.strides) if rule == accesses.uncoalesced_access.id else ()
     return [*constants, *(sorted(guess.guessed) if rule in TYPES_DECIDE else ())]
 
 

@@ -25,34 +25,38 @@ from advisor.pipelines.bound import throughput_per_us
 from advisor.pipelines.demand import Demand
 from advisor.result.schema import Finding
 from advisor.system import grouped
+from advisor.system.errors import several
 
 
 @rule("Neighbouring threads touch scattered addresses")
 def uncoalesced_access(context: CompiledContext) -> Finding | None:
-    """Neighbouring threads touch scattered addresses."""
-    worst = max(context.demand.accesses, key=lambda access: access.unused_bytes, default=None)
-    if worst is None or not worst.unused_bytes:
+    """Neighbouring threads touch scattered addresses. The saving is that of all such accesses: one order of threads is that of all."""
+    apart = [access for access in context.demand.accesses if access.unused_bytes]
+    worst = max(apart, key=lambda access: access.unused_bytes, default=None)
+    if worst is None:
         return None
-    fetched = context.demand.load_bytes + context.demand.store_bytes + sum(a.unused_bytes for a in context.demand.accesses)
-    share = (worst.issued_bytes + worst.unused_bytes) / fetched
+    unused = sum(access.unused_bytes for access in apart)
+    fetched = context.demand.load_bytes + context.demand.store_bytes + unused
+    share = (sum(access.issued_bytes for access in apart) + unused) / fetched
     if share < 0.05:
         return None
-    unused = worst.unused_bytes
     used = worst.contiguous or 1
     all_unused = context.work.sector_bytes if context.work is not None else unused
+    named = f"The {worst.kind} of {worst.argument or 'memory'}"
+    others = len(apart) - 1
     return make_finding(
         context,
         "warning" if share > 0.3 else "advice",
-        f"A {worst.kind} of {worst.argument or 'memory'} is not coalesced",
+        f"{named} and {several(others, 'other access')} are not coalesced" if others else f"{named} is not coalesced",
         evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row, in sectors of "
         f"{worst.sector_ratio:.1f} times the useful bytes; {100 * share:.0f} % of the bytes the kernel moves",
-        remedy="make the block's last dimension contiguous in memory, or change the tensor's layout",
+        remedy="let the block run along the tensor's contiguous dimension, or change the tensor's layout",
         line=worst.line,
         file=worst.file,
         saving_us=context.without(
             l2_bytes=unused,
             dram_bytes=context.demand.likely_unused_bytes * unused / all_unused,
-            load_bytes=unused if worst.kind == "load" else 0.0,
+            load_bytes=sum(access.unused_bytes for access in apart if access.kind == "load"),
         ),
     )
 
