@@ -186,7 +186,7 @@ def gated(packed, out, tokens, half, stride_packed, stride_out, BLOCK: tl.conste
 
 
 def test_rows_taken_for_contiguous_are_read_across_as_given_ones_are(pool: Pool) -> None:
-    """A block that runs along rows: each element is in a sector of its own, whether the strides are given or those of contiguous tensors."""
+    """A block that runs along rows: each element is in a sector of its own, with strides given or those of contiguous tensors."""
     took, rules = [], []
     for strides in ({}, {"stride_packed": 8192, "stride_out": 4096}):
         given = {"arguments": {"tokens": 8192, "half": 4096, **strides}, "constexprs": {"BLOCK": 1024}, "grid": (4096, 8)}

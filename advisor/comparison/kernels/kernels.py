@@ -23,8 +23,7 @@ from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS
-from advisor.comparison.kernels.readings import as_one, of_kernel, readings
-from advisor.comparison.kernels.several_problems import judged_at_each
+from advisor.comparison.kernels.readings import as_one, judged_at_each, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value

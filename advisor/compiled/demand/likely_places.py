@@ -190,10 +190,10 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
 
 def _as_in_rows(accesses: Sequence[AccessDemand], rows: Sequence[AccessDemand]) -> tuple[AccessDemand, ...]:
     """The accesses, with how neighbouring threads lie where only a stride is not known: as in contiguous `rows`."""
-    told = {_place(item): item for item in rows if item.reach_bytes is not None}
+    places = {_place(item): item for item in rows if item.reach_bytes is not None}
     return tuple(
         replace(item, contiguous=row.contiguous, sector_ratio=row.sector_ratio, unused_bytes=row.unused_bytes)
-        if item.reach_bytes is None and (row := told.get(_place(item))) is not None
+        if item.reach_bytes is None and (row := places.get(_place(item))) is not None
         else item
         for item in accesses
     )

@@ -95,7 +95,7 @@ def not_judged(inspection: Inspection) -> frozenset[str]:
     guess = inspection.guess
     if inspection.launch.divisible is not None or not guess.strides:  # a record, or the user, says of every argument what it divides by
         return frozenset()
-    return {accesses.narrow_access.id} | (TOLD_STRIDES_DECIDE if guess.strides & set(guess.not_specialized) else frozenset())
+    return frozenset({accesses.narrow_access.id}) | (TOLD_STRIDES_DECIDE if guess.strides & set(guess.not_specialized) else frozenset())
 
 
 def _guessed(guess: Guess, rule: str) -> list[str]:
