@@ -79,8 +79,9 @@ def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launche
     if libraries and len(libraries) == len(layers) and not others:
         times = {layer.tokens: layer.library.us / layer.now.us for layer in layers if layer.library is not None}
         faster = [tokens for tokens, ratio in times.items() if ratio < 1]
+        beyond = min(times.values()) * WORTH_A_BACKEND < 1  # of another stack, or `others` would hold it
         least, most = (f"{end:.2f}" for end in (min(times.values()), max(times.values())))
-        key = "near_backend" if faster else "no_backend"
+        key = "other_backend" if beyond else "near_backend" if faster else "no_backend"
         which, share = ", ".join(map(str, faster)), share_text(1 - min(times.values()))
         notes.append(phrase(f"note.{key}", source=libraries[0].source, least=least, most=most, which=which, share=share))
     return tuple(notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress, islice
@@ -240,7 +241,7 @@ def _kept(drafts: list[Draft], choice: Choice, predictor: Predictor, target: Tar
     p = gain_probability(longest.batch, now, then, longest.predicted, after, target.gpu, predictor)
     if p >= LIKELY:
         return None
-    gain, chance = f"{100 * (NOTICED - 1):.0f} %", f"{100 * p:.0f} %"
+    gain, chance = f"{100 * (NOTICED - 1):.0f} %", f"{math.floor(100 * p)} %"
     return phrase("choice.retained", gain=gain, chance=chance, needed=f"{100 * LIKELY:.0f} %", best=choice.configuration.label())
 
 

@@ -162,18 +162,21 @@ def _headline(
 
 def _limits_by_tokens(able: Sequence[LaunchReport]) -> str:
     """What limits launches at few token counts, and what at many: `Memory-bound at M ≤ 96, compute-bound above.` Where that changes more
-    than once, what limits most of them; empty where nothing does, or one unit limits all."""
+    than once, what limits most of them, and what the next; empty where one unit limits all."""
     units = {}
     for tokens, reports in sorted(grouped((report.problem.sizes.get("M", 0), report) for report in able).items()):
         unit, share = nearest_to_peak(_together(reports), sum(current_us(report) or 0.0 for report in reports))
         units[tokens] = "low" if unit is None or share is None or not UTILISED <= round(share, 2) < 1.005 else unit
     kinds = list(dict.fromkeys(units.values()))
-    (common, count), *_ = Counter(units.values()).most_common(1)
+    (common, count), *others = Counter(units.values()).most_common(2)
     last = max((tokens for tokens, unit in units.items() if unit == kinds[0]), default=0)
     if len(kinds) != 2 or any(unit != kinds[0] for tokens, unit in units.items() if tokens <= last):
         most = phrase(f"limited.{common}")
-        several = len(kinds) > 1 and count >= AT_MOST_COUNTS * len(units)
-        return phrase("verdict.at_most_counts", most=most[0].upper() + most[1:], count=count, whole=len(units)) if several else ""
+        if not others:
+            return ""
+        key, (unit, number) = "at_most_counts" if count >= AT_MOST_COUNTS * len(units) else "at_counts", others[0]
+        parts = {"most": most[0].upper() + most[1:], "count": count, "whole": len(units)}
+        return phrase(f"verdict.{key}", **parts, next=phrase(f"limited.{unit}"), others=number)
     few, many = (phrase(f"limited.{unit}") for unit in kinds)
     return phrase("verdict.by_tokens", few=few[0].upper() + few[1:], last=last, many=many)
 

@@ -238,6 +238,7 @@ def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
     which the models of layers and of launches disagree."""
     from advisor.advising.verdict import DECODE
     from advisor.rendering import figures
+    from advisor.tables.models import find_model, fused_experts
 
     launches = result.launches
     open_ones = [
@@ -253,10 +254,17 @@ def note_of_unsure(result: Result, arguments: argparse.Namespace) -> None:
     doubtful = sorted(apart, key=lambda count: -apart[count])
     tokens = sorted(list(dict.fromkeys([*decode, *doubtful, *most]))[:TO_MEASURE])
     table = launches[0].problem.dtype if arguments.target == "fused_moe" else None  # a table says its own
+    sizes = launches[0].problem.sizes  # a tuner is not told the stack, nor what it adds to a model's experts
+    fused = (
+        table
+        and arguments.model
+        and fused_experts(arguments.model, (arguments.stack or "").partition(":")[0], arguments.expert_parallel or 1)
+    )
     given = {
         "--model": arguments.model,
         "--hidden-size": arguments.hidden_size,
         "--top-k": arguments.top_k,
+        "--sizes": f"E={sizes['E']},topk={sizes['topk']}" if fused and sizes["topk"] > find_model(arguments.model).top_k else None,
         "--tensor-parallel": arguments.tensor_parallel,
         "--expert-parallel": arguments.expert_parallel,
         "--dtype": table,

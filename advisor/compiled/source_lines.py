@@ -46,7 +46,9 @@ def source_lines(analysis: KernelAnalysis) -> tuple[SourceLine, ...]:
             add(each.file, each.line, pipeline, sum(getattr(each, name) for name in names))
         add(each.file, each.line, "fma", each.fp64_flop * gpu.fma_flop_per_clock_per_sm["fp32"] / fp64)
     for access in inspection.demand.accesses:
-        add(access.file, access.line, "l2", access.issued_bytes if access.kind == "atomic" else access.requested_bytes)
+        add(
+            access.file, access.line, "l2", access.issued_bytes if access.kind == "atomic" else access.requested_bytes + access.unused_bytes
+        )
     memory = next((part.demand for part in analysis.pipelines if part.pipeline == "dram"), 0.0)
     accesses, distinct = inspection.demand.accesses, _distinct_bytes(inspection.demand)
     whole = sum(distinct) or 1.0

@@ -23,8 +23,9 @@ NOTES: dict[str, str] = {
     "tail-wave": "SMs idle while the last CTAs finish, or get no CTA.",
     "occupancy": "Too few CTAs are resident per SM to hide loads.",
     "latency": "Warps wait for loads, or for each other at a reduction: too little else is in flight meanwhile.",
-    "traffic": "Bytes beyond the bound: data read again, and outputs written back to DRAM.",
-    "traffic, warm L2": "Bytes beyond the bound: what the L2 would keep between launches, data read again, outputs written back to DRAM.",
+    "traffic": "Bytes beyond the bound: data read again, unused parts of sectors, and outputs written back to DRAM.",
+    "traffic, warm L2": "Bytes beyond the bound: what the L2 would keep between launches, data read again, unused parts of sectors, "
+    "and outputs written back.",
     "launch": "Launch overhead: CTAs start, and the pipeline fills.",
     "power": "The board's power limit lowers the clock.",
     "efficiency": "Pipelines sustain less than their peak.",

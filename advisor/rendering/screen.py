@@ -70,6 +70,8 @@ def _of_the_table(result: Result) -> list[Text]:
     return out
 
 
+AT_BEST = 0.98
+"""Share of a layer's time below which its best is said where no change of its entry is sure."""
 EXPLAINED = 0.1
 """Share of the distance to the bound that a finding has to save for the distance to be explained, and of the latency that it has to be for
 there to be anything to explain."""
@@ -156,6 +158,8 @@ def _action(number: str, action: Action, result: Result) -> list[Text]:
     line.append(figures.clean(action.title), style="bold")
     if action.saving_us > 0:
         us, share = figures.saving(action, result)
+        if len(result.launches) == 1 and (left := figures.current(result.launches[0]).us - action.saving_us) > 0:
+            us = f"{us} of {figures.microseconds(left + action.saving_us)}"
         line.append(f"   saves {us} µs ({', '.join(filter(None, (action.origin, share)))})", style="green")
     out = [line]
     pasted = [item for item in (action.snippet or "").strip().splitlines() if item.replace(", ", " and ") not in action.title]
@@ -213,9 +217,10 @@ def _layers(result: Result, head: Text, room: int, width: int | None) -> list[Te
         then = layer.recommended
         gains[layer.id] = 0.0 if then is None else layer.predicted.us - then.us
         us = Text(f"{layer.now.origin} {figures.microseconds(layer.now.us):>8} µs {figures.interval(layer.now)}", style="bold")
-        won = "" if then is None else f"→ {figures.microseconds(then.us):>8} µs, {figures.saved(layer)}"
+        best = f"{figures.microseconds(layer.ceiling.us)} µs at best" if layer.ceiling.us < AT_BEST * layer.now.us else ""
+        won = best if then is None else f"→ {figures.microseconds(then.us):>8} µs, {figures.saved(layer)}"
         _, peak, _, change = _cells(longer, result)
-        cells.append((Text(f"M={layer.tokens}"), us, Text(won, style="green"), peak, change))
+        cells.append((Text(f"M={layer.tokens}"), us, Text(won, style="dim" if then is None else "green"), peak, change))
     lines = dict(zip(gains, _in_columns(cells), strict=True))
     shown = _that_fit(lines, sorted(lines, key=lambda name: -gains[name]), room - _height(head, width), width)
     left = len(lines) - len(shown)

@@ -29,7 +29,7 @@ class Model:
 
     `E` routed experts, `top_k` of them per token, hidden size `H`, intermediate size `N` per expert.
     `shared_experts` is how many shared experts of that same size every token passes (0: none, or of another size):
-    serving stacks fuse them into the routed ones (E + 1 experts, top-k + 1). `gated` is False where an expert has no
+    a stack may run them as routed ones (`fused_experts`: E + 1 experts, top-k + 1). `gated` is False where an expert has no
     gate projection, so that w13 is only N wide.
     """
 
@@ -218,6 +218,25 @@ def find_model(name: str) -> Model:
         "list all with `advisor models`, or leave it out and say the sizes (of a table: --hidden-size H --top-k K; "
         "of a kernel: --sizes E=…,N=…,H=…,topk=…)",
     )
+
+
+FUSED_IN_SGLANG = ("DeepSeek-V3", "GLM-4.5", "GLM-4.5-Air", "GLM-5")
+"""Models whose shared expert SGLang runs as one more routed expert, on NVIDIA GPUs of compute capability 8.0 and later and on AMD's of the
+MI300 series, unless experts are spread over ranks (`determine_num_fused_shared_experts` in its deepseek_v2.py and glm4_moe.py). Its tables
+are named so: E=257."""
+APART_IN_SGLANG = "v32"
+"""In the name of one that is built like them, and whose architecture SGLang does not take there: DeepSeek-V3.2."""
+
+
+def fused_experts(name: str, stack: str, expert_parallel: int) -> int:
+    """Shared experts of a model that a stack runs as routed ones.
+
+    Raises:
+        UsageError: No such model is known.
+    """
+    model = find_model(name)
+    fused = stack == "sglang" and expert_parallel == 1 and model.name in FUSED_IN_SGLANG and APART_IN_SGLANG not in _normalise(name)
+    return model.shared_experts if fused else 0
 
 
 def _normalise(name: str) -> str:

@@ -20,7 +20,7 @@ def test_the_ceilings_of_some_launches_are_no_ceiling_of_all() -> None:
     first, second, third = result.launches
     launches = (first, second, replace(third, ceiling=None, recommendation=None))
     whole, found = verdict(result.launches, ()), verdict(launches, ())
-    gains = "At M ≤ 256 better configurations save 53 %, at the other M examined nothing."
+    gains = "At M ≤ 256 better configurations save 53 %, at the other M examined nothing that is sure."
     assert whole.ceiling_us == pytest.approx(sum(launch.ceiling.us for launch in result.launches)) and whole.notes == (gains,)
     assert found.ceiling_us == 0.0 and found.current_us == whole.current_us
     reached = (first.ceiling.us + second.ceiling.us) / (first.predicted.us + second.predicted.us)
@@ -59,7 +59,7 @@ def test_a_share_of_some_launches_is_not_called_one_of_all() -> None:
         (("dram", "dram", "tensor"), "Memory-bound at M ≤ 256, compute-bound above."),
         (("dram", "tensor", "tensor"), "Memory-bound at M ≤ 64, compute-bound above."),
         (("tensor", "dram", "tensor"), "Compute-bound at 2 of 3 token counts."),
-        (("tensor", "dram", "smem"), "No unit is above "),
+        (("tensor", "dram", "smem"), "Compute-bound at 1 of 3 token counts, memory-bound at 1."),
         (("tensor", "tensor", "tensor"), "Compute-bound at "),
     ],
 )
@@ -242,7 +242,7 @@ def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
     (note,) = found.notes
     result = replace(factory.result((16, 2048), ("w13",)), verdict=found)
     assert all("configurations save nothing" in show(result) for show in (to_text, markdown.to_markdown, page.to_html))
-    assert note.startswith("At M ≤ 64 (decode) better configurations save nothing. At larger M they save up to ")
+    assert note.startswith("At M ≤ 64 (decode) better configurations save nothing that is sure. At larger M they save up to ")
     assert "configurations save up to" in verdict((small, large), ()).notes[0]
     assert verdict((large, replace(large, id="other")), ()).notes == () == verdict((small,), ()).notes
 
@@ -251,7 +251,7 @@ def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
     ("saved", "where", "shares"),
     [
         ((0.04, 0.0, 0.3, 0.4), "M ≥ 256", "30 to 40 %, at the other M examined up to 4 %"),
-        ((0.4, 0.3, 0.0, 0.0), "M ≤ 64", "30 to 40 %, at the other M examined nothing"),
+        ((0.4, 0.3, 0.0, 0.0), "M ≤ 64", "30 to 40 %, at the other M examined nothing that is sure"),
         ((0.0, 0.2, 0.2, 0.02), "M = 64 to 256", "20 %, at the other M examined up to 2 %"),
         ((0.0, 0.0, 0.4, 0.05), "M = 256", "40 %, at the other M examined up to 5 %"),
     ],

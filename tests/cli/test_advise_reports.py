@@ -22,6 +22,8 @@ from tests.rendering import factory
 
 GLM = ["advise", "fused_moe", "--model", "GLM-4.5-Air", "--tensor-parallel", "4", "--gpu", "H200"]
 NAME = "E=128,N=352,device_name=NVIDIA_H200.json"
+FUSED = NAME.replace("E=128", "E=129")
+"""What SGLang loads: it runs the shared expert of GLM-4.5-Air as one more routed one."""
 VLLM_KEYS = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages"}
 
 
@@ -52,7 +54,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_a_predicted_table_is_loaded_by_both_stacks(folder):
-    up, down = sglang_loads(folder, NAME), sglang_loads(folder, NAME.replace(".json", "_down.json"))
+    up, down = sglang_loads(folder, FUSED), sglang_loads(folder, FUSED.replace(".json", "_down.json"))
     for entries in (vllm_loads(folder, NAME), up, down):
         assert {1, 64, 4096} <= set(entries) and all(set(entry) >= VLLM_KEYS for entry in entries.values())
     assert up.keys() == down.keys()
@@ -64,7 +66,7 @@ def test_a_predicted_table_is_loaded_by_both_stacks(folder):
 def test_every_entry_is_marked_and_what_is_not_recommended_runs_as_before(folder):
     entries = vllm_loads(folder, NAME)
     marks = json.loads((folder / "predicted.json").read_text(encoding="utf-8"))["tables"]
-    assert {path.rpartition("/")[2] for path in marks} == {NAME, NAME.replace(".json", "_down.json")}
+    assert {path.rpartition("/")[2] for path in marks} == {NAME, FUSED, FUSED.replace(".json", "_down.json")}
     own = marks[NAME]["entries"]
     assert own.keys() == {str(key) for key in entries}
     for tokens, entry in entries.items():
@@ -142,6 +144,17 @@ def test_sizes_at_which_two_models_disagree_are_to_be_measured_whatever_is_recom
     note_of_unsure(replace(result, layers=(layer,)), build_parser("advise").parse_args(["advise", "fused_moe"]))
     noted = capsys.readouterr().err
     assert f"--tokens {tokens} --export" in noted if tokens else not noted
+
+
+def test_the_table_of_a_model_whose_shared_expert_is_fused_is_named_as_sglang_asks_for_it(tmp_path, capsys):
+    assert advise(tmp_path, "--stack", "sglang:0.5.8", "--tokens", "64,512") == 0
+    printed = capsys.readouterr()
+    assert "E=129 topk=9 H=4096 N=352" in printed.out and "E = 129 and top-k 9, as in the table's name" in printed.out
+    assert sglang_loads(tmp_path / "tables", FUSED) and not list((tmp_path / "tables").rglob(NAME))
+    assert "--sizes E=129,topk=9" in printed.err, "a tuner is not told the stack"
+    apart = ["--stack", "sglang", "--tokens", "64", "--sizes", "E=128,topk=8"]
+    assert advise(tmp_path, *apart, folder="apart") == 0
+    assert "as one more routed one" not in capsys.readouterr().out and sglang_loads(tmp_path / "apart", NAME)
 
 
 def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):

@@ -316,7 +316,8 @@ def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_com
     assert (
         title.startswith("### Predicted about ")
         and "x faster on " in title
-        and title.endswith(": 32 → 1 trips of its loop; BLOCK 128 → 4096; warm L2 assumed, not measured")
+        and title.endswith("; 32 → 1 trips of its loop; BLOCK 128 → 4096; warm L2 assumed, not measured")
+        and ": waits for loads " in title
     )
     assert comment.index("base µs (80 % interval)") < comment.index("| compiled | base | head |")
     assert " instructions" not in comment, "of a trip of 32 and of one they are no measure"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from advisor.system.errors import UsageError
-from advisor.tables.models import MODELS, ModelChoice, candidates, find_model, resolve
+from advisor.tables.models import MODELS, ModelChoice, candidates, find_model, fused_experts, resolve
 from advisor.tables.names import parse_table_name
 
 QWEN = parse_table_name("E=128,N=768,device_name=NVIDIA_H20.json")
@@ -157,3 +157,20 @@ def test_a_split_that_does_not_fit_says_what_to_pass():
     odd = parse_table_name("E=7,N=77,device_name=NVIDIA_H20.json")
     with pytest.raises(UsageError, match="another --model"):
         resolve(odd, ModelChoice(model="DeepSeek-V3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "stack", "ranks", "fused"),
+    [
+        ("DeepSeek-R1", "sglang", 1, 1),
+        ("GLM-4.5-Air-FP8", "sglang", 1, 1),
+        ("DeepSeek-R1", "vllm", 1, 0),
+        ("DeepSeek-R1", "sglang", 8, 0),
+        ("DeepSeek-V3.2-Exp", "sglang", 1, 0),
+        ("Kimi-K2", "sglang", 1, 0),
+        ("Qwen3-30B-A3B", "sglang", 1, 0),
+    ],
+)
+def test_sglang_runs_some_shared_experts_as_routed_ones(name: str, stack: str, ranks: int, fused: int) -> None:
+    """Its tables of DeepSeek-V3 are named E=257, those of GLM-4.5 E=161; under expert parallelism the shared expert stays apart."""
+    assert fused_experts(name, stack, ranks) == fused

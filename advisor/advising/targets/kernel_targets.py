@@ -45,10 +45,10 @@ def fused_moe_kernel(request: Request) -> Target:
     if request.gpu is None:
         raise UsageError("a bundled kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
     gpu = load_gpu(request.gpu)
-    sizes = _layer_sizes(request)
+    stack = request.stack or "vllm"
+    sizes = _layer_sizes(request, gpu, stack)
     if request.routing is not None:
         check_routing(request.routing, sizes["E"], "--routing")
-    stack = request.stack or "vllm"
     apart = stack == "sglang"
     source = phrase("note.untuned", stack=f"{STACKS[stack]} {request.stack_version or ''}".strip())
     launches: list[PlannedLaunch] = []
@@ -85,6 +85,7 @@ def fused_moe_kernel(request: Request) -> Target:
     if request.routing is not None:
         note = crowded(request.routing, sizes["topk"]) if (request.expert_parallel or 1) == 1 else None
         routing = (note,) if note else ()
+    fused = (phrase("note.fused_shared", E=sizes["E"], topk=sizes["topk"]),) if _fused(request, gpu, stack) else ()
     one_scale = (phrase("note.one_scale"),) if operands == "fp8" and request.block_shape is None else ()
     selects = operands == "fp8" and (stack, gpu.vendor) == ("vllm", "nvidia")  # the log of vllm-project/vllm#34249 names seven
     return Target(
@@ -96,7 +97,7 @@ def fused_moe_kernel(request: Request) -> Target:
         stack_version=request.stack_version,
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + slots_of_a_rank(request.expert_parallel),
-        notes=one_scale + ((phrase("note.moe_backend"),) if selects else ()),
+        notes=fused + one_scale + ((phrase("note.moe_backend"),) if selects else ()),
         refused=_uneven_blocks(sizes, request),
     )
 
@@ -112,8 +113,16 @@ def _uneven_blocks(sizes: Mapping[str, int], request: Request) -> str:
     return phrase("verdict.refused", columns=columns, block=block, ways=" or ".join(ways) or "another --tp")
 
 
-def _layer_sizes(request: Request) -> dict[str, int]:
-    """E, topk, H, N of one rank's experts: the model's, and what is given over them.
+def _fused(request: Request, gpu: GpuSpec, stack: str) -> int:
+    """Shared experts of the model that the stack runs as routed ones, where no other sizes are given."""
+    able = gpu.vendor == "amd" or float(gpu.compute_capability) >= 8.0
+    if request.model is None or not able or {"E", "topk"} & set(request.sizes or ()) or request.top_k is not None:
+        return 0
+    return models.fused_experts(request.model, stack, request.expert_parallel or 1)
+
+
+def _layer_sizes(request: Request, gpu: GpuSpec, stack: str) -> dict[str, int]:
+    """E, topk, H, N of one rank's experts: the model's, with what the stack adds to them, and what is given over them.
 
     Raises:
         UsageError: A size is missing or contradicts the model, or the model does not split so.
@@ -131,7 +140,8 @@ def _layer_sizes(request: Request) -> dict[str, int]:
                 f"tensor-parallel {split}, expert-parallel {ranks}",
                 f"divisors of N = {model.N} and E = {model.E}",
             )
-        known = {"E": model.E // ranks, "topk": model.top_k, "H": model.H, "N": model.N // split}
+        fused = _fused(request, gpu, stack)
+        known = {"E": model.E // ranks + fused, "topk": model.top_k + fused, "H": model.H, "N": model.N // split}
     elif request.tensor_parallel is not None:
         raise UsageError(
             "--tensor-parallel splits a model, and none is named",

@@ -16,7 +16,7 @@ from typing import Any
 from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.launch_digest import ChangedLaunch
-from advisor.comparison.static import both_near_peak, largest_step, pairs_that_stayed, pairs_that_went, static_row
+from advisor.comparison.static import PREDICTED_TAU, both_near_peak, largest_step, pairs_that_stayed, pairs_that_went, static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.assembly import matrix_instruction
 from advisor.compiled.demand.costs import element_bytes
@@ -198,6 +198,8 @@ def time_verdict(
         notes += filter(None, (_near_spilling(head.resources, gpu),))
     if doubtful and not configured:
         row = replace(row, reason="; ".join(filter(None, (row.reason, row.cause))))
+    elif configured and row.verdict in ("predicted-improved", "predicted-regressed"):
+        notes += [f"{went[0].upper()}{went[1:]}."] if (went := pairs_that_went(row.change)) else []
     elif doubtful:
         went = pairs_that_went(row.change)
         step = largest_step(([reports[0]], [reports[1]]), row.change or 0.0) if went and not moved else ""
@@ -268,6 +270,8 @@ def _amounts(sides: Sequence[float]) -> str:
     return " → ".join(dict.fromkeys(quantity(amount, "bytes") for amount in sides))
 
 
+MOST = 0.5
+"""Share of a difference from which on a cause is most of it."""
 ISSUING = 0.8
 """Share of the slower side's time that issuing its instructions takes from which on their number is given for what moves."""
 
@@ -287,8 +291,9 @@ def _why_near(row: StaticRow, reports: Sequence[LaunchReport]) -> str:
 
 def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: float | None, always: Sequence[str]) -> list[str]:
     """What two launches ask of the L2 and of DRAM, where it differs by `MATTERS` or more, in words. Then what they issue for each element
-    that they store (`stored` warps of them), where it is more on the slower side and takes `ISSUING` of its time, else the trips of their
-    loops. None stored: of DRAM alone. Of `always` it says whatever it is."""
+    that they store (`stored` warps of them), where it is more on the slower side and takes `ISSUING` of its time, else what they wait for
+    loads, where that is `MOST` of the difference, and the trips of their loops. None stored: of DRAM alone. Of `always` it says whatever
+    it is."""
     parts = [{part.pipeline: part for part in report.pipelines} for report in reports]
     amounts = {name: [side[name].demand if name in side else 0.0 for side in parts] for name in ("l2", "dram", "issue")}
     matter = {name: abs(after - before) > MATTERS * before for name, (before, after) in amounts.items()}
@@ -305,6 +310,10 @@ def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: 
     if matter["issue"] and issued[slower] > issued[1 - slower] and parts[slower]["issue"].time_us >= ISSUING * times[slower]:
         before, after = (quantity(amount / stored) for amount in issued)
         return [*sentences, phrase("answer.issue", before=before, after=after)]
+    waits = [sum(part.us for part in report.gap if part.cause == "latency") for report in reports]
+    more = times[slower] - times[1 - slower]
+    if waits[slower] - waits[1 - slower] >= max(MOST * more, PREDICTED_TAU * times[slower]) > 0:
+        sentences.append(phrase("answer.waits", before=microseconds(waits[0]), after=microseconds(waits[1])))
     trips = [max(_trips(side.demand), 1.0) for side in pair]  # the compiler leaves no loop of one trip
     if trips[slower] > LOOPS_MORE * trips[1 - slower]:
         before, after = (quantity(count) for count in trips)
