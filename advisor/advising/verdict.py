@@ -165,7 +165,8 @@ def _limits_by_tokens(able: Sequence[LaunchReport]) -> str:
     than once, what limits most of them, and what the next; empty where one unit limits all."""
     units = {}
     for tokens, reports in sorted(grouped((report.problem.sizes.get("M", 0), report) for report in able).items()):
-        unit, share = nearest_to_peak(_together(reports), sum(current_us(report) or 0.0 for report in reports))
+        longest = max(reports, key=lambda report: current_us(report) or 0.0)  # as the rows say it
+        unit, share = longest.peak_pipeline, longest.share_of_peak
         units[tokens] = "low" if unit is None or share is None or not UTILISED <= round(share, 2) < 1.005 else unit
     kinds = list(dict.fromkeys(units.values()))
     (common, count), *others = Counter(units.values()).most_common(2)

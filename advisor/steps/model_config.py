@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor.steps.mixers import SPARSE, Recurrence, SparseAttention, as_pattern, recurrence, sparse_attention, unpriced
 from advisor.system.errors import InputError, UsageError, shorten
-from advisor.tables.models import find_model
+from advisor.tables.models import find_model, stored_as
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model"),
@@ -232,27 +232,20 @@ def _find(name: str) -> str:
     return model
 
 
-STORED = re.compile(r"(?<![a-z0-9])(fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|w4a16|gguf)(?![a-z0-9])")
-"""How weights are stored, in names of published models: `Qwen3-30B-A3B-FP8`."""
-BLOCK = (128, 128)
-"""Weights that share a scale in the fp8 models that DeepSeek and Qwen publish; NVIDIA's (ModelOpt) have one scale."""
-
-
 def _stored_as_named(model: Architecture, name: str) -> Architecture:
     """A bundled model with its weights stored as the name says.
 
     Raises:
         UsageError: Such weights are not predicted.
     """
-    named = STORED.search(name.lower())
-    form = {"fp4": "nvfp4"}.get(named[1], named[1]) if named else ""
+    form, block = stored_as(name)
     if form in FOUR_BITS:
         return with_experts_in(model, form)
     if form and form != "fp8":
         raise UsageError(f"{name}: weights in {form} are not predicted", form, f"fp8, {', '.join(FOUR_BITS)} or none of them", None)
     if not form or model.dtype == "fp8":
         return model
-    return replace(model, dtype="fp8", block_shape=None if name.lower().startswith("nvidia/") else BLOCK)
+    return replace(model, dtype="fp8", block_shape=block)
 
 
 def architecture(values: Mapping[str, Any], name: str) -> Architecture:

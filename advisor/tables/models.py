@@ -220,6 +220,19 @@ def find_model(name: str) -> Model:
     )
 
 
+_STORED = re.compile(r"(?<![a-z0-9])(fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|w4a16|gguf)(?![a-z0-9])")
+BLOCK = (128, 128)
+"""Weights that share a scale in the fp8 models that DeepSeek and Qwen publish; NVIDIA's (ModelOpt) have one scale."""
+
+
+def stored_as(name: str) -> tuple[str, tuple[int, int] | None]:
+    """How the weights of a published model are stored, by its name, and how many share a scale: of `Qwen3-30B-A3B-FP8` `fp8` and 128 x 128;
+    an empty form where the name does not say it."""
+    named = _STORED.search(name.lower())
+    form = {"fp4": "nvfp4"}.get(named[1], named[1]) if named else ""
+    return form, BLOCK if form == "fp8" and not name.lower().startswith("nvidia/") else None
+
+
 FUSED_IN_SGLANG = ("DeepSeek-V3", "GLM-4.5", "GLM-4.5-Air", "GLM-5")
 """Models whose shared expert SGLang runs as one more routed expert, on NVIDIA GPUs of compute capability 8.0 and later and on AMD's of the
 MI300 series, unless experts are spread over ranks (`determine_num_fused_shared_experts` in its deepseek_v2.py and glm4_moe.py). Its tables

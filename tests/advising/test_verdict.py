@@ -69,7 +69,7 @@ def test_a_headline_says_from_which_token_count_on_another_unit_limits(units, ex
     for unit, launch in zip(units, factory.result((64, 256, 3072), ("w13",)).launches, strict=True):
         busy = [replace(part, time_us=0.9 * launch.predicted.us if part.pipeline == unit else 0.1) for part in launch.pipelines]
         parts = [replace(part, demand=part.time_us * 1e-6 * part.throughput_per_s) for part in busy]
-        launches.append(replace(launch, pipelines=tuple(parts)))
+        launches.append(replace(launch, pipelines=tuple(parts), peak_pipeline=unit, share_of_peak=0.9))
     assert verdict(tuple(launches), ()).sentence.startswith(expected)
 
 

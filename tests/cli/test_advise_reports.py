@@ -146,6 +146,14 @@ def test_sizes_at_which_two_models_disagree_are_to_be_measured_whatever_is_recom
     assert f"--tokens {tokens} --export" in noted if tokens else not noted
 
 
+def test_a_name_that_says_fp8_is_no_model_of_16_bits(tmp_path, capsys):
+    """As `advisor model` reads it: Qwen3-235B-A22B-FP8 has a scale for 128 x 128 weights."""
+    command = ["advise", "fused_moe", "--gpu", "H200", "--tokens", "64", "--tp", "4", "--output", str(tmp_path / "out")]
+    assert main([*command, "--model", "Qwen3-235B-A22B-FP8"]) == 0 and " fp8 block_shape=[128,128] " in capsys.readouterr().out
+    assert main([*command, "--model", "Qwen3-235B-A22B-FP8", "--dtype", "bf16"]) == 0 and " bf16 " in capsys.readouterr().out
+    assert main([*command, "--model", "Qwen3-235B-A22B-AWQ"]) == 2 and "tables are of bf16 and of fp8" in capsys.readouterr().err
+
+
 def test_the_table_of_a_model_whose_shared_expert_is_fused_is_named_as_sglang_asks_for_it(tmp_path, capsys):
     assert advise(tmp_path, "--stack", "sglang:0.5.8", "--tokens", "64,512") == 0
     printed = capsys.readouterr()

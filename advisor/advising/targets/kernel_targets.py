@@ -44,7 +44,7 @@ def fused_moe_kernel(request: Request) -> Target:
     """
     if request.gpu is None:
         raise UsageError("a bundled kernel needs a GPU", None, None, "add --gpu NAME (`advisor gpus` lists them)")
-    gpu = load_gpu(request.gpu)
+    gpu, request = load_gpu(request.gpu), _stored_as_named(request)
     stack = request.stack or "vllm"
     sizes = _layer_sizes(request, gpu, stack)
     if request.routing is not None:
@@ -111,6 +111,18 @@ def _uneven_blocks(sizes: Mapping[str, int], request: Request) -> str:
     fewer = max((ranks for ranks in (1, 2, 4, 8) if ranks < split and split * columns % (ranks * block) == 0), default=0)
     ways = [f"--tp {fewer}"] * bool(fewer) + [f"--expert-parallel {split}"] * (split > 1 and split * columns % block == 0)
     return phrase("verdict.refused", columns=columns, block=block, ways=" or ".join(ways) or "another --tp")
+
+
+def _stored_as_named(request: Request) -> Request:
+    """The request, with its model's weights stored as the model's name says where no type is given.
+
+    Raises:
+        UsageError: They are stored in a form of four bits.
+    """
+    form, block = models.stored_as(request.model) if request.model is not None and request.dtype is None else ("", None)
+    if form and form != "fp8":
+        raise UsageError(f"{request.model}: tables are of bf16 and of fp8", form, "bf16 or fp8", "say --dtype, or leave it out of the name")
+    return replace(request, dtype="fp8", block_shape=request.block_shape or block) if form else request
 
 
 def _fused(request: Request, gpu: GpuSpec, stack: str) -> int:

@@ -290,29 +290,30 @@ def _why_near(row: StaticRow, reports: Sequence[LaunchReport]) -> str:
 
 
 def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: float | None, always: Sequence[str]) -> list[str]:
-    """What two launches ask of the L2 and of DRAM, where it differs by `MATTERS` or more, in words. Then what they issue for each element
+    """What two launches ask of the L2 and of DRAM, where the slower asks for `MATTERS` more, in words. Then what they issue for each element
     that they store (`stored` warps of them), where it is more on the slower side and takes `ISSUING` of its time, else what they wait for
     loads, where that is `MOST` of the difference, and the trips of their loops. None stored: of DRAM alone. Of `always` it says whatever
     it is."""
     parts = [{part.pipeline: part for part in report.pipelines} for report in reports]
     amounts = {name: [side[name].demand if name in side else 0.0 for side in parts] for name in ("l2", "dram", "issue")}
     matter = {name: abs(after - before) > MATTERS * before for name, (before, after) in amounts.items()}
+    times = [report.predicted.us if report.predicted is not None else 0.0 for report in reports]
+    slower = times.index(max(times))
+    more = {name: sides[slower] > sides[1 - slower] for name, sides in amounts.items()}
     sentences = [
         phrase(f"answer.{name}", amounts=_amounts(amounts[name]))
         for name in ("l2", "dram")
-        if (matter[name] and (stored or name == "dram")) or name in always
+        if (matter[name] and more[name] and (stored or name == "dram")) or name in always
     ]
     if not stored:
         return sentences
-    times = [report.predicted.us if report.predicted is not None else 0.0 for report in reports]
-    slower = times.index(max(times))
     issued = amounts["issue"]
-    if matter["issue"] and issued[slower] > issued[1 - slower] and parts[slower]["issue"].time_us >= ISSUING * times[slower]:
+    if matter["issue"] and more["issue"] and parts[slower]["issue"].time_us >= ISSUING * times[slower]:
         before, after = (quantity(amount / stored) for amount in issued)
         return [*sentences, phrase("answer.issue", before=before, after=after)]
     waits = [sum(part.us for part in report.gap if part.cause == "latency") for report in reports]
-    more = times[slower] - times[1 - slower]
-    if waits[slower] - waits[1 - slower] >= max(MOST * more, PREDICTED_TAU * times[slower]) > 0:
+    apart = times[slower] - times[1 - slower]
+    if waits[slower] - waits[1 - slower] >= max(MOST * apart, PREDICTED_TAU * times[slower]) > 0:
         sentences.append(phrase("answer.waits", before=microseconds(waits[0]), after=microseconds(waits[1])))
     trips = [max(_trips(side.demand), 1.0) for side in pair]  # the compiler leaves no loop of one trip
     if trips[slower] > LOOPS_MORE * trips[1 - slower]:
