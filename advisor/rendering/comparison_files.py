@@ -62,6 +62,8 @@ def to_text(comparison: ComparisonResult) -> str:
         lines += ["", lacking, *(f"  {line}" for line in ([how, *hints] if hints else []))]
     if commands := words.measuring(comparison):
         lines += ["", phrase("answer.measure"), *(f"  {line}" for line in commands)]
+    if command := words.searching(comparison):
+        lines += ["", phrase("answer.search"), f"  {command}"]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]

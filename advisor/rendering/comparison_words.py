@@ -121,6 +121,18 @@ def measuring(comparison: ComparisonResult) -> list[str]:
     ]
 
 
+def searching(comparison: ComparisonResult) -> str:
+    """The command that looks for a better configuration than that of the head, where one kernel is launched with another; empty: none is, or
+    several."""
+    kernels = [subject for subject in comparison.subjects if subject.kind == "kernel" and timed_rows(subject.static)]
+    changed = [row for subject in kernels for row in timed_rows(subject.static) if row.changed and row.base and row.head]
+    if len(kernels) != 1 or not changed or not changed[0].head or not changed[0].head.configuration:
+        return ""
+    sizes = changed[0].problems[0].sizes if len(changed[0].problems) == 1 else {}
+    given = [word for name, value in sizes.items() if name != "programs" for word in ("--arg", f"{name}={value}")]
+    return shlex.join(["advisor", "advise", kernels[0].title, "--gpu", changed[0].gpu, *given])
+
+
 def timed_rows(rows: Sequence[StaticRow]) -> list[StaticRow]:
     """The rows that say something of a time; what the others lack is said once for all of a comparison."""
     return [row for row in rows if row.verdict != "cannot-tell"]

@@ -18,7 +18,7 @@ from advisor.comparison.static import pairs_that_went
 from advisor.gpus.hardware import load_gpu
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_files import answer, to_comment, to_page, to_text, why
-from advisor.rendering.comparison_words import compiled_cells, measuring
+from advisor.rendering.comparison_words import compiled_cells, measuring, searching
 from advisor.result.comparison_schema import Compared, ComparisonResult, ResourceRow, Resources, StaticRow, StaticSide, Subject
 from advisor.result.schema import Latency
 from tests.rendering import factory
@@ -307,6 +307,14 @@ def test_a_comparison_says_what_advise_says_of_the_same_launch(widened, tmp_path
         (launch.predicted.low_us, launch.predicted.high_us)
     )
     assert (static.head.peak_pipeline, static.head.share_of_peak) == (launch.peak_pipeline, pytest.approx(launch.share_of_peak))
+
+
+def test_where_a_launch_is_configured_anew_the_command_that_looks_for_better_ones_is_named(widened):
+    """With the sizes that the row was judged at: what wins more than the head is no part of a comparison."""
+    (command,) = [line.strip() for line in to_text(widened[0]).splitlines() if line.strip().startswith("advisor advise ")]
+    static = widened[0].subjects[0].static[0]
+    assert command.startswith(f"advisor advise k.py::gather --gpu {static.gpu} --arg ") and "hidden=4096" in command
+    assert searching(replace(widened[0], subjects=widened[0].subjects * 2)) == "", "of several kernels none is named"
 
 
 def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_come_from(widened):
