@@ -122,8 +122,8 @@ def measuring(comparison: ComparisonResult) -> list[str]:
 
 
 def searching(comparison: ComparisonResult) -> str:
-    """The command that looks for a better configuration than that of the head, where one kernel is launched with another; empty: none is, or
-    several."""
+    """The command that looks for a better configuration than that of the head, where one kernel is launched with another; empty where none
+    is, or several."""
     kernels = [subject for subject in comparison.subjects if subject.kind == "kernel" and timed_rows(subject.static)]
     changed = [row for subject in kernels for row in timed_rows(subject.static) if row.changed and row.base and row.head]
     if len(kernels) != 1 or not changed or not changed[0].head or not changed[0].head.configuration:

@@ -290,10 +290,10 @@ def _why_near(row: StaticRow, reports: Sequence[LaunchReport]) -> str:
 
 
 def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: float | None, always: Sequence[str]) -> list[str]:
-    """What two launches ask of the L2 and of DRAM, where the slower asks for `MATTERS` more, in words. Then what they issue for each element
-    that they store (`stored` warps of them), where it is more on the slower side and takes `ISSUING` of its time, else what they wait for
-    loads, where that is `MOST` of the difference, and the trips of their loops. None stored: of DRAM alone. Of `always` it says whatever
-    it is."""
+    """What two launches ask of the L2 and of DRAM, where the slower asks for `MATTERS` more, in words. Then what they issue for each of the
+    elements that they store (`stored` warps of them), where it is more on the slower side and takes `ISSUING` of its time, else what they
+    wait for loads, where that is `MOST` of the difference, and the trips of their loops. None stored: of DRAM alone. Of `always` it says
+    whatever it is."""
     parts = [{part.pipeline: part for part in report.pipelines} for report in reports]
     amounts = {name: [side[name].demand if name in side else 0.0 for side in parts] for name in ("l2", "dram", "issue")}
     matter = {name: abs(after - before) > MATTERS * before for name, (before, after) in amounts.items()}
