@@ -77,7 +77,8 @@ def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launche
         notes.append(phrase("note.layers_known", share=f"{100 * max(doubts):.0f} %"))
     libraries = [layer.library for layer in layers if layer.library is not None]
     if libraries and len(libraries) == len(layers) and not others:
-        times = {layer.tokens: layer.library.us / layer.now.us for layer in layers if layer.library is not None}
+        tiles = {layer.tokens: min(layer.now.us, (layer.recommended or layer.now).us) for layer in layers}
+        times = {layer.tokens: layer.library.us / tiles[layer.tokens] for layer in layers if layer.library is not None}
         faster = [tokens for tokens, ratio in times.items() if ratio < 1]
         beyond = min(times.values()) * WORTH_A_BACKEND < 1  # of another stack, or `others` would hold it
         least, most = (f"{end:.2f}" for end in (min(times.values()), max(times.values())))

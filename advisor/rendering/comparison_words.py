@@ -126,7 +126,8 @@ def searching(comparison: ComparisonResult) -> str:
     is, or several."""
     kernels = [subject for subject in comparison.subjects if subject.kind == "kernel" and timed_rows(subject.static)]
     changed = [row for subject in kernels for row in timed_rows(subject.static) if row.changed and row.base and row.head]
-    if len(kernels) != 1 or not changed or not changed[0].head or not changed[0].head.configuration:
+    listed = any(subject.configurations_added or subject.configurations_removed for subject in kernels)  # what a tuner chooses from
+    if len(kernels) != 1 or listed or not changed or not changed[0].head or not changed[0].head.configuration:
         return ""
     sizes = changed[0].problems[0].sizes if len(changed[0].problems) == 1 else {}
     given = [word for name, value in sizes.items() if name != "programs" for word in ("--arg", f"{name}={value}")]

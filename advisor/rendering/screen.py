@@ -202,7 +202,7 @@ def _launches(result: Result, groups: Sequence[Group], room: int, width: int | N
 
 
 def _of_layers(result: Result) -> bool:
-    """Whether the launches are the products of MoE layers at several token counts, both of one entry, that all run."""
+    """Whether the launches are the products of MoE layers at several token counts, both decided together, that all run."""
     decided = {launch.decision for launch in result.launches}
     whole = sum(len(layer.launches) for layer in result.layers) == len(result.launches) and len(decided) == len(result.layers)
     return whole and len(result.layers) > 1 and not any(figures.stuck(launch) or launch.faults for launch in result.launches)

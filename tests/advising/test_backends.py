@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import advisor
-from advisor.advising.layers import backends
+from advisor.advising.layers import backends, layer_notes
 from advisor.advising.verdict import verdict
 from advisor.rendering.page import to_html
 from advisor.result.result_json import from_json, to_json
@@ -60,6 +60,19 @@ def test_a_library_that_is_hardly_faster_or_of_another_stack_is_none(result):
     assert backends([replace(layer, library=half)], "vllm") == []
     (action,) = backends([replace(layer, library=half)], "sglang")
     assert action.saving_us == pytest.approx(layer.now.us / 2) and "FlashInfer CUTLASS" in action.title
+
+
+@pytest.mark.parametrize(
+    ("times", "said"), [(0.8, "of another stack"), (0.97, "less than such predictions err"), (1.2, "No other backend")]
+)
+def test_a_library_is_told_beside_the_best_tiles(result, times, said):
+    """One that beats what runs now, and not what is recommended, is of no other stack, and no faster."""
+    layer = result.layers[0]
+    assert layer.library is not None
+    best = replace(layer.now, us=layer.now.us / 2)
+    beside = replace(layer, recommended=best, library=replace(layer.library, us=times * best.us))
+    (note,) = [text for text in layer_notes([beside], (), result.launches) if beside.library.source in text]
+    assert said in note
 
 
 def test_the_headline_names_the_change_that_stands_first(result):

@@ -315,6 +315,8 @@ def test_where_a_launch_is_configured_anew_the_command_that_looks_for_better_one
     static = widened[0].subjects[0].static[0]
     assert command.startswith(f"advisor advise k.py::gather --gpu {static.gpu} --arg ") and "hidden=4096" in command
     assert searching(replace(widened[0], subjects=widened[0].subjects * 2)) == "", "of several kernels none is named"
+    listed = replace(widened[0].subjects[0], configurations_added=("BLOCK=4096",))
+    assert searching(replace(widened[0], subjects=(listed,))) == "", "a list says itself what is looked through"
 
 
 def test_the_comment_puts_times_before_what_is_compiled_and_says_where_sizes_come_from(widened):

@@ -137,11 +137,13 @@ def test_one_division_serves_all_that_a_thread_loads_at_once(tmp_path: Path, poo
     assert "index-arithmetic" in {finding.rule for finding in by_ir}
 
 
-def test_a_divisor_that_could_be_a_constant_is_named_with_what_that_saves(tmp_path: Path, pool: Pool) -> None:
-    """Weights of four bits in words of eight: rows and columns are taken apart by an argument, which as a constant takes shifts."""
+@pytest.mark.parametrize("columns", [4096, 5120])
+def test_a_divisor_that_could_be_a_constant_is_named_with_what_that_saves(tmp_path: Path, pool: Pool, columns: int) -> None:
+    """Weights of four bits in words of eight: rows and columns are taken apart by an argument, which as a constant takes shifts, and where
+    it is no power of two multiplications."""
     types, grid = "x_ptr=*i32,w_ptr=*bf16,y_ptr=*bf16", 2**15
     (rules, before), (_, after) = (
-        found(tmp_path, pool, NIBBLES, arguments, types, grid, n=4096, sass=True)
+        found(tmp_path, pool, NIBBLES, arguments, types, grid, n=columns, sass=True)
         for arguments in (XWY, XWY.replace("n,", "n: tl.constexpr,"))
     )
     finding = rules["index-arithmetic"]

@@ -127,7 +127,7 @@ def _stored_as_named(request: Request) -> Request:
 
 def _fused(request: Request, gpu: GpuSpec, stack: str) -> int:
     """Shared experts of the model that the stack runs as routed ones, where no other sizes are given."""
-    able = gpu.vendor == "amd" or float(gpu.compute_capability) >= 8.0
+    able = gpu.compute_capability >= "gfx94" if gpu.vendor == "amd" else float(gpu.compute_capability) >= 8.0
     if request.model is None or not able or {"E", "topk"} & set(request.sizes or ()) or request.top_k is not None:
         return 0
     return models.fused_experts(request.model, stack, request.expert_parallel or 1)

@@ -103,7 +103,7 @@ LINES = 3
 """Lines that are named, those that cost most."""
 
 POWER_OF_TWO = 4096
-"""A divisor that stands for those which a launch's sizes mostly are."""
+"""A divisor that stands for one whose value is not given: what sizes mostly are."""
 
 SAME_VALUE = ("tt.splat", "arith.extsi", "arith.trunci")
 """Operations whose result has the value of their operand."""
@@ -126,6 +126,7 @@ def index_arithmetic(context: CompiledContext) -> Finding | None:
     total, shifts, warp = Cost(), Cost(), context.compiled.target.warp_size
     issued = Counter(item.line for item in context.facts.code)
     counted: dict[int | None, float] = defaultdict(float)
+    given, names = context.inspection.launch.given.scalars, _divisors(context)
     for op in context.index_operations:
         counted[op.line] += cost(op, context.divisors).alu
     for op in context.index_operations:
@@ -136,7 +137,9 @@ def index_arithmetic(context: CompiledContext) -> Finding | None:
         kinds[_kind(op)] += spent.alu
         total.add(spent)
         if op.name in INTEGER and (divisor := context.divisors[id(op)]).constant is None:  # then what a constant divisor spares
-            left = cost(op, {id(op): replace(divisor, constant=POWER_OF_TWO)}).alu / cost(op, context.divisors).alu
+            value = given.get(names.get(id(op), ""))
+            constant = value if isinstance(value, int) and value else POWER_OF_TWO
+            left = cost(op, {id(op): replace(divisor, constant=constant)}).alu / cost(op, context.divisors).alu
             shifts.add(spent.times(1 - left))
     main = max(kinds, key=lambda kind: kinds[kind], default="")
     least = LEAST_SHARE_OF_INDICES * analysis.predicted.us
@@ -145,9 +148,10 @@ def index_arithmetic(context: CompiledContext) -> Finding | None:
     )
     if saving is None or saving < least:
         return None
-    constant, names = "", _divisors(context)
+    as_constant = ""
     if main == "divisions" and names and of_shifts is not None and of_shifts >= least:
-        saving, constant = of_shifts, f"make {' and '.join(names)} tl.constexpr: dividing by a power of two is then a shift; or "
+        which = " and ".join(dict.fromkeys(names.values()))
+        saving, as_constant = of_shifts, f"make {which} tl.constexpr: dividing by a constant takes a shift or a multiplication; or "
     rate = throughput_per_us(analysis.gpu, analysis.demand.tensor_dtype)["alu"]
     heaviest = sorted((key for key in lines if key[1] is not None), key=lambda key: -lines[key].alu)[:LINES]
     named = ", ".join(f"line {line}: {microseconds(lines[file, line].alu / rate)}" for file, line in heaviest)
@@ -158,25 +162,25 @@ def index_arithmetic(context: CompiledContext) -> Finding | None:
         "warning",
         f"Index arithmetic, mostly {main}, keeps the integer units busy for {microseconds(total.alu / rate)}",
         evidence=f"{named}; {shares}, beside one addition for each address",
-        remedy=f"{constant}{REMEDIES[main]}",
+        remedy=f"{as_constant}{REMEDIES[main]}",
         line=line,
         file=file,
         saving_us=saving,
     )
 
 
-def _divisors(context: CompiledContext) -> list[str]:
-    """The arguments, in the order of the code, that indices are divided by."""
+def _divisors(context: CompiledContext) -> dict[int, str]:
+    """By the `id` of a division of indices, in the order of the code, the argument that it divides by."""
     made = {name: op for op, _ in context.operations for name in op.results}
-    names: dict[str, None] = {}
+    names: dict[int, str] = {}
     for op in context.index_operations:
         if op.name in INTEGER and context.divisors[id(op)].constant is None:
             name = op.operands[1]
             while name in made and made[name].name in SAME_VALUE:
                 name = made[name].operands[0]
             if name not in made:
-                names[name.lstrip("%")] = None
-    return list(names)
+                names[id(op)] = name.lstrip("%")
+    return names
 
 
 def _kind(op: Operation) -> str:
