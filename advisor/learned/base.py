@@ -41,9 +41,14 @@ class Prediction:
     share: Array | None = None
 
     @property
+    def extrapolates(self) -> NDArray[np.bool_]:
+        """For which rows a learned model answers that it does not vouch for, [n]."""
+        return np.isfinite(self.us) & ~self.learned & (self.share is not None and self.share > 0)
+
+    @property
     def extrapolated(self) -> int:
-        """The number of rows for which a learned model answers that it does not vouch for."""
-        return 0 if self.share is None else int(((self.share > 0) & ~self.learned & np.isfinite(self.us)).sum())
+        """The number of those rows."""
+        return int(self.extrapolates.sum())
 
     @property
     def analytical(self) -> int:
