@@ -28,7 +28,9 @@ def times_of(analysis: Analysis, gpu: GpuSpec) -> tuple[PipelineTime, ...]:
         return busiest / (rate / gpu.num_sms * (float(analysis.demand.tensor_rate.flat[0]) if name == "tensor" else 1.0))
 
     least = least_amounts(analysis.work, gpu, analysis.problem.cache)
-    return pipeline_times(analysis.demand, least, analysis.bound, gpu, least_launch_us(gpu), time_us)
+    return pipeline_times(
+        analysis.demand, least, np.atleast_1d(analysis.work.compulsory_bytes), analysis.bound, gpu, least_launch_us(gpu), time_us
+    )
 
 
 def occupancy(analysis: Analysis, gpu: GpuSpec) -> Occupancy:
@@ -69,22 +71,14 @@ def gpu_figures(gpu: GpuSpec) -> tuple[SourcedFigure, ...]:
 
 
 TOLD_FROM = 1.25
-"""A launch counts where its least bytes would take this many times its bound, came all of them from DRAM."""
+"""A launch counts where what it reads and writes would take this many times its bound, passed all of it through DRAM."""
 
 
 def warm_cache(launches: Sequence[LaunchReport], same: bool = False) -> tuple[str, ...]:
     """A sentence, where the bounds of launches count on operands that the L2 still holds of an earlier run; else none. `same`: whether a
     cold L2 changes none of their times."""
-    count = sum(report.problem.cache == "warm" and _from_dram_us(report) >= TOLD_FROM * report.bound.us for report in launches)
+    count = sum(report.problem.cache == "warm" and report.passing_us >= TOLD_FROM * report.bound.us for report in launches)
     if not count:
         return ()
     key = "warm_one" if len(launches) == 1 else "warm_many"
     return (phrase(f"note.{key}", count=count, whole=len(launches), cure=phrase("note.cold_same" if same else "note.use_cold")),)
-
-
-def _from_dram_us(report: LaunchReport) -> float:
-    """The least bytes that pass through the L2, at the bandwidth of DRAM, in microseconds; 0 where one of them is not known."""
-    parts = {part.pipeline: part for part in report.pipelines}
-    if "l2" not in parts or "dram" not in parts or not parts["dram"].throughput_per_s:
-        return 0.0
-    return 1e6 * parts["l2"].problem_demand / parts["dram"].throughput_per_s

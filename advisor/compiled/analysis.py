@@ -87,7 +87,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
     us = float(np.atleast_1d(latency_us(demand, gpu))[0])
     bound_us = float(least.us.reshape(-1)[0])
     predicted = _predicted(us, demand, gpu, bound_us) if math.isfinite(us) else None
-    times = _pipeline_times(demand, least_amounts(needed, gpu, cache), gpu, least, config)
+    times = _pipeline_times(demand, needed, gpu, cache, least, config)
     parts: tuple[GapPart, ...] = ()
     if predicted is not None:
         split = gap(demand, gpu, least.us, least_amounts(likely, gpu, cache)["dram"])
@@ -435,9 +435,7 @@ def _wave_loads(inspection: Inspection, slots: float, working: float) -> Mapping
     return {name: waves * amount for name, amount in reads.items()}
 
 
-def _pipeline_times(
-    demanded: Demand, amounts: Mapping[str, np.ndarray], gpu: GpuSpec, least: Bound, config: Bound
-) -> tuple[PipelineTime, ...]:
+def _pipeline_times(demanded: Demand, needed: Work, gpu: GpuSpec, cache: str, least: Bound, config: Bound) -> tuple[PipelineTime, ...]:
     def time_us(name: str, rate: float, demand: float, busiest: float | None) -> float:
         time = float(np.atleast_1d(config.times_us[name])[0])
         if rate and busiest is not None:
@@ -445,4 +443,4 @@ def _pipeline_times(
         return max(time, demand / rate) if rate and name in ("l2", "dram") else time
 
     launch_us = max(least_launch_us(gpu), float(start_us(demanded, gpu)[0]))
-    return pipeline_times(demanded, amounts, least, gpu, launch_us, time_us)
+    return pipeline_times(demanded, least_amounts(needed, gpu, cache), needed.compulsory_bytes, least, gpu, launch_us, time_us)

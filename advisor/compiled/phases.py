@@ -130,6 +130,7 @@ def read_constants(stored: Mapping[str, Mapping[str, object]]) -> Constants:
 def pipeline_times(
     demanded: Demand,
     least: Mapping[str, np.ndarray],
+    passing: np.ndarray,
     bound: Bound,
     gpu: GpuSpec,
     launch_us: float,
@@ -140,6 +141,7 @@ def pipeline_times(
     Args:
         demand: Demand of the configuration, one row.
         least: Least amount of the problem by pipeline, [1].
+        passing: Bytes of the problem read and written, each once, [1].
         bound: Of the problem, one row.
         gpu: On what.
         launch_us: Of the launch as it is.
@@ -168,6 +170,7 @@ def pipeline_times(
                 throughput_per_s=rate * 1e6,
                 time_us=us,
                 problem_time_us=problem_us,
+                passing=float(passing.flat[0]) if name == "dram" else 0.0,
             )
         )
     return tuple(out)

@@ -205,7 +205,7 @@ def layers_apart(layers: Iterable[LayerReport], launches: Iterable[LaunchReport]
 def kept_alone(launch: LaunchReport, within_us: float) -> bool:
     """Whether the L2 keeps a launch's operands from run to run of it alone, as a benchmark loop runs it, and not in its layer, where it
     takes `within_us`: faster than DRAM could bring half of them, and as long as for half of them at least."""
-    half_us = 0.5 * _once_from_dram_us(launch)
+    half_us = 0.5 * launch.passing_us
     return launch.predicted is not None and launch.predicted.us < half_us <= within_us < math.inf
 
 
@@ -387,7 +387,7 @@ def _own_work(launches: Sequence[LaunchReport]) -> tuple[float, str]:
     if not more or more_us < 0.02 * bound_us:
         return bound_us, ""
     warm = launches[0].problem.cache == "warm"
-    of_problem_us = sum(max(_once_from_dram_us(launch), launch.bound.us) for launch in launches)
+    of_problem_us = sum(max(launch.passing_us, launch.bound.us) for launch in launches)
     if any(unit != "dram" for _, unit in more):
         return bound_us + more_us, "own_work"
     if bound_us + more_us <= 1.02 * of_problem_us:
@@ -395,16 +395,8 @@ def _own_work(launches: Sequence[LaunchReport]) -> tuple[float, str]:
     return (of_problem_us, "from_warm") if warm and of_problem_us >= 1.02 * bound_us else (bound_us + more_us, "own_work")
 
 
-def _once_from_dram_us(launch: LaunchReport) -> float:
-    """Microseconds that DRAM needs at its peak for each distinct byte of a launch once; infinite where these are not known."""
-    by_name = {part.pipeline: part for part in launch.pipelines}
-    if not (dram := by_name.get("dram")) or not dram.throughput_per_s or not (l2 := by_name.get("l2")) or not l2.problem_demand:
-        return math.inf
-    return 1e6 * l2.problem_demand / dram.throughput_per_s
-
-
 def least_us(launches: Sequence[LaunchReport]) -> float:
-    """Microseconds that another kernel may come down to: the bound, of operands that come from DRAM."""
+    """Microseconds that another kernel may come down to: the bound, of operands that come from DRAM and results that go there."""
     us, key = _own_work(launches)
     return us if key == "from_warm" else sum(launch.bound.us for launch in launches)
 
@@ -427,7 +419,7 @@ class Bound:
 
     @property
     def text(self) -> str:
-        """`bound 305.1 µs (dram)   assumes a warm L2; 320.3 µs with a cold one`."""
+        """`bound 305.1 µs (dram)   assumes a warm L2; 320.3 µs with all bytes to and from DRAM`."""
         return f"{self.name} {microseconds(self.us)} µs{f' ({self.unit})' if self.unit else ''}   {self.more}".rstrip()
 
 

@@ -196,7 +196,8 @@ class PipelineTime:
     """Work of one launch on one pipeline, and the microseconds it takes at the pipeline's full throughput.
 
     `demand` is the whole GPU's; `busiest_sm_demand` that of the SM that finishes last (None for dram, l2, launch).
-    `problem_demand` is the least any configuration needs; the difference is what the configuration adds.
+    `problem_demand` is the least any configuration needs; the difference is what the configuration adds. `passing` is of dram alone: the
+    bytes of the problem that are read and those that are written, each once, whatever the L2 keeps of them.
     """
 
     pipeline: str
@@ -207,6 +208,7 @@ class PipelineTime:
     throughput_per_s: float  # of the whole GPU, specified; 0 where the pipeline is the fixed launch latency
     time_us: float  # of this configuration, busiest SM included
     problem_time_us: float  # of the problem alone, perfectly spread
+    passing: float = 0.0
 
 
 ASKED = frozenset({"l2", "alu", "issue"})

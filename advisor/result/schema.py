@@ -205,6 +205,11 @@ class LaunchReport:
         return contradicts(self.measured, self.predicted)
 
     @property
+    def passing_us(self) -> float:
+        """Microseconds that DRAM needs at its peak for what the problem reads and what it writes, each byte once; 0: not known."""
+        return sum(1e6 * part.passing / part.throughput_per_s for part in self.pipelines if part.throughput_per_s)
+
+    @property
     def best(self) -> Configuration | None:
         """The configuration to run it with: the recommended one, else its own; None where neither is known."""
         return self.recommendation.configuration if self.recommendation is not None else self.configuration

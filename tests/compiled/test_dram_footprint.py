@@ -135,6 +135,13 @@ def test_what_the_launch_wrote_before_is_not_read_from_elsewhere(kernel: str, pa
     assert found == DramFootprint(read=read, written=written, results=written, in_place=in_place)
 
 
+def test_what_is_overwritten_passes_through_dram_twice(tmp_path: Path) -> None:
+    """An L2 may hold both; without it each byte comes and goes."""
+    inspection = inspected(AGAIN_IN_LOOP, tmp_path, {"x": "*fp32", "out": "*fp32"})
+    (dram,) = [part for part in kernel_analysis(inspection, load_gpu("H100"), "warm").pipelines if part.pipeline == "dram"]
+    assert dram.passing == 2 * ALL and dram.problem_demand < ALL / 2
+
+
 @pytest.mark.parametrize("cache", ["cold", "warm"])
 def test_the_bound_of_two_passes_is_that_of_one(cache: str, tmp_path: Path) -> None:
     """Neither brings the results of the first pass from DRAM."""

@@ -228,9 +228,10 @@ def test_what_the_l2_may_hold_is_why_a_bound_lies_below_the_traffic() -> None:
         throughput_per_s=3.35e12,
         time_us=330.0,
         problem_time_us=300.0,
+        passing=1.1e9,
     )
     streamed = replace(launch, bound=replace(launch.bound, us=300.0), gap=(), pipelines=(dram,))
-    assert figures.shown_bound(streamed).text.endswith("assumes a warm L2; 328.4 µs with a cold one")
+    assert figures.shown_bound(streamed).text.endswith("assumes a warm L2; 328.4 µs with all bytes to and from DRAM")
     assert "L2" not in figures.shown_bound(replace(streamed, bound=replace(launch.bound, us=327.0))).text
 
 
