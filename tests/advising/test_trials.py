@@ -90,6 +90,25 @@ def test_a_number_of_the_grid_that_is_the_block_changes_with_it(tmp_path: Path) 
     assert f"change the launch in line 18, and in its grid 128 to {block}" in launch.recommendation.reason
 
 
+@pytest.mark.parametrize(
+    ("assigned", "where"),
+    [
+        ("BLOCK = 128", "change BLOCK in line 17; this also cures"),
+        ("BLOCK = 128 if n > 9 else 64", "change BLOCK in line 17; this also cures"),
+        ("BLOCK = 128; BLOCK = min(BLOCK, n)", "change the launch in line 18; this also cures"),
+    ],
+)
+def test_a_block_that_the_launch_has_a_name_for_is_changed_where_that_is_given_its_value(tmp_path: Path, assigned: str, where: str) -> None:
+    """The grid hangs on the same name: changed in the launch alone there would be as many programs, most of them of nothing."""
+    run = RUN.replace("    tiles = (triton.cdiv(n, 128),)", f"    {assigned}").replace("[tiles]", "[(triton.cdiv(n, BLOCK),)]")
+    (tmp_path / "k.py").write_text(SCALE + run.replace("BLOCK=128", "BLOCK=BLOCK"))
+    (launch,) = advise_compiled(
+        f"{tmp_path / 'k.py'}::scale", H100, cache="cold", command="", launch_options=LaunchOptions(arguments={"n": N}), try_s=60.0
+    ).launches
+    assert launch.recommendation is not None and launch.configuration is not None and launch.configuration.parameters == {"BLOCK": 128}
+    assert f"; {where}" in launch.recommendation.reason
+
+
 def test_nothing_is_credited_against_a_block_that_nobody_named(tmp_path: Path) -> None:
     """What runs is not known, so the time is that of the best, and no sentence takes the guess for a launch."""
     (launch,) = (result := advised(tmp_path, "scale", "cdiv(n, BLOCK)")).launches
