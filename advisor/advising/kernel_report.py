@@ -479,9 +479,12 @@ def _as_arguments(change: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def _where(launch: KernelLaunch, change: Mapping[str, tuple[Any, Any]]) -> str:
-    """In which line of the file a change is made, and which number of the grid there changes with a block."""
+    """In which lines of the file a change is made, and which number of the grid there changes with a block."""
     in_grid = [phrase("choice.in_grid", now=now, then=then) for now, then in change.values() if now in launch.blocks_in_grid]
-    return phrase("choice.at_line", line=launch.line) + "".join(in_grid[:1])
+    assigned = grouped((launch.assigned[name], name) for name in change if name in launch.assigned)
+    where = [f"{' and '.join(names)} in line {line}" for line, names in assigned.items()]
+    where += [phrase("choice.at_line", line=launch.line)] * (not change.keys() <= launch.assigned.keys())
+    return phrase("choice.change", where=", and ".join(where)) + "".join(in_grid[:1])
 
 
 def _of_part(report: LaunchReport, unsearched: str) -> LaunchReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from advisor.advising.choice import NEAR_BEST
 from advisor.compiled.analysis import KernelAnalysis
@@ -44,6 +44,8 @@ MOST_TRIED, LEAST_TRIED, TOGETHER, SPREAD = 24, 4, 4, 8
 """Configurations of all launches of a report, or of one list; of one launch at least, while any are left; of one step; and of a longer list
 first, spread over it. Counts, so that every machine
 tries the same: a kernel's own tunables come to their end after 8 to 20."""
+LARGEST = 2**20
+"""Elements of a tensor of Triton's at most."""
 SECONDS_EACH = 5
 """What a configuration takes on a slow machine, as the time limit that is suggested for the rest of a search counts it."""
 SAME_BYTES, SAME_FLOP = 0.01, 0.2
@@ -100,6 +102,7 @@ class Trials:
     _slowest: float = 0.0
     _tried: int = 0
     _most: float = math.inf
+    _widest: dict[str, int] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -127,6 +130,7 @@ class Trials:
         if "num_stages" not in function.heuristics and pipelined(analysis.inspection.demand):
             now["num_stages"] = compiled.num_stages
         blocks, left, late = self._blocks(base, analysis, until)
+        self._widest = {name: self._covering(base, name) for name in blocks}
         if not (now or blocks or late):
             return None
         now |= blocks
@@ -214,10 +218,14 @@ class Trials:
             steps += [{"num_stages": (stages + more) / stages} for more in (1, 2, -1) if 1 <= stages + more <= MOST_STAGES]
         least = dict.fromkeys(values, 1) | (dict.fromkeys(blocks, LEAST_OF_PRODUCT) if product else {})
         most = {"num_warps": warps_at_most(Target.of(self.gpu))}
+        seen = {_key(values)}
         for step in steps:
             if step.keys() <= values.keys():
-                other = {**values, **{name: round(values[name] * factor) for name, factor in step.items()}}
-                if all(least[name] <= other[name] <= most.get(name, other[name]) for name in step):
+                wanted = {name: round(values[name] * factor) for name, factor in step.items()}
+                wanted = {name: min(value, max(self._widest.get(name, value), values[name])) for name, value in wanted.items()}
+                other = {**values, **wanted}
+                if all(least[name] <= other[name] <= most.get(name, other[name]) for name in step) and _key(other) not in seen:
+                    seen.add(_key(other))
                     yield other
 
     def _blocks(self, base: KernelLaunch, analysis: KernelAnalysis, until: float) -> tuple[dict[str, int], list[str], list[str]]:
@@ -235,7 +243,7 @@ class Trials:
             for parameter in function.parameters
             if parameter.is_constexpr
             and type(value := inspection.guess.constexprs.get(parameter.name)) is int
-            and value > 1
+            and value > 0
             and value & (value - 1) == 0
             and usage[parameter.name].extent
             and parameter.name not in function.heuristics
@@ -258,11 +266,18 @@ class Trials:
         """Whether another value of a constant leaves the work as it is: half of it, or twice where that does not compile; None: neither
         does. A grid that does not follow from the constants stays as it is: with fewer blocks of another size it would be another
         launch."""
-        for other in (value // 2, 2 * value):
+        for other in (value // 2, 2 * value) if value > 1 else (2,):
             then = self._front_end(self._launch(base, {name: other}), inspection)
             if then is not None:
                 return same_work(self._comparable(inspection), then)
         return None
+
+    def _covering(self, base: KernelLaunch, name: str) -> int:
+        """The least power of two for a block that leaves no fewer programs to a larger one, for it covers the whole extent; `LARGEST` where
+        the grid does not hang on it."""
+        sizes = [2**power for power in range(LARGEST.bit_length())]
+        programs = [math.prod(self._launch(base, {name: size}).grid or (1,)) for size in sizes]
+        return sizes[programs.index(least)] if (least := min(programs)) < programs[0] else LARGEST
 
     def _comparable(self, inspection: Inspection) -> KernelDemand:
         """The demand of a launch with the likely values of what is not given: `_front_end` takes the same."""

@@ -233,10 +233,11 @@ def _to_win(
     touched = changed_layers(layers, changing, {report.id for report in able if report.measured is not None})
     now, then = layers_gain(touched)
     of_layers = 1 - then / now if now > 0 else 0.0
-    if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None and not _by_launch(able[0]):
-        saving_us, title = change
-        if saving_us > max(saved, (GAIN - 1) * whole, LEAST_GAIN_US):
-            return phrase("win.code", what=title, share=share_text(saving_us / whole))
+    if len(able) == 1 and whole > 0 and (change := _change_of_code(able[0])) is not None:
+        saving_us, title, rule = change
+        key = "win.code" if not _by_launch(able[0]) else "win.programs" if rule == "small-programs" else ""
+        if key and saving_us > max(saved, (GAIN - 1) * whole, LEAST_GAIN_US):
+            return phrase(key, what=title, share=share_text(saving_us / whole))
     if gains and whole > 0 and max(saved / whole, of_layers) >= 0.005:
         chance, share = _chance(gains), share_text(saved / whole)
         if len(able) > 1:
@@ -335,10 +336,11 @@ def _up_to(shares: Sequence[float]) -> str:
     return phrase("note.up_to", share=share_text(max(shares))) if max(shares) >= 0.005 else phrase("note.nothing")
 
 
-def _change_of_code(report: LaunchReport) -> tuple[float, str] | None:
-    """Microseconds that the remedy of compiled code saves most which is no configuration, and the cause; None where no rule names one."""
+def _change_of_code(report: LaunchReport) -> tuple[float, str, str] | None:
+    """Microseconds that the remedy of compiled code saves most which is no configuration, the cause and its rule; None: no rule names
+    one."""
     remedies = [item for item in report.findings if item.scope == "kernel" and item.net_saving_us is None]
-    return max(((item.saving_us, item.title) for item in remedies if item.saving_us is not None), default=None)
+    return max(((item.saving_us, item.title, item.rule) for item in remedies if item.saving_us is not None), default=None)
 
 
 def changed_layers(layers: Sequence[LayerReport], changing: Collection[str], measured: Collection[str]) -> list[LayerReport]:

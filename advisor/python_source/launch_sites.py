@@ -36,6 +36,7 @@ class FoundLaunch:
         line: Of the launch.
         text: The grid as it is written.
         blocks_in_grid: Numbers in it that are a block's too, as in `k[(cdiv(n, 256),)](..., BLOCK=256)`: they change with the block.
+        assigned: Lines that give names their values which it passes, by the argument: those given one value alone.
         constexprs: Constants that the launch passes, as far as they can be worked out.
         options: Options that it passes (num_warps, ...), the same.
         numbers: Values of its other arguments, the same.
@@ -54,6 +55,7 @@ class FoundLaunch:
     line: int
     text: str
     blocks_in_grid: frozenset[int] = frozenset()
+    assigned: Mapping[str, int] = field(default_factory=dict)
     constexprs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +86,7 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         line=site.call.lineno,
         text=ast.unparse(grid_of(site.call))[:120],
         blocks_in_grid=frozenset(site.walk(known).divided_by),
+        assigned=_assigned_lines(site),
         constexprs=plain_values(constants),
         options=plain_values(launched),
         numbers=plain_values(numbers),
@@ -93,6 +96,12 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         passed=plain_values(passed),
         of_elements=site.of_elements().difference(constants),
     )
+
+
+def _assigned_lines(site: LaunchSite) -> dict[str, int]:
+    graph, names = site.source.module_names, {name: node.id for name, node in site.passed.items() if isinstance(node, ast.Name)}
+    given = [(name, graph.given(site.scopes, local)) for name, local in names.items()]
+    return {name: values[0].lineno for name, values in given if len(values) == 1 and isinstance(values[0], ast.expr)}
 
 
 def plain_values(known: Mapping[str, Known]) -> dict[str, Any]:

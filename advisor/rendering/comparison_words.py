@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -131,6 +133,10 @@ def searching(comparison: ComparisonResult) -> str:
         return ""
     sizes = changed[0].problems[0].sizes if len(changed[0].problems) == 1 else {}
     given = [word for name, value in sizes.items() if name != "programs" for word in ("--arg", f"{name}={value}")]
+    typed = argparse.ArgumentParser(add_help=False)
+    typed.add_argument("--signature", action="append", default=[])
+    types = typed.parse_known_args(shlex.split(comparison.command))[0].signature
+    given += [word for item in types for word in ("--signature", re.sub(r"=\s*\*?", "=*", item))]  # `advise` takes scalars too
     return shlex.join(["advisor", "advise", kernels[0].title, "--gpu", changed[0].gpu, *given])
 
 

@@ -105,11 +105,13 @@ def ordered_findings(findings: tuple[Finding, ...]) -> list[Finding]:
     )
 
 
-def finding_line(item: Finding, indent: int, place: str = "") -> Text:
-    """What was found, what curing it saves, where it is (a place, or the line of source), and the rule."""
+def finding_line(item: Finding, indent: int, place: str = "", cured: bool = False) -> Text:
+    """What was found, what curing it saves (of what the recommended change cures that stands there), where it is (a place, or the line of
+    source), and the rule."""
     line = Text(" " * indent)
     line.append({"error": "x ", "info": "· "}.get(item.severity, "! "), style=_STYLES[item.severity])
     saves = f"saves {figures.microseconds(item.saving_us)} µs ({item.saving_origin})" if item.saving_us is not None else ""
+    saves = phrase("screen.cured") if cured else saves
     place = figures.clean(place) or (figures.source_text(item) if item.source_line is not None else "")
     line.append("   ".join(filter(None, (figures.clean(item.title), saves, place, f"[{figures.clean(item.rule)}]"))))
     return line
@@ -303,7 +305,9 @@ def launch_lines(launch: LaunchReport, result: Result, row: Text, findings: int 
         bound.append(f"library {figures.with_interval(library.us, library)} ({library.origin}: {figures.clean(library.source)})")
     out = [row, *(Text(f"    x fault: {figures.clean(fault)}", style="bold red") for fault in launch.faults[1:])]
     out.append(Text(f"    {'   '.join(bound)}"))
-    out += [finding_line(item, 4) for item in ordered_findings(launch.findings)[:findings]]
+    why = launch.recommendation.reason if launch.recommendation is not None else ""
+    first = ordered_findings(launch.findings)[:findings]
+    out += [finding_line(item, 4, cured=phrase("choice.cures", what=item.title) in why) for item in first]
     heaviest = [] if figures.of_one_program(launch, result) else heaviest_lines(launch, result.sources)
     return out + [Text(f"    · {text}", style="dim") for text in heaviest]
 

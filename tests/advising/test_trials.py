@@ -90,6 +90,59 @@ def test_a_number_of_the_grid_that_is_the_block_changes_with_it(tmp_path: Path) 
     assert f"change the launch in line 18, and in its grid 128 to {block}" in launch.recommendation.reason
 
 
+@pytest.mark.parametrize(
+    ("assigned", "where"),
+    [
+        ("BLOCK = 128", "change BLOCK in line 17; this cures"),
+        ("BLOCK = 128 if n > 9 else 64", "change BLOCK in line 17; this cures"),
+        ("BLOCK = 128; BLOCK = min(BLOCK, n)", "change the launch in line 18; this cures"),
+    ],
+)
+def test_a_block_that_the_launch_has_a_name_for_is_changed_where_that_is_given_its_value(tmp_path: Path, assigned: str, where: str) -> None:
+    """The grid hangs on the same name: changed in the launch alone there would be as many programs, most of them of nothing."""
+    run = RUN.replace("    tiles = (triton.cdiv(n, 128),)", f"    {assigned}").replace("[tiles]", "[(triton.cdiv(n, BLOCK),)]")
+    (tmp_path / "k.py").write_text(SCALE + run.replace("BLOCK=128", "BLOCK=BLOCK"))
+    (launch,) = advise_compiled(
+        f"{tmp_path / 'k.py'}::scale", H100, cache="cold", command="", launch_options=LaunchOptions(arguments={"n": N}), try_s=60.0
+    ).launches
+    assert launch.recommendation is not None and launch.configuration is not None and launch.configuration.parameters == {"BLOCK": 128}
+    assert f"; {where}" in launch.recommendation.reason
+
+
+HEADS = """
+@triton.jit
+def turn(q_ptr, heads, BLOCK_H: tl.constexpr):
+    head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
+    at = q_ptr + tl.program_id(0) * heads * 64 + head[:, None] * 64 + tl.arange(0, 64)[None, :]
+    tl.store(at, 2 * tl.load(at, mask=head[:, None] < heads), mask=head[:, None] < heads)
+"""
+
+
+@pytest.mark.parametrize(("now", "grid", "largest"), [(1, "cdiv(heads, BLOCK_H)", 32), (8, "cdiv(heads, BLOCK_H)", 32), (4, "6", 4)])
+def test_a_block_covers_its_extent_and_no_more(tmp_path: Path, now: int, grid: str, largest: int) -> None:
+    """Beyond the next power of two there are lanes alone that are masked off. A block of one is one that was made small."""
+    (tmp_path / "k.py").write_text(SCALE + HEADS)
+    asked = LaunchOptions(constexprs={"BLOCK_H": now}, arguments={"heads": 24}, grid=f"8192, {grid}")
+    result = advise_compiled(f"{tmp_path / 'k.py'}::turn", H100, cache="cold", command="", launch_options=asked, try_s=60.0)
+    (launch,), (search,) = result.launches, result.searches
+    blocks = {trial.configuration.parameters.get("BLOCK_H", now) for trial in search.trials}
+    assert max(blocks) == largest, "the least block that covers 24 heads"
+    if now == 1:
+        assert launch.recommendation is not None and "Setting BLOCK_H=" in result.verdict.sentence
+    elif grid == "6":
+        assert "BLOCK_H is fixed" in said(result, "is fixed")
+
+
+def test_more_work_for_each_program_is_what_there_is_to_win_where_no_block_can_be_larger(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(SCALE + HEADS)
+    asked = LaunchOptions(constexprs={"BLOCK_H": 1}, arguments={"heads": 24}, grid="8192, 24")
+    result = advise_compiled(f"{tmp_path / 'k.py'}::turn", H100, cache="cold", command="", launch_options=asked, try_s=60.0)
+    (action,) = result.actions
+    share = f"{100 * action.saving_us / result.verdict.current_us:.0f} %"
+    assert action.rule == "small-programs"
+    assert result.verdict.sentence == f"Bound by the start of its programs: each does too little. More work for each should save {share}."
+
+
 def test_nothing_is_credited_against_a_block_that_nobody_named(tmp_path: Path) -> None:
     """What runs is not known, so the time is that of the best, and no sentence takes the guess for a launch."""
     (launch,) = (result := advised(tmp_path, "scale", "cdiv(n, BLOCK)")).launches

@@ -315,6 +315,8 @@ def test_where_a_launch_is_configured_anew_the_command_that_looks_for_better_one
     static = widened[0].subjects[0].static[0]
     assert command.startswith(f"advisor advise k.py::gather --gpu {static.gpu} --arg ") and "hidden=4096" in command
     assert searching(replace(widened[0], subjects=widened[0].subjects * 2)) == "", "of several kernels none is named"
+    typed = replace(widened[0], command="advisor compare a b --signature 'x_ptr=*fp16, w_ptr=i8' --gpu H100 --signature=y_ptr=*fp32")
+    assert searching(typed) == f"{command} --signature 'x_ptr=*fp16, w_ptr=*i8' --signature 'y_ptr=*fp32'", "which a time hangs on"
     listed = replace(widened[0].subjects[0], configurations_added=("BLOCK=4096",))
     assert searching(replace(widened[0], subjects=(listed,))) == "", "a list says itself what is looked through"
 

@@ -198,6 +198,33 @@ def test_bytes_that_explain_the_time_are_the_cause_alone(subjects):
     assert "SMs" not in row.cause and "wgmma" not in row.cause
 
 
+ROTARY = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def rotary(q, cos, heads, HALF: tl.constexpr, BLOCK_H: tl.constexpr):
+    head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
+    pair = tl.arange(0, HALF)
+    turn = tl.load(cos + tl.program_id(0) * HALF + pair)[None, :]
+    at = q + tl.program_id(0) * heads * HALF + head[:, None] * HALF + pair[None, :]
+    mask = head[:, None] < heads
+    tl.store(at, tl.load(at, mask=mask, other=0.0) * turn, mask=mask)
+
+
+def run(q, cos, tokens, heads):
+    rotary[(tokens, triton.cdiv(heads, SIZE))](q, cos, heads, HALF=64, BLOCK_H=SIZE)
+"""
+
+
+@pytest.mark.parametrize(("sizes", "cause"), [("18", "262,144 → 32,768 programs"), ("81", "32,768 → 262,144 programs")])
+def test_where_the_start_of_programs_binds_their_number_is_the_cause_and_no_bytes(repository, sizes, cause):
+    sides = [{"k.py": ROTARY.replace("SIZE", size)} for size in sizes]
+    found = compared_files(repository, AnalyticalPredictor(), *sides, compiling=True, args={"tokens": 8192, "heads": 32})
+    (row,) = found.subjects[0].static
+    assert row.cause == cause and f": {cause}; BLOCK_H" in found.headline
+
+
 def test_assumed_types_are_named_at_every_size(subjects):
     for subject in subjects:
         assert "Types of tensors that nothing says are assumed: x, w, out: bf16. Say them by `types` in advisor.toml." in subject.notes

@@ -498,6 +498,18 @@ def test_the_slowest_pipeline_binds_the_configuration() -> None:
         assert f"l2 {mark}" in words and "tensor sets the bound" in words
 
 
+def test_where_the_start_of_programs_takes_longest_all_tables_say_so_and_how_many_start() -> None:
+    launch = factory.launch(64)
+    pipelines = tuple(replace(part, time_us=80.0) if part.pipeline == "launch" else part for part in launch.pipelines)
+    limited = replace(launch, pipelines=pipelines, binding_pipeline="dram", config_binding_pipeline="launch")
+    result = replace(factory.result((64,), ("w13",)), launches=(limited,))
+    words, ctas = Document(page.to_html(result)).words(), launch.occupancy.ctas
+    assert f"{ctas:,} programs 1 launch {80_000 / ctas:.2g} ns each" in words and "1 launch fixed" not in words
+    assert "1 launch 1 launch fixed" in Document(page.to_html(factory.result((64,), ("w13",)))).words()
+    assert "| launch |" in markdown.to_markdown(result)
+    assert re.search(r"\d+ % launch \d", words[words.index("P(≥10") :][:200]), "the table of all sizes"
+
+
 def test_what_the_power_limit_takes_no_better_kernel_is_promised():
     plain = factory.result()
     held = replace(

@@ -12,6 +12,7 @@ from advisor.rendering import figures, markdown, page, terminal
 from advisor.rendering.screen import COMMANDS, LINES, screen
 from advisor.rendering.views import group
 from advisor.result.schema import UNCERTAIN, Action, GapPart, Latency, LayerReport, PipelineTime, Result, Verdict
+from advisor.system.resources import phrase
 from tests.rendering import factory
 from tests.rendering.terminal import to_text
 
@@ -64,6 +65,18 @@ def test_a_change_is_never_left_out_for_a_launch_without_one_which_says_why() ->
     rows = [line for line in shown(replace(result, launches=launches)) if line.startswith("  M=")]
     assert sum(" > " in row for row in rows) == 1
     assert all(row.endswith("· a change is 78 % sure, 80 % needed") for row in rows if " > " not in row) and len(rows) > 1
+
+
+def test_what_the_recommended_change_cures_has_one_saving_that_of_the_change() -> None:
+    """Beside what the change saves another figure for the same cause would have to be told apart from it."""
+    result = factory.result((64,), ("w13",))
+    (launch,) = result.launches
+    finding, other = launch.findings[0], replace(launch.findings[0], rule="tail-wave", title="t")
+    advice = replace(launch.recommendation, reason=f"best; {phrase('choice.cures', what=finding.title)}")
+    cured = replace(result, launches=(replace(launch, findings=(finding, other), recommendation=advice),))
+    lines = [line for line in shown(cured) if line.startswith("    ! ")]
+    assert len(lines) == 2 and all(("cured by the recommended change" in line) == (finding.title in line) for line in lines)
+    assert ["saves" in line for line in lines] == ["cured" not in line for line in lines]
 
 
 def layered(tokens: tuple[int, ...], gain: float = 0.3) -> Result:

@@ -189,10 +189,12 @@ def time_verdict(
     configured = same and bool(relaunched) and not _other_work(pair[0].demand, pair[1].demand, SAME_WORK)
     doubtful = row.verdict == "within-doubt" and not unseen
     if row.verdict in ("predicted-improved", "predicted-regressed") or doubtful:
-        cause = "" if doubtful else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
+        started = _started(reports, pair)
+        read = "" if doubtful else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
+        cause = started or read
         stored = _stored(pair[1].demand) / gpu.warp_size if configured else None
-        moved = _moved(reports, pair, stored, ["dram"] if cause else [])
-        requested = _moved(reports, pair, stored, ["l2", "dram"]) if doubtful and configured and not moved else moved
+        moved = [] if started else _moved(reports, pair, stored, ["dram"] if cause else [])
+        requested = _moved(reports, pair, stored, ["l2", "dram"]) if doubtful and configured and not (started or moved) else moved
         code = [] if cause or moved else _changes_of_code(base, head, slower=(row.change or 0.0) > 0)
         row = replace(row, cause="; ".join(filter(None, (_few_ctas(base, head, gpu), cause, *requested, *code))))
         notes += filter(None, (_near_spilling(head.resources, gpu),))
@@ -237,6 +239,18 @@ WHOLE = 0.1
 
 
 TIMES = {1: "once", 2: "twice"}
+
+
+def _started(reports: Sequence[LaunchReport], pair: Sequence[Inspection]) -> str:
+    """How many programs two launches have, where starting them limits the slower and is `MOST` of the difference; "": it is not."""
+    before, after = (side.demand.programs for side in pair)
+    starts = [sum(part.time_us for part in report.pipelines if part.pipeline == "launch") for report in reports]
+    times = [report.predicted.us if report.predicted is not None else 0.0 for report in reports]
+    slower = times.index(max(times))
+    apart = starts[slower] - starts[1 - slower]
+    if reports[slower].config_binding_pipeline != "launch" or before == after or apart < MOST * (max(times) - min(times)):
+        return ""
+    return phrase("answer.programs", before=f"{before:,}", after=f"{after:,}")
 
 
 def _read_again(base: KernelDemand, head: KernelDemand, fewer: bool) -> str:

@@ -160,6 +160,7 @@ class KernelLaunch:
         origins: Where the values of arguments, constants and options come from, as far as they are known; "grid" that of the grid.
         line: Of the launch in the file that names its configuration; None: none does.
         blocks_in_grid: Numbers in the grid of that launch that change with a block.
+        assigned: Lines where names are given what that launch passes, by the argument.
     """
 
     source: SourceFile
@@ -181,6 +182,7 @@ class KernelLaunch:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     line: int | None = None
     blocks_in_grid: frozenset[int] = frozenset()
+    assigned: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

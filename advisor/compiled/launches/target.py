@@ -113,7 +113,7 @@ def make_launch(
     in_file = in_file or common_launch(source, kernel, known, OPTION_NAMES, num_sms, size, elsewhere)
     if in_file is not None:
         line = None if elsewhere else in_file.line
-        launch = replace(_as_launched(launch, in_file), line=line, blocks_in_grid=in_file.blocks_in_grid)
+        launch = replace(_as_launched(launch, in_file), line=line, blocks_in_grid=in_file.blocks_in_grid, assigned=in_file.assigned)
     unknown, guessed = _passed_unknown(launch, elsewhere)
     launch = with_generated(replace(launch, assumed=(*launch.assumed, *unknown), origins={**guessed, **launch.origins}))
     if grid is None:
