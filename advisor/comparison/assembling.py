@@ -22,6 +22,7 @@ from advisor.rendering.figures import shortened
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
     STATIC_WORDS,
+    UNKNOWN,
     Compared,
     ComparisonResult,
     ResourceRow,
@@ -34,6 +35,7 @@ MOST_NAMED = 2
 """Of what is worst; the rest is counted."""
 LAUNCHED = "launched otherwise"
 WORKED_OUT = "whose launch other code works out"
+IMPORTING = "importing what changed"
 LONGEST_REASON = 120
 """Characters of why it is."""
 
@@ -64,12 +66,15 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     """A sentence that begins with what is certain and large: what is to fail, what compiles again, spills, configurations that are tuned
     over, what is launched with other constants, and registers where none of these is there; then measured verdicts where something was
     run, else predictions, and that they are that; then what could not be told, and without what; and what is worst is named."""
-    certain = [
-        f"{' '.join(filter(None, (subject.title, failure.what)))} ({shortened(failure.reason, LONGEST_REASON)})"
-        for subject in subjects
-        for failure in subject.failures
-    ]
-    first = [f"Certain to fail: {_several(certain)}"] if certain else []
+    first = []
+    for words_of_kind, is_known in (("Certain to fail", True), ("Not known any more what runs", False)):
+        failing = [
+            f"{' '.join(filter(None, (subject.title, failure.what)))} ({shortened(failure.reason.removeprefix(UNKNOWN), LONGEST_REASON)})"
+            for subject in subjects
+            for failure in subject.failures
+            if failure.reason.startswith(UNKNOWN) is not is_known
+        ]
+        first += [f"{words_of_kind}: {_several(failing)}"] if failing else []
     again = [subject.title for subject in subjects if _compiles_again(subject)]
     if again:
         first.append(f"{_counted(len(again), 'kernel')} compile{'s' * (len(again) == 1)} again ({_several(again)})")
@@ -262,7 +267,7 @@ def _listed(subjects: Sequence[Subject]) -> str:
     kinds = Counter((_word(subject), subject.kind if subject.kind in ("kernel", "table") else "file") for subject in subjects)
     phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
     return ", ".join(
-        phrases[word in (LAUNCHED, WORKED_OUT)].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
+        phrases[word in (LAUNCHED, WORKED_OUT, IMPORTING)].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
         for (word, kind), count in kinds.items()
     )
 
@@ -270,7 +275,7 @@ def _listed(subjects: Sequence[Subject]) -> str:
 def _word(subject: Subject) -> str:
     notes = [note for note in subject.notes if note.startswith(SAME)] if subject.change == "modified" else []
     if not notes:
-        return _CHANGED[subject.change]
+        return IMPORTING if phrase("answer.imports_changed") in subject.notes else _CHANGED[subject.change]
     return WORKED_OUT if all(" changed: the code " in note for note in notes) else LAUNCHED
 
 

@@ -16,15 +16,16 @@ from advisor.python_source.bindings import names_in
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.kernel_forms import grid_of, may_be_kernel
 from advisor.python_source.source import SourceFile
-from advisor.result.comparison_schema import Failure, Subject
+from advisor.result.comparison_schema import UNKNOWN, Failure, Subject
 from advisor.system import grouped
 from advisor.system.errors import AdvisorError
+from advisor.system.resources import phrase
 
 MOST_SEARCHED = 20_000
 """Python files of a tree whose text is searched for imports of those that changed."""
 MOST_READ = 300
 """Files of kernels that are read for what they import: each takes some 20 ms."""
-NOT_COMPARED = "The file did not change, but what its kernels or launches import did: they are not compared."
+NOT_COMPARED = phrase("answer.imports_changed")
 WORD = re.compile(r"\w+")
 COMPARED = (".py", ".json", ".jsonl", ".toml")
 """What the names of files end in that are read of a revision."""
@@ -50,7 +51,10 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
         except (AdvisorError, *ODD):  # which is so on both sides
             continue
         if one != other:
-            subjects.append(Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(NOT_COMPARED,)))
+            names = sorted({name for name, _ in {*one} ^ {*other}})
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            notes = (NOT_COMPARED, phrase("answer.imported", which=f"{', '.join(names[:SHOWN])}{more}"))
+            subjects.append(Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=notes))
     left_out += max(0, len(candidates) - MOST_READ)
     warning = f"{left_out} Python files were not looked through for what their kernels import of those that changed."
     return subjects, [warning] if left_out else []
@@ -152,7 +156,7 @@ def taken_instead(head: Tree, changed: Iterable[FileChange]) -> Iterator[Subject
         entry = head.entries().get(f"{stands}.py")
         if entry is not None and entry.kind == "file" and _is_kernels(head, entry):
             reason = f"Python may take {change.path} in its place, which is not compared"
-            failure = Failure(condition="failed", what="", reason=reason)
+            failure = Failure(condition="failed", what="", reason=f"{UNKNOWN}{reason}")
             yield Subject(kind="file", title=entry.path, path=entry.path, change="modified", notes=(reason,), failures=(failure,))
 
 
@@ -170,5 +174,7 @@ def no_longer_a_kernel(head: Tree, entry: Entry | None, subject: Subject) -> Sub
     lines = [node.lineno for node in source.module_names.nodes if may_be_kernel(node, name)]
     if not lines:
         return subject
-    reason = f"{name} is no kernel that can be read any more, but its file has it still (line {min(lines)}): what runs is not compared"
+    reason = (
+        f"{UNKNOWN}{name} is no kernel that can be read any more, but its file has it still (line {min(lines)}): what runs is not compared"
+    )
     return replace(subject, failures=(*subject.failures, Failure(condition="failed", what="", reason=reason)))

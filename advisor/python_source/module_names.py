@@ -400,13 +400,18 @@ def _holds(body: Sequence[ast.stmt], place: Place) -> bool:
     return bool(body) and (first, 0) <= place.position <= (body[-1].end_lineno or 0, body[-1].end_col_offset or 0)
 
 
+_RUNNING = "triton.runtime._"
+"""Begins the modules of triton that no kernel is made of: how memory is allocated for launches, and that they compile side by side."""
+
+
 def triton_bound_again(names: ModuleNames) -> str | None:
     """Why it cannot be told what a file's kernels are: something of triton is bound again in it; None: nothing is.
 
     What stands in triton's place where it cannot be imported, in another branch or a handler, is not meant.
     """
     roots = {alias for alias, items in names.imports.items() if any(item.is_triton for item in items)}
-    bound = [(node, text) for node, text in _set_in(names, roots) if not _without_triton(names, node, roots)]
+    running = {alias for alias in roots if all(item.full.startswith(_RUNNING) for item in names.imports[alias])}
+    bound = [(node, text) for node, text in _set_in(names, roots - running) if not _without_triton(names, node, roots)]
     for name in roots:
         brought = {node: _import_of(names, node, name) for node in names.binders(names.tree).get(name, [])}
         imports = [node for node, parts in brought.items() if any(part.is_triton for part in parts)]

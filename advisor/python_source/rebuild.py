@@ -169,6 +169,10 @@ class _Builder:
                 None,
                 "install the torch that generated the kernel beside the advisor",
             )
+        decorators = map(dotted, source.plain_functions[name].decorator_list) if name in source.plain_functions else ()
+        if made := next((text for text in decorators if text.split(".")[0] in source.module_names.triton_roots), ""):
+            why = f"is decorated with {made}: the Triton at hand has no such functions for kernels"
+            raise RebuildError(f"{source.path.name}:{line}: {name} {why}")
         raise RebuildError(
             f"{source.path.name}:{line}: {name} is neither a literal of the file, nor triton's, nor another kernel",
             self.reasons.get((source.path, name)) or _starred(source),

@@ -500,7 +500,8 @@ def advice_text(advice: Recommendation) -> str:
 def subject_sentence(subject: Subject) -> str:
     """What happened to a subject, with its counts."""
     words = {"compared": "", "modified": "changed", "added": "new", "removed": "removed", "type changed": "changed type"}
-    parts = [words[subject.change]] if words[subject.change] else []
+    word = "not compared" if phrase("answer.imports_changed") in subject.notes else words[subject.change]
+    parts = [word] if word else []
     for rows, names in ((subject.measured, MEASURED_WORDS), (timed_rows(subject.static), tuple(STATIC_WORDS))):
         for name in names:
             count = sum(row.verdict == name for row in rows)  # type: ignore[attr-defined]

@@ -66,6 +66,8 @@ STATIC_WORDS: dict[str, str] = {
 MEASURED_WORDS = ("failed", "regressed", "inconclusive", "not comparable", "improved", "missing", "new", "unchanged")
 """Measured verdicts in the order in which surfaces list them."""
 
+UNKNOWN = "cannot tell: "
+"""Begins the reason of a failure where what runs is not known, so that nothing says that it fails."""
 CHANGES = Literal["modified", "added", "removed", "type changed", "compared"]
 
 

@@ -14,6 +14,7 @@ from advisor.compiled.compiler.kernel import CompileError
 from advisor.python_source.source import parse_source
 from advisor.rendering.figures import shortened
 
+from .repository import compared_files
 from .test_time_verdict import one, told_in
 
 KERNEL = """import triton
@@ -323,6 +324,22 @@ def run(x, tokens, batch):
 def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
     refused = CompileError("triton cannot compile it", got, kind="failed")
     assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"
+
+
+def test_a_hook_that_changed_lists_no_configurations(repository, predictor):
+    head = (
+        KERNEL.partition("@triton.jit")[0] + "from somewhere import listed\n\n\ndef hook(args):\n    args['d'].block_shape = [SIZE]\n\n\n"
+    )
+    text = head + "@triton.autotune(configs=listed(pre_hook=hook), key=['n'])\n" + KERNEL[KERNEL.index("@triton.jit") :]
+    sides = [{"k.py": text.replace("SIZE", size)} for size in ("args['BLOCK']", "args['BLOCK'] // 1")]
+    found = compared_files(repository, predictor, *sides)
+    (subject,) = found.subjects
+    said = "The kernel is the same; its launch in its file changed: the code of hook, which runs before it and may set its blocks."
+    assert said in subject.notes and not any("lists its configurations" in note for note in subject.notes)
+    assert found.headline.startswith("1 unchanged kernel whose launch other code works out")
+    other = {"k.py": text.replace("SIZE", "1").replace("listed(pre", "listed(2, pre")}
+    (subject,) = compared_files(repository, predictor, sides[0], other).subjects
+    assert "What lists its configurations changed, and cannot be read." in subject.notes
 
 
 @pytest.mark.parametrize("name", ["tl._experimental_load", "tl.extra.cuda.experimental_load"])

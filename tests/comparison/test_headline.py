@@ -8,7 +8,7 @@ import pytest
 
 from advisor.comparison.assembling import counts, headline
 from advisor.comparison.kernels.launch_digest import SAME
-from advisor.result.comparison_schema import Failure, StaticRow, Subject
+from advisor.result.comparison_schema import UNKNOWN, Failure, StaticRow, Subject
 
 NOTHING = "nothing could be predicted, and nothing was measured"
 
@@ -101,6 +101,9 @@ def test_what_is_certain_to_fail_comes_first():
     )
     text = said(lost, a_table(row("M=1", "predicted-unchanged")))
     assert text.startswith("Certain to fail: k.py::k (NameError: very") and text.endswith(f"…); 1 predicted unchanged: {ONLY}")
+    unknown = replace(lost, title="k.py::other", failures=(Failure(condition="failed", what="", reason=f"{UNKNOWN}tl is bound again"),))
+    assert said(unknown).startswith("Not known any more what runs: k.py::other (tl is bound again)") and "Certain" not in said(unknown)
+    assert "long…); Not known any more what runs: k.py::other (" in said(lost, unknown).replace("very…", "long…")
 
 
 def test_a_launch_that_changed_is_no_kernel_that_did():

@@ -8,6 +8,7 @@ from advisor.comparison.kernels import importers
 from advisor.comparison.kernels.importers import located
 from advisor.comparison.unseen import NOT_COMPARED
 from advisor.python_source.imports import Import
+from advisor.rendering.comparison_files import to_text
 
 from .repository import compared
 
@@ -66,7 +67,9 @@ def test_helpers_that_changed_are_named_and_who_imports_them_is_not_compared(rep
     subject, other = compared(repository, base, head, predictor).subjects
     assert subject.kind == "file" and subject.path == "pkg/helpers.py"
     assert subject.notes == ("Helpers changed (scale): kernels that import them are compared where their own file changed too.",)
-    assert (other.path, other.notes) == ("pkg/k.py", (NOT_COMPARED,))
+    assert (other.path, other.notes) == ("pkg/k.py", (NOT_COMPARED, "What it takes from other files changed: scale."))
+    found = compared(repository, base, head, predictor)
+    assert "1 unchanged file importing what changed" in found.headline and "pkg/k.py: not compared\n" in to_text(found)
     documented = repository.commit({"pkg/helpers.py": "# a comment\n" + helpers(4).replace("Scales.", "Scales it.")})
     assert not compared(repository, head, documented, predictor).subjects
 

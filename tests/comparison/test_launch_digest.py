@@ -445,6 +445,14 @@ def test_changed_by_hand_names_arguments_and_keeps_to_keys_that_are_passed_still
     assert changed_by_hand(new, old) == ["n is no longer constant: values share compiled code."]
 
 
+def test_constants_that_came_or_went_are_named_where_no_launch_tells_of_them():
+    texts = (KERNEL, KERNEL.replace("BLOCK", "WIDTH"))
+    old, new = (versions(parse_source(item.partition("def run")[0], "k.py"), {})["scale"] for item in texts)
+    assert changed_by_hand(old, new) == ["The kernel takes WIDTH and no longer takes BLOCK."]
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in texts)
+    assert old.launching and changed_by_hand(old, new) == []
+
+
 def test_the_condition_of_a_launch_is_said_and_not_what_it_passes(repository, predictor):
     guarded = KERNEL.replace("    block, warps", "    if x.numel():\n        block, warps")
     guarded = guarded.replace("    if n < 64:\n        warps = 1\n    scale[", "        scale[")

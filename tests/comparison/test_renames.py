@@ -39,6 +39,18 @@ def test_what_is_said_of_the_new_name_goes_before_what_is_said_of_the_old(reposi
     assert {problem.sizes["M"] for row in found.subjects[0].static for problem in row.problems} == {32}
 
 
+@pytest.mark.parametrize(("scale", "changes"), [("2", False), ("n", True)])
+def test_a_kernel_that_moves_into_a_function_is_no_change(repository, predictor, scale, changes):
+    """It is the same unless it takes a name of that function."""
+    kernel = f"@triton.jit\ndef kernel(x):\n    n = {scale}\n    tl.store(x, n)\n" if not changes else ""
+    kernel = kernel or "@triton.jit\ndef kernel(x):\n    tl.store(x, n)\n"
+    head = "import triton\nimport triton.language as tl\n\n\nn = tl.constexpr(2)\n\n\n"
+    around = "def run(x, n):\n"
+    inner = around + "".join(f"    {line}\n" for line in kernel.splitlines()) + "    kernel[(1,)](x)\n"
+    found = compared(repository, predictor, {"k.py": head + kernel + around + "    kernel[(1,)](x)\n"}, {"k.py": head + inner})
+    assert bool(found.subjects) is changes
+
+
 def test_a_new_name_alone_is_no_change(repository, predictor):
     assert compared(repository, predictor, {PATH: GOOD}, {PATH: called(GOOD, "matmul_ogs")}).subjects == ()
 

@@ -11,6 +11,7 @@ from advisor.compiled.compiler.compile import version
 from advisor.compiled.guesses.inference import guesses
 from advisor.gpus.hardware import load_gpu, offline
 from advisor.python_source import target_questions
+from advisor.python_source.kernel_forms import RebuildError
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.rebuild import rebuild
@@ -224,3 +225,19 @@ def test_a_name_that_only_one_condition_gives_stays_unknown() -> None:
     made = parse_source(f"{HEAD}f = 1\nif asked():\n    f = tl.no_such\nelif asked_more():\n    f = tl.load\n", "k.py")
     with pytest.raises(NotLiteralError, match="under a condition that is unknown"):
         made.constant("f")
+
+
+@pytest.mark.parametrize(
+    ("module", "read"),
+    [("triton.runtime._allocation", True), ("triton.runtime.jit", False), ("triton.language", False), ("triton.language._x", False)],
+)
+def test_how_triton_allocates_memory_is_no_part_of_a_kernel(module: str, read: bool) -> None:
+    text = f"import {module} as part\npart._allocator = make()\n"
+    assert (parse_source(HEAD + text + "@triton.jit\ndef k(p):\n    tl.store(p, 1)\n", "k.py").undecided == {}) is read
+
+
+def test_a_decorator_of_another_triton_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(HEAD + "@tl.constexpr_function\ndef f(p):\n    return 1\n\n\n" + CALLS)
+    with pytest.raises(RebuildError, match=r"f is decorated with tl\.constexpr_function: the Triton at hand has no such functions"):
+        rebuild(read_source(path), "k")

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from advisor.compiled.launches.provenance import named
-from advisor.python_source.bindings import bound_by, names_in, shared_names
+from advisor.python_source.bindings import bound_by, names_in, own_names, shared_names
 from advisor.python_source.imports import Import
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import bound_names
@@ -90,7 +90,8 @@ def behind(
         setting = [node for function in source.module_names.declaring.get(name, ()) for node in _assigning(function, name)]
         nodes: list[ast.AST] = [*definitions, *bound, *setting]
         for definition in definitions:
-            nodes += source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
+            around = source.module_names.place(definition).scopes[:1]  # a kernel within a function sees that function's names
+            nodes += around if own_names(around).intersection(_named(definition)[0]) else ()
         # A kernel within a class does not see that one.
         for node in {id(entry): entry for entry in nodes if not (definitions and isinstance(entry, ast.ClassDef))}.values():
             of_triton = name in source.module_names.triton_roots
@@ -246,10 +247,11 @@ def _parts(tree: ast.AST, local: Set[str], numbers: dict[str, str]) -> Iterator[
             yield repr(node_)
 
 
-def arguments_changed(old: JitFunction, new: JitFunction) -> Iterator[str]:
-    """Which arguments came or went, or that they stand in another order; of constants a launch tells what is passed."""
+def arguments_changed(old: JitFunction, new: JitFunction, launched: bool) -> Iterator[str]:
+    """Which arguments came or went, or that they stand in another order; of constants a launch tells what is passed, where both are
+    `launched`."""
     before, after = ([parameter.name for parameter in side.parameters] for side in (old, new))
-    values = {parameter.name for side in (old, new) for parameter in side.parameters if not parameter.is_constexpr}
+    values = {parameter.name for side in (old, new) for parameter in side.parameters if not (launched and parameter.is_constexpr)}
     came, gone = ([name for name in one if name in values and name not in other] for one, other in ((after, before), (before, after)))
     if came or gone:
         words = (f"takes {', '.join(came)}" * bool(came), f"no longer takes {', '.join(gone)}" * bool(gone))

@@ -21,7 +21,7 @@ from advisor.comparison.kernels.importers import ODD
 from advisor.comparison.kernels.kernel_digest import arguments_renamed, meaning, own_tree, renamed, with_other_names
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.launch_digest import ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
+from advisor.comparison.kernels.launch_digest import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import as_one, judged_at_each, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
@@ -35,7 +35,7 @@ from advisor.pipelines.batch import SIZES
 from advisor.python_source.bindings import names_in
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
-from advisor.result.comparison_schema import CHANGES, Failure, StaticRow, Subject
+from advisor.result.comparison_schema import CHANGES, UNKNOWN, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
 from advisor.system.errors import AdvisorError, InputError
 from advisor.system.resources import phrase
@@ -260,7 +260,10 @@ def _subject(
         unpredicted = f"No prediction: {error}"
     alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
     listing = _lists_anew(old, new)
-    notes += ["What lists its configurations changed, and cannot be read."] if listing else []
+    if hooks := _hooks_anew(old, new) if listing else []:
+        notes += [phrase("answer.hook", same=SAME if alike else "The launch", which=", ".join(hooks))]
+    elif listing:
+        notes.append("What lists its configurations changed, and cannot be read.")
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
 
     def judged_at(problem: Problem | None, is_first: bool) -> resources.Judged:
@@ -315,7 +318,7 @@ def _lost(old: KernelVersion | None, new: KernelVersion | None) -> Iterator[Fail
     """That it can no longer be told what a kernel is: as of a file that can no longer be read."""
     reasons = [side.source.undecided.get(side.function.name, "") if side is not None else "" for side in (old, new)]
     if old is not None and reasons[1] and not reasons[0]:
-        yield Failure(condition="failed", what="", reason=reasons[1])
+        yield Failure(condition="failed", what="", reason=f"{UNKNOWN}{reasons[1].removeprefix(UNKNOWN)}")
 
 
 _OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
@@ -332,13 +335,25 @@ def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
     """Whether lists of configurations that cannot be read on either side come from something else."""
     if old is None or new is None or not (old.unread and new.unread):
         return False
-    sides = []
-    for side in (old, new):
-        calls = [node for node in side.function.node.decorator_list if isinstance(node, ast.Call)]
-        tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
-        parts = [part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg != "key"))]
-        sides.append((meaning(side.source, names_in(*parts)), [ast.dump(part) for part in parts]))
+    sides = [(meaning(side.source, names_in(*_listing(side))), [ast.dump(part) for part in _listing(side)]) for side in (old, new)]
     return sides[0] != sides[1]
+
+
+def _hooks_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
+    """The hooks of a list of configurations (`pre_hook=…`) that changed, where nothing else that lists them did; none else."""
+    if old is None or new is None or [ast.dump(part) for part in _listing(old)] != [ast.dump(part) for part in _listing(new)]:
+        return []
+    words = [node for part in _listing(new) for node in ast.walk(part) if isinstance(node, ast.keyword) and node.arg == "pre_hook"]
+    hooks = sorted(names_in(*words))
+    others = [meaning(side.source, names_in(*_listing(side)) - {*hooks}) for side in (old, new)]
+    return hooks if others[0] == others[1] else []
+
+
+def _listing(version: KernelVersion) -> list[ast.AST]:
+    """What a kernel's configurations are listed by: what its tuner is given, but for the key."""
+    calls = [node for node in version.function.node.decorator_list if isinstance(node, ast.Call)]
+    tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
+    return [part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg != "key"))]
 
 
 def _at_one_launch(

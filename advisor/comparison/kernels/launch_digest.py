@@ -490,7 +490,7 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     """What changed beside the body: the arguments, the key by which a kernel is tuned anew, and what prunes its list."""
     if old is None or new is None:
         return []
-    notes = list(arguments_changed(old.function, new.function))
+    notes = list(arguments_changed(old.function, new.function, bool(old.launching and new.launching)))
     keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
     if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
         less = ", ".join(name for name in keys[0] if name not in keys[1])
