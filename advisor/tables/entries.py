@@ -170,6 +170,23 @@ def version_number(text: str) -> int:
     return sum(part * scale for part, scale in zip(parts, (10000, 100, 1), strict=False))
 
 
+def default_since(stack: str, M: Any, E: Any, **options: Any) -> int:
+    """The version, as `version_number` has it, from which on the default of a stack for these token counts is that of its newest; 0: it was
+    always the same. Options as for `default_fields`."""
+    newest = default_fields(stack, M, E, **{**options, "version": 0})
+    for since in (VLLM_NARROW_BLOCKS, VLLM_BY_TOKENS) if stack == "vllm" else ():
+        before = default_fields(stack, M, E, **{**options, "version": since - 1})
+        if any((before[name] != newest[name]).any() for name in FIELDS):
+            return since
+    return 0
+
+
+def version_text(number: float) -> str:
+    """`0.24`, `0.5.14`: the reverse of `version_number`."""
+    minor, patch = divmod(round(number), 100)
+    return f"0.{minor}" + (f".{patch}" if patch else "")
+
+
 def _vllm(
     m: np.ndarray, e: np.ndarray, version: int, fp8: bool, weight_only: bool, block_shape: tuple[int, int] | None, amd: bool
 ) -> tuple[Any, ...]:
