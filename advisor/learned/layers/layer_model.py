@@ -227,8 +227,10 @@ class LayerModel:
         have run that is not among them, the fastest of `TYPICAL`; else the default.
         """
         launch = launched(layers, gpu, configuration, loads)
-        newest = np.where(layers.sglang, *(self.newest(gpu.name, sglang) for sglang in (True, False)))
-        launch = replace(launch, layers=replace(layers, version=np.where(layers.version > 0, layers.version, newest)))
+        version = layers.version.copy()
+        for sglang in set(layers.sglang[version == 0].tolist()):
+            version[(version == 0) & (layers.sglang == sglang)] = self.newest(gpu.name, sglang)
+        launch = replace(launch, layers=replace(layers, version=version))
         if configuration is not None:
             return launch
         seen = {(r.sglang, r.gpu, r.held, r.inner, r.kind, r.version): r.tuned for r in self.ran if r.gpu == gpu.name}
