@@ -32,7 +32,7 @@ from advisor.steps.model_config import load_architecture
 from advisor.system import grouped
 from advisor.system.errors import AdvisorError, several
 from advisor.system.resources import phrase
-from advisor.tables.entries import FIELDS, default_configuration, version_number, version_text
+from advisor.tables.entries import DEFAULT_CHANGES, FIELDS, default_configuration, version_number, version_text
 from advisor.tables.models import find_model
 from advisor.tables.tuned_table import default_options
 
@@ -106,23 +106,23 @@ def version_notes(target: Target, layers: Sequence[LayerReport], predictor: Pred
 
 
 def _older_default(model: LayerModel, target: Target, layers: Sequence[LayerReport]) -> tuple[str, ...]:
-    """How much longer or less long layers take with the default of the version before today's, in a sentence; none where that is within
-    what they are known to."""
-    problems, older = [launches[0].problem for launches in layer_launches(target).values()], target.default_since - 100
-    kind = _kind(problems[0], target.gpu)
-    if kind is None:
+    """How much longer or less long layers take with an older version's default, of the one that differs most, in a sentence; none where
+    that is within what they are known to."""
+    problems, stack = [launches[0].problem for launches in layer_launches(target).values()], stack_of(target)
+    more: dict[tuple[int, int], float] = {}
+    if (kind := _kind(problems[0], target.gpu)) is None:
         return ()
-    options = default_options(problems[0], target.gpu, version_text(older))
-    before = [default_configuration(stack_of(target), item.sizes["M"], item.sizes["E"], **options) for item in problems]
-    every, loads = _layers(problems, kind, target, older)
-    costs = _costs(model, every, loads, target, before, problems[0].cache == "cold")
-    more = {layer.tokens: cost.us / layer.predicted.us - 1 for layer, cost in zip(layers, costs, strict=True)}
-    most = max(more, key=lambda tokens: abs(more[tokens]))
-    if abs(more[most]) < SEEN:
+    for since in DEFAULT_CHANGES[stack]:
+        options = default_options(problems[0], target.gpu, version_text(since - 100))
+        before = [default_configuration(stack, item.sizes["M"], item.sizes["E"], **options) for item in problems]
+        costs = _costs(model, *_layers(problems, kind, target, since - 100), target, before, problems[0].cache == "cold")
+        more |= {(since, layer.tokens): cost.us / layer.predicted.us - 1 for layer, cost in zip(layers, costs, strict=True)}
+    (since, tokens) = max(more, key=lambda at: abs(more[at]), default=(0, 0))
+    if abs(share := more.get((since, tokens), 0.0)) < SEEN:
         return ()
-    much = f"{100 * abs(more[most]):.0f} % {'longer' if more[most] > 0 else 'less long'}"
-    words = {"stack": STACKS[stack_of(target)], "since": version_text(target.default_since), "much": much, "most": most}
-    return (phrase("note.older_default", **words, older=f"{stack_of(target)}:{version_text(older)}"),)
+    much = f"{100 * abs(share):.0f} % {'longer' if share > 0 else 'less long'}"
+    words = {"stack": STACKS[stack], "since": version_text(since), "much": much, "most": tokens}
+    return (phrase("note.older_default", **words, older=f"{stack}:{version_text(since - 100)}"),)
 
 
 def _stack_text(target: Target, version: float) -> str:
