@@ -19,7 +19,7 @@ from advisor.diagnosis import LEAST_GAIN_US
 from advisor.diagnosis.rule import microseconds
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.base import Predictor, predict_each
-from advisor.learned.layers import layer_model
+from advisor.learned.layers import layer_model, moe_layer
 from advisor.learned.layers.layer_model import LayerModel
 from advisor.learned.layers.moe_layer import AS_MEASURED, Layers, kind_of, layers_of, quantisation_us
 from advisor.learned.library.moe_kernels import library_of_layers
@@ -32,8 +32,9 @@ from advisor.steps.model_config import load_architecture
 from advisor.system import grouped
 from advisor.system.errors import AdvisorError, several
 from advisor.system.resources import phrase
-from advisor.tables.entries import FIELDS, version_number
+from advisor.tables.entries import DEFAULT_CHANGES, FIELDS, default_configuration, version_number, version_text
 from advisor.tables.models import find_model
+from advisor.tables.tuned_table import default_options
 
 WORTH_A_BACKEND = 1.1
 """A change of backend is advised where the library is so much faster than the best configuration: errors of whole layers, on models that
@@ -81,18 +82,22 @@ def layer_notes(layers: Sequence[LayerReport], others: Sequence[Action], launche
         times = {layer.tokens: layer.library.us / tiles[layer.tokens] for layer in layers if layer.library is not None}
         faster = [tokens for tokens, ratio in times.items() if ratio < 1]
         beyond = min(times.values()) * WORTH_A_BACKEND < 1  # of another stack, or `others` would hold it
-        least, most = (f"{end:.2f}" for end in (min(times.values()), max(times.values())))
-        key = "other_backend" if beyond else "near_backend" if faster else "no_backend"
-        which, share = ", ".join(map(str, faster)), share_text(1 - min(times.values()))
-        notes.append(phrase(f"note.{key}", source=libraries[0].source, least=least, most=most, which=which, share=share))
+        ratios = " to ".join(dict.fromkeys(f"{end:.2f}" for end in (min(times.values()), max(times.values()))))
+        tied = [tokens for tokens, ratio in times.items() if ratio < WORTH_A_BACKEND]
+        key = "other_backend" if beyond else "near_backend" if faster else "tied_backend" if tied else "no_backend"
+        which, share = ", ".join(map(str, faster or tied)), share_text(1 - min(times.values()))
+        notes.append(phrase(f"note.{key}", source=libraries[0].source, times=ratios, which=which, share=share))
     return tuple(notes)
 
 
 def version_notes(target: Target, layers: Sequence[LayerReport], predictor: Predictor) -> tuple[str, ...]:
-    """Which version of the stack the layers of one outside of the measured versions are predicted like, in a sentence."""
+    """Which version of the stack the layers of one outside of the measured versions are predicted like, in a sentence; where none is named
+    what the default of older ones takes, if that is another time."""
     model, number = _layer_model(cast(Hashable, predictor)), version_number(target.stack_version or "")
-    if model is None or not number or not layers or not layers[0].routing:
+    if model is None or not layers or not layers[0].routing:
         return ()
+    if not number:
+        return _older_default(model, target, layers) if target.default_since else ()
     known = [version for pairs in model.versions.values() for theirs, version in pairs if bool(theirs) == (target.stack == "sglang")]
     ends = min(known), max(known), min(max(number, min(known)), max(known))
     first, last, nearest = (_stack_text(target, version).split()[-1] for version in ends)
@@ -100,10 +105,38 @@ def version_notes(target: Target, layers: Sequence[LayerReport], predictor: Pred
     return () if ends[2] == number else (phrase("note.version", **words),)
 
 
+def _older_default(model: LayerModel, target: Target, layers: Sequence[LayerReport]) -> tuple[str, ...]:
+    """How much longer or less long layers take with an older version's default, of the one that differs most, in a sentence; none where
+    that is within what they are known to."""
+    problems, stack = [launches[0].problem for launches in layer_launches(target).values()], stack_of(target)
+    more: dict[tuple[int, int], float] = {}
+    if (kind := _kind(problems[0], target.gpu)) is None:
+        return ()
+    for since in DEFAULT_CHANGES[stack]:
+        options = default_options(problems[0], target.gpu, version_text(since - 100))
+        before = [default_configuration(stack, item.sizes["M"], item.sizes["E"], **options) for item in problems]
+        costs = _costs(model, *_layers(problems, kind, target, since - 100), target, before, problems[0].cache == "cold")
+        more |= {(since, layer.tokens): cost.us / layer.predicted.us - 1 for layer, cost in zip(layers, costs, strict=True)}
+    (since, tokens) = max(more, key=lambda at: abs(more[at]), default=(0, 0))
+    if abs(share := more.get((since, tokens), 0.0)) < SEEN:
+        return ()
+    much = f"{100 * abs(share):.0f} % {'longer' if share > 0 else 'less long'}"
+    words = {"stack": STACKS[stack], "since": version_text(since), "much": much, "most": tokens}
+    return (phrase("note.older_default", **words, older=f"{stack}:{version_text(since - 100)}"),)
+
+
 def _stack_text(target: Target, version: float) -> str:
     """`vLLM 0.24`, `SGLang 0.5.14`."""
-    minor, patch = divmod(round(version), 100)
-    return f"{STACKS[stack_of(target)]} 0.{minor}" + (f".{patch}" if target.stack == "sglang" else "")
+    return f"{STACKS[stack_of(target)]} {version_text(version if target.stack == 'sglang' else version // 100 * 100)}"
+
+
+def timed_like(target: Target, layers: Sequence[LayerReport], predictor: Predictor) -> tuple[str, ...]:
+    """Which version was measured whose layers stand for those of the version that has today's default, in a sentence; else none."""
+    model = _layer_model(cast(Hashable, predictor)) if layers and layers[0].routing else None
+    if model is None or target.default_since <= (measured := _version(model, target)):
+        return ()
+    words = {"stack": STACKS[stack_of(target)], "since": version_text(target.default_since), "measured": version_text(measured)}
+    return (phrase("note.timed_like", **words),)
 
 
 MOST_OF_A_STEP = 512
@@ -124,7 +157,7 @@ def step_notes(target: Target, layers: Sequence[LayerReport], predictor: Predict
         return ()
     problems = [launches[0].problem for launches in layer_launches(target).values()]
     first = problems[0]
-    slices, sets = whole.N // first.sizes["N"], whole.E // first.sizes["E"]
+    slices, sets, kind = whole.N // first.sizes["N"], whole.E // first.sizes["E"], _kind(first, target.gpu)
     try:
         load_architecture(target.model)
     except AdvisorError:  # a kind of layer that no step is predicted with
@@ -138,8 +171,7 @@ def step_notes(target: Target, layers: Sequence[LayerReport], predictor: Predict
         words += ["--tp", str(slices * sets)] * (slices * sets > 1) + ["--ep"] * (sets > 1)
         words += ["--dtype", first.dtype] * (first.dtype == "fp8" and first.block_shape is None)
         words += ["--batch", ",".join(map(str, decode))] if decode else ["--prefill", str(tokens[-1])]
-        notes = [phrase("note.step", command=shlex.join(words))]
-    kind = _kind(first, target.gpu)
+        notes = [phrase("note.step", command=shlex.join(words), there=_in_a_step(model, target, layers, kind))]
     if slices > 1 and sets == 1 and whole.E % slices == 0 and kind is not None:
         apart = [replace(problem, sizes={**problem.sizes, "N": whole.N}) for problem in problems]
         totals = []
@@ -151,6 +183,21 @@ def step_notes(target: Target, layers: Sequence[LayerReport], predictor: Predict
         much = "about as long" if abs(more) < SEEN else f"{100 * abs(more):.0f} % {'longer' if more > 0 else 'less long'}"
         notes.append(phrase("note.whole_experts", ranks=slices, much=much))
     return tuple(notes)
+
+
+def _in_a_step(model: LayerModel, target: Target, reports: Sequence[LayerReport], kind: int | None) -> str:
+    """What `advisor model` launches layers with where that is not what runs here, or where it finds their weights, in words; else empty."""
+    if kind is None:
+        return ""
+    launches = [both[0] for both in layer_launches(target).values()]
+    layers, loads = _layers([launch.problem for launch in launches], kind, target, version_number(target.stack_version or ""))
+    step = model.launched(layers, target.gpu, None, loads, moe_layer.here() if target.table is None else None)
+    here = _columns([launch.configuration for launch in launches])
+    if any((step.configuration[name] != here[name]).any() for name in FIELDS):
+        return phrase("note.step_table" if target.table is None else "note.step_without")
+    pairs = zip(costs_of_layers(step, model, cold=True), reports, strict=True)
+    apart = any(abs(cost.us / report.predicted.us - 1) >= SEEN for cost, report in pairs)
+    return phrase("note.step_cold") if apart else ""
 
 
 def _of_stack(library: Latency, stack: str) -> bool:
@@ -296,7 +343,7 @@ def layer_reports(
     considered = [item for launch in able for item in (launch.configuration, launch.ceiling_configuration)]
     considered += dict(target.table.entries).values() if target.table is not None else ()
     least = _least_us(model, [report.problem for report in first], kind, target, considered)
-    stack = _stack_text(target, _version(model, target))
+    stack = _stack_text(target, max(_version(model, target), target.default_since))
     out = []
     for (tokens, launches), report, today, after, library, best in zip(by_tokens.items(), first, *sides, libraries, least, strict=True):
         its = measured.get(layer_id(tokens))
@@ -358,19 +405,25 @@ def _range(latency: Latency) -> str:
     return " to ".join(short_us(us) for us in (latency.low_us, latency.high_us) if us is not None)
 
 
-def slower_as_a_layer(launches: Sequence[PlannedLaunch], then: Configuration, gain: float, target: Target, predictor: Predictor) -> bool:
-    """Whether the layer that these launches make takes longer under another configuration, with which they alone take `gain` times as long.
+def slower_layers(then: Mapping[str, Configuration], target: Target, predictor: Predictor) -> dict[str, float]:
+    """Microseconds that whole layers take longer by their own model where their launches run `then`, by the id of each launch of theirs.
 
-    Only layers measured on the same GPU know that. False where the launches are no whole layer, or nothing of the kind was learned.
+    Only of layers that do, both of whose products change alike: others are told by their products.
     """
-    model = _layer_model(cast(Hashable, predictor))
-    now, kind = launches[0].configuration, _kind(launches[0].problem, target.gpu)
-    whole = [launch.problem.op for launch in launches] == list(GEMM_OF_LAYER)
-    if model is None or kind is None or now is None or not whole or target.gpu.name not in model.versions or AS_MEASURED[kind] != kind:
-        return False
-    layers, loads = _layers([launches[0].problem] * 2, kind, target, _version(model, target))
-    before, after = _costs(model, layers, loads, target, [now, then], launches[0].problem.cache == "cold")
-    return _by_both(before, after, gain).us > before.us
+    model, by_tokens = _layer_model(cast(Hashable, predictor)), layer_launches(target)
+    changing = []
+    for first, second in by_tokens.values():
+        alike = then[first.id] == then[second.id] and first.configuration == second.configuration
+        if alike and first.configuration not in (None, then[first.id]):
+            changing.append((first, second))
+    kind = _kind(changing[0][0].problem, target.gpu) if changing else None
+    if model is None or kind is None or target.gpu.vendor != "nvidia" or AS_MEASURED[kind] != kind:
+        return {}
+    layers, loads = _layers([first.problem for first, _ in changing], kind, target, _version(model, target))
+    sides = ([first.configuration for first, _ in changing], [then[first.id] for first, _ in changing])
+    costs = [_costs(model, layers, loads, target, side, changing[0][0].problem.cache == "cold") for side in sides]
+    longer = [after.us - before.us for before, after in zip(*costs, strict=True)]
+    return {launch.id: us for both, us in zip(changing, longer, strict=True) for launch in both if us >= LEAST_GAIN_US}
 
 
 @lru_cache(maxsize=2)
@@ -382,10 +435,8 @@ def _latency(cost: Cost, source: str) -> Latency:
     return Latency(us=cost.us, origin="predicted", source=source, low_us=cost.low_us, high_us=cost.high_us, coverage=0.8)
 
 
-def weighed(
-    actions: tuple[Action, ...], layers: Sequence[LayerReport], measured: Set[str], launches: Sequence[LaunchReport] = ()
-) -> list[Action]:
-    """The actions, those that change configurations with what the layers gain by it, and where two models of these `launches` disagree.
+def weighed(actions: tuple[Action, ...], layers: Sequence[LayerReport], measured: Set[str]) -> list[Action]:
+    """The actions, those that change configurations with what the layers gain by it.
 
     `measured` are the launches with a latency of their own: what is left to them is known better than the layer, which is predicted.
     """
@@ -400,32 +451,11 @@ def weighed(
                 now=microseconds(now),
                 then=microseconds(then),
             )
-            doubt, apart = phrase("action.doubt") if then >= now else "", _disagreement(touched, launches)
-            detail = action.detail.replace(phrase("action.shared_error"), "") if apart else action.detail  # which only one model holds
-            action = replace(action, detail=" ".join(" ".join((detail, layer, doubt, apart)).split()))
+            action = replace(action, detail=" ".join(filter(None, (action.detail, layer, phrase("action.doubt") if then >= now else ""))))
             if now > then:
                 action = replace(action, saving_us=now - then, layers_us=now)
         out.append(action)
     return out
-
-
-def _disagreement(layers: Sequence[LayerReport], launches: Sequence[LaunchReport]) -> str:
-    """The layers of which one of the models of `_by_both` says that they gain and the other that they lose, in a sentence; "": none."""
-    of, apart = {report.id: report for report in launches}, {}
-    for layer in layers:
-        some = [of[name] for name in layer.launches if name in of]
-        after = [report.recommendation.latency if report.recommendation else report.predicted for report in some]
-        gain = _gain([report.predicted for report in some], after) if some else None
-        if gain is not None and layer.recommended is not None:
-            saved = (1 - gain) * sum(us for name, us in layer.parts.items() if name in GEMM_OF_LAYER)
-            more = layer.recommended.us**2 / (layer.predicted.us - saved) - layer.predicted.us
-            if min(saved, more) >= LEAST_GAIN_US:
-                apart[layer.tokens] = min(saved, more), saved, more
-    if not apart:
-        return ""
-    most = max(apart, key=lambda tokens: apart[tokens])
-    alone, longer = map(microseconds, apart[most][1:])
-    return phrase("action.disagree", which=", ".join(map(str, sorted(apart))), most=most, alone=alone, longer=longer)
 
 
 def _gain(ran: Sequence[Latency | None], after: Sequence[Latency | None]) -> float | None:
@@ -492,7 +522,11 @@ def _layers(problems: Sequence[Problem], kind: int, target: Target, version: flo
 def _costs(
     model: LayerModel, layers: Layers, loads: token_draws.Loads, target: Target, configurations: Sequence[Configuration | None], cold: bool
 ) -> list[Cost]:
+    return costs_of_layers(model.launched(layers, target.gpu, _columns(configurations), loads), model, cold)
+
+
+def _columns(configurations: Sequence[Configuration | None]) -> dict[str, np.ndarray]:
+    """The configurations by the names of `FIELDS`, [n] each."""
     some = [configuration for configuration in configurations if configuration is not None]
     rows = [[*(item.parameters.get(name, 1) for name in FIELDS[:4]), item.num_warps, item.num_stages] for item in some]
-    columns = dict(zip(FIELDS, np.array(rows, dtype=float).T, strict=True))
-    return costs_of_layers(model.launched(layers, target.gpu, columns, loads), model, cold)
+    return dict(zip(FIELDS, np.array(rows, dtype=float).T, strict=True))

@@ -31,9 +31,10 @@ from advisor.advising.layers import (
     layer_reports,
     libraries_alone,
     linear_reports,
-    slower_as_a_layer,
+    slower_layers,
     stack_of,
     step_notes,
+    timed_like,
     version_notes,
     weighed,
 )
@@ -84,8 +85,9 @@ def advise_target(
     same = _either_cache(launches, predictor, target.gpu)
     unknowns = target.unknowns + warm_cache(launches, same) + _unknowns(launches) + unmeasured_vendor([target.gpu])
     unknowns += exact_products([launch.problem for launch in target.launches], target.gpu) + held_by_power(launches, target.gpu)
+    unknowns += timed_like(target, layers, predictor)
     others = backends(layers, stack_of(target))
-    advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}, launches) + others
+    advised = weighed(actions(launches), layers, {item.id for item in launches if item.measured is not None}) + others
     advised.sort(key=lambda action: (action.rule != "cannot-launch", -action.saving_us))
     summary = verdict(launches, unknowns, layers=layers, backend=next((action for action in advised[:1] if action in others), None))
     notes = (
@@ -151,9 +153,10 @@ def launch_reports(
         pricing.price([(a.problem, around[b.id].configuration) for group in groups for a in group for b in group], target.gpu)
     drafted = [[drafts[launch.id] for launch in group] for group in groups]
     warm_only = _warm_only(drafted, choices, target, predictor)
+    longer = slower_layers({launch.id: choice.configuration for launch, choice in chosen}, target, predictor)
     for group, choice, only in zip(drafted, choices, warm_only, strict=True):
         held = pinned.get(group[0].launch.id)
-        reports += _group(group, choice, target, predictor, pricing, around, held, unmeasured=not measured, warm_only=only)
+        reports += _group(group, choice, target, predictor, pricing, around, held, not measured, only, longer)
         if progress:
             progress(len(reports), len(target.launches))
     order = {launch.id: i for i, launch in enumerate(target.launches)}
@@ -183,6 +186,7 @@ def _group(
     held: Configuration | None,
     unmeasured: bool,
     warm_only: bool,
+    longer: Mapping[str, float],
 ) -> list[LaunchReport]:
     """Reports of the launches that share one configuration.
 
@@ -196,6 +200,7 @@ def _group(
         held: What the choice is like in their `fixed` parameters.
         unmeasured: Whether nothing of the target was measured.
         warm_only: Whether the choice gains by a warm cache alone.
+        longer: Microseconds that whole layers take longer with their choices, by launch id (`slower_layers`).
     """
     group = [draft.launch for draft in drafts]
     reason = _kept(drafts, choice, predictor, target) if unmeasured else None
@@ -205,9 +210,9 @@ def _group(
     offered = choice if needed or _worth_changing(drafts, choice) else None
     if offered and not needed and reason is not None:
         offered = None
-    gain = sum(latency.us for latency in choice.latencies.values()) / sum(draft.predicted_us for draft in drafts)
-    if offered and not needed and unmeasured and slower_as_a_layer(group, choice.configuration, gain, target, predictor):
-        offered = None
+    able = all(draft.measured is None and np.isfinite(draft.predicted_us) for draft in drafts)
+    if offered and not needed and able and (us := longer.get(group[0].id)):
+        offered, reason = None, phrase("choice.layer_slower", best=choice.configuration.label(), us=microseconds(us))
     if offered and not needed and unmeasured and warm_only:
         offered, reason = None, phrase("choice.warm_only", best=choice.configuration.label())
     if (tried := fastest_measured(drafts, choice, held, target, predictor)) is not None:

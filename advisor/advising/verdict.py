@@ -50,6 +50,9 @@ SIZES = 8
 NAMED = 4
 """Launches outside of what was learned that are named."""
 
+TIED = 0.98
+"""Two units are as near to their peaks where one needs this share of the other's time."""
+
 WIDE = 1.4
 """Upper end of an interval over its prediction from which a report says why it is so far."""
 
@@ -161,13 +164,13 @@ def _headline(
 
 
 def _limits_by_tokens(able: Sequence[LaunchReport]) -> str:
-    """What limits launches at few token counts, and what at many: `Memory-bound at M ≤ 96, compute-bound above.` Where that changes more
-    than once, what limits most of them, and what the next; empty where one unit limits all."""
+    """What limits launches at few token counts, and what at many: `Memory-bound at M ≤ 96, compute-bound at M ≥ 1024.` Where that changes
+    more than once, what limits most of them, and what the next; empty where one unit limits all."""
     units = {}
     for tokens, reports in sorted(grouped((report.problem.sizes.get("M", 0), report) for report in able).items()):
         longest = max(reports, key=lambda report: current_us(report) or 0.0)  # as the rows say it
         unit, share = longest.peak_pipeline, longest.share_of_peak
-        units[tokens] = "low" if unit is None or share is None or not UTILISED <= round(share, 2) < 1.005 else unit
+        units[tokens] = "low" if unit is None or share is None or not UTILISED <= round(share, 2) < 1.005 else _with_smem(longest, unit)
     kinds = list(dict.fromkeys(units.values()))
     (common, count), *others = Counter(units.values()).most_common(2)
     last = max((tokens for tokens, unit in units.items() if unit == kinds[0]), default=0)
@@ -179,7 +182,16 @@ def _limits_by_tokens(able: Sequence[LaunchReport]) -> str:
         parts = {"most": most[0].upper() + most[1:], "count": count, "whole": len(units)}
         return phrase(f"verdict.{key}", **parts, next=phrase(f"limited.{unit}"), others=number)
     few, many = (phrase(f"limited.{unit}") for unit in kinds)
-    return phrase("verdict.by_tokens", few=few[0].upper() + few[1:], last=last, many=many)
+    later = [tokens for tokens in units if tokens > last]
+    at_few = phrase("where.one" if last == min(units) else "where.up_to", first=last, last=last)
+    at_many = phrase("where.from" if later[1:] else "where.one", first=later[0])
+    return phrase("verdict.by_tokens", few=few[0].upper() + few[1:], at_few=at_few, many=many, at_many=at_many)
+
+
+def _with_smem(report: LaunchReport, unit: str) -> str:
+    """The unit nearest to its peak; `tensor_smem` where shared memory is as near as the tensor cores."""
+    times = {part.pipeline: part.time_us for part in report.pipelines}
+    return "tensor_smem" if unit == "tensor" and times.get("smem", 0.0) >= TIED * times["tensor"] else unit
 
 
 def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit: str | None, of_peak: float | None, guessed: bool) -> str:
@@ -194,7 +206,7 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
     share = phrase("verdict.about", share=share_text(of_peak)) if assumed else share_text(of_peak)
     if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
         return phrase("verdict.in_flight", share=share, bytes=f"{in_flight[0] / 1e3:.2g}", needed=f"{in_flight[1] / 1e3:.2g}")
-    return limited_by(unit, share, of_peak, current)
+    return limited_by(_with_smem(able[0], unit) if len(able) == 1 and round(of_peak, 2) >= UTILISED else unit, share, of_peak, current)
 
 
 def _by_launch(report: LaunchReport) -> bool:

@@ -172,14 +172,14 @@ def _named(result: Result, origin: str) -> str:
 
 
 def counted(result: Result) -> str:
-    """The launches that the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults.
-
-    Of a layer at several token counts it is said that no step runs them all.
-    """
+    """The launches that the verdict's latency is a sum of: `all 4 launches`, or `2 of 4 launches` where some cannot or are faults."""
     count, whole = len(_summed(result)), len(result.launches)
-    sizes = len({launch.problem.sizes.get("M") for launch in result.launches}) if result.layers else 1
-    apart = f" ({phrase('screen.apart', count=sizes)})" if sizes > 1 else ""
-    return (f"all {whole} launches" if count == whole else f"{count} of {whole} launches") + apart
+    return f"all {whole} launches" if count == whole else f"{count} of {whole} launches"
+
+
+def of_several_steps(result: Result) -> bool:
+    """Whether its launches are of layers at several token counts, of which a step runs one: their sum is no time that anything takes."""
+    return bool(result.layers) and len({launch.problem.sizes.get("M") for launch in result.launches}) > 1
 
 
 APART = 0.15

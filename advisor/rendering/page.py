@@ -96,6 +96,7 @@ def to_html(result: Result, document: str | None = None) -> str:
         "alone": figures.alone_texts(result),
         "origins": figures.origins(result),
         "counted": figures.counted(result),
+        "summed": bool(launches) and result.verdict.current_us > 0 and not figures.of_several_steps(result),
         "rated": figures.rated(result),
         "sum_interval": figures.sum_interval(result),
         "bound": figures.shown_bound(result),

@@ -50,7 +50,7 @@ def head_lines(result: Result, commands: int | None = None) -> list[Text]:
     without a size."""
     verdict = result.verdict
     out = [Text(figures.clean(verdict.sentence), style="bold")]
-    if len(result.launches) > 1 and verdict.current_us > 0 and not (commands and _of_layers(result)):
+    if len(result.launches) > 1 and verdict.current_us > 0 and not figures.of_several_steps(result):
         out.append(_totals(result))
     for number, action in figures.numbered(result.actions[:ACTIONS]):
         if action.snippet is not None and _unsized(result):  # a command says what to do by itself
@@ -167,7 +167,7 @@ def _action(number: str, action: Action, result: Result) -> list[Text]:
     pasted = [item for item in (action.snippet or "").strip().splitlines() if item.replace(", ", " and ") not in action.title]
     if len(pasted) <= PASTED:
         out += [_pasted(item, 5) for item in pasted]
-    elif action.saving_us > 0:
+    elif action.saving_us > 0 and "--export" not in result.command:  # which has written them
         out.append(Text(f"     {phrase('screen.entries')}", style="dim"))
     if action.detail:
         causes = (item.title for launch in result.launches for item in launch.findings if item.rule == action.rule)
@@ -211,8 +211,8 @@ def _of_layers(result: Result) -> bool:
 
 
 def _layers(result: Result, head: Text, room: int, width: int | None) -> list[Text]:
-    """A line for each token count, of the whole layer: `M=64   497.0 → 407.6 µs ±7.1 %   saves 18 %   65 % of DRAM's peak   > …`. The peak,
-    and what to change, are those of the longer of its launches."""
+    """A line for each token count, of the whole layer: `M=64   497.0 → 407.6 µs ±7.1 %   saves 18 %   w13: 65 % of DRAM's peak   > …`. The
+    peak, and what to change, are those of the longer of its launches, which is named."""
     by_id, gains, cells = {launch.id: launch for launch in result.launches}, {}, []
     for layer in result.layers:
         longer = max((by_id[name] for name in layer.launches), key=lambda launch: figures.current(launch).us)
@@ -222,6 +222,7 @@ def _layers(result: Result, head: Text, room: int, width: int | None) -> list[Te
         best = f"{figures.microseconds(layer.ceiling.us)} µs at best" if layer.ceiling.us < AT_BEST * layer.now.us else ""
         won = best if then is None else f"→ {figures.microseconds(then.us):>8} µs, {figures.saved(layer)}"
         _, peak, _, change = _cells(longer, result)
+        peak = Text(phrase("screen.longer_launch", op=longer.problem.op, peak=peak.plain.strip())) if peak else peak
         cells.append((Text(f"M={layer.tokens}"), us, Text(won, style="dim" if then is None else "green"), peak, change))
     lines = dict(zip(gains, _in_columns(cells), strict=True))
     shown = _that_fit(lines, sorted(lines, key=lambda name: -gains[name]), room - _height(head, width), width)

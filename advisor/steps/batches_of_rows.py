@@ -366,7 +366,7 @@ def _triton_batch(rows: Rows, chosen: NDArray[np.int64], model: LayerModel, gpu:
     sglang = stack == 1
     gated = mapped("gated", lambda cell, _: -1.0 if not cell else float(cell.lower() not in _FALSE))
     ungated = np.where(gated < 0, without_gate(sizes["H"], sizes["topk"], sglang, version), gated == 0)
-    layers = layers_of(sizes, kind, sglang, version, routing, ranks=ranks, ungated=ungated)
+    layers = layers_of(sizes, kind, sglang, given, routing, ranks=ranks, ungated=ungated)
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     if histogram.any():
         loads = _with_histograms(rows, chosen, histogram, layers, loads)

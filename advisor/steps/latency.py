@@ -89,7 +89,8 @@ class Cost:
     the best library kernel takes, with where that was measured; None where none was.
 
     A library kernel chooses its own configuration: its ceiling is the prediction, and it is not `tunable`. `parts` are the kernels of a
-    layer, microseconds each; `source` says which measured kernel this is.
+    layer, microseconds each; `source` says which measured kernel this is; `launched`: by a tuned `table` or by
+    the engine's `default`, where a configuration was asked for.
     """
 
     us: float
@@ -103,6 +104,7 @@ class Cost:
     library: str = ""
     source: str = ""
     parts: tuple[tuple[str, float], ...] = ()
+    launched: str = ""
 
 
 def costs_of_layers(launch: Launched, model: LayerModel, cold: bool) -> list[Cost]:
@@ -306,7 +308,7 @@ def _published(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, en
 
 
 def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engine: str, version: str = "") -> list[Cost]:
-    """Mixture-of-experts layers of random routing, as the newest measured version of the engine launches them."""
+    """Mixture-of-experts layers of random routing, as the version of the engine launches them, or its newest."""
     model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
     size = {name: np.array([float(operator.sizes[name]) for operator in operators]) for name in operators[0].sizes}
     sglang = engine == "sglang"
@@ -314,7 +316,7 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         size,
         KINDS.index(_kind(operators[0])),
         sglang,
-        version_number(version) or (0.0 if model is None else model.newest(gpu.name, sglang)),
+        version_number(version),
         token_draws.RANDOM,
         ranks=size["ranks"],
         ungated=size["gated"] == 0,
@@ -325,7 +327,10 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
     elif other and operators[0].dtype == "fp8":
         priced = [replace(_kernels_of(operator, gpu, predictor, engine), tunable=False) for operator in operators]
     else:
-        priced = costs_of_layers(model.launched(layers, gpu, tables=moe_layer.here()), model, cold=True)
+        launch, default = model.launched(layers, gpu, tables=moe_layer.here()), moe_layer.launched(layers, gpu).configuration
+        by_table = np.any([launch.configuration[name] != default[name] for name in default], axis=0).tolist()
+        costs = costs_of_layers(launch, model, cold=True)
+        priced = [replace(cost, launched="table" if whether else "default") for cost, whether in zip(costs, by_table, strict=True)]
     loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     form = "nvfp4" if operators[0].dtype == "nvfp4" and gpu.supports("fp4") else ""
     if form:  # what is priced above has activations of 16 bits
@@ -352,7 +357,7 @@ def _of_library(cost: Cost, library: Latency | None, always: bool) -> Cost:
     if library is None or (library.us >= cost.us and not always):
         return cost
     us, low, high = (max(item, cost.bound_us) for item in (library.us, library.low_us or library.us, library.high_us or library.us))
-    return replace(cost, us=us, low_us=low, high_us=high, ceiling_us=us, tunable=False, source=library.source, parts=())
+    return replace(cost, us=us, low_us=low, high_us=high, ceiling_us=us, tunable=False, source=library.source, parts=(), launched="")
 
 
 def takes_other_kernels(operator: Operator, gpu: GpuSpec) -> bool:

@@ -20,6 +20,7 @@ from advisor.steps.torch_operators import torch_operators
 from advisor.steps.workload import Load, Split, memory
 from advisor.system.errors import UsageError
 from advisor.system.resources import phrase
+from advisor.tables.entries import default_since, version_number, version_text
 
 GAP_SPREAD = 0.35
 """Half an 80 % interval of the log of what gaps take together: hosts differ more than GPUs."""
@@ -211,10 +212,11 @@ def predict_step(request: StepRequest, gpu: GpuSpec, predictor: Predictor, comma
         stack_version=request.version or measured_version(request.engine, gpu, predictor),
     )
     other = any(takes_other_kernels(operator, gpu) and not cost.source for operator, cost in priced.kernels)
-    tuned = any(operator.op == "layer" and cost.parts and cost.us <= cost.ceiling_us for operator, cost in priced.kernels)
+    tuned = any(cost.launched == "table" for _, cost in priced.kernels)
     missing = [f"not priced: {', '.join(request.model.unpriced)}"] if request.model.unpriced else []
     known = [phrase("step.tuned")] * tuned + [OTHER_KERNELS] * other
-    caveats = (*overlaps(result, request), *of_other_versions(result, priced), *known, *missing)
+    launched = launched_by_default(result, request.version, priced)
+    caveats = (*overlaps(result, request), *of_other_versions(result, priced), *launched, *known, *missing)
     return replace(result, advice=tuple(advice(result)), caveats=caveats)
 
 
@@ -223,8 +225,20 @@ def measured_version(engine: str, gpu: GpuSpec, predictor: Predictor) -> str:
     model = layer_model.load(getattr(getattr(predictor, "weights", None), "silicon", {}))
     if model is None or engine not in collectives.ENGINES:
         return ""
-    newest = int(model.newest(gpu.name, engine == "sglang"))
-    return f"0.{newest // 100}" + (f".{newest % 100}" if newest % 100 else "")
+    return version_text(model.newest(gpu.name, engine == "sglang"))
+
+
+def launched_by_default(result: StepResult, version: str, priced: Priced) -> list[str]:
+    """A line that says which version's default experts run without a table, where no `version` is asked for and the newest measured has
+    another; none elsewhere."""
+    layers = [operator for operator, cost in priced.kernels if cost.launched == "default"]
+    since = 0
+    for layer in layers:
+        options = {"dtype": layer.dtype, "block_shape": layer.block_shape}
+        since = max(since, default_since(result.engine, layer.sizes["M"], layer.sizes["E"] // layer.sizes["ranks"], **options))
+    if version or since <= version_number(result.stack_version):
+        return []
+    return [phrase("step.default", engine=result.engine, since=version_text(since), measured=result.stack_version)]
 
 
 def of_other_versions(result: StepResult, priced: Priced) -> list[str]:

@@ -162,12 +162,31 @@ VLLM_NARROW_BLOCKS = 2500
 """Versions of vLLM, 0.17 as 1700. From the first on `get_default_config` is that of pull request 34846, from the second on block-scaled fp8
 has a narrow tile for at most 8 tokens. By the sources of 0.16.0 to 0.19.0, 0.24.0 to 0.28.0, and 0.33. SGLang's is the same in 0.4.4, 0.5.6
 and 0.5.23."""
+DEFAULT_CHANGES = {"vllm": (VLLM_NARROW_BLOCKS, VLLM_BY_TOKENS), "sglang": ()}
+"""The versions from which a stack's default is another, the newest first."""
 
 
 def version_number(text: str) -> int:
     """`0.5.14` as 514, `0.24.0` as 2400; what follows three numbers (`post2`, `.dev1`) does not count. 0: no version."""
     parts = [int("".join(c for c in piece if c.isdigit()) or 0) for piece in text.strip().lstrip("v").split("+")[0].split(".")[:3]]
     return sum(part * scale for part, scale in zip(parts, (10000, 100, 1), strict=False))
+
+
+def default_since(stack: str, M: Any, E: Any, **options: Any) -> int:
+    """The version, as `version_number` has it, from which on the default of a stack for these token counts is that of its newest; 0: it was
+    always the same. Options as for `default_fields`."""
+    newest = default_fields(stack, M, E, **{**options, "version": 0})
+    for since in DEFAULT_CHANGES[stack]:
+        before = default_fields(stack, M, E, **{**options, "version": since - 1})
+        if any((before[name] != newest[name]).any() for name in FIELDS):
+            return since
+    return 0
+
+
+def version_text(number: float) -> str:
+    """`0.24`, `0.5.14`: the reverse of `version_number`."""
+    minor, patch = divmod(round(number), 100)
+    return f"0.{minor}" + (f".{patch}" if patch else "")
 
 
 def _vllm(

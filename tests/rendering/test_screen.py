@@ -60,11 +60,11 @@ def test_what_is_left_out_has_least_to_win() -> None:
 def test_a_change_is_never_left_out_for_a_launch_without_one_which_says_why() -> None:
     result = factory.result(tuple(range(1, 61)), ("w13",))
     *others, changing = sorted(result.launches, key=figures.to_win, reverse=True)
-    kept = "No better configuration is sure enough: num_warps=8 may be faster: a change is 78 % sure, 80 % needed."
+    kept = "No better configuration is sure enough: num_warps=8 may be faster: a gain of 2 % has a chance of 78 %, 80 % needed."
     launches = (*(replace(launch, recommendation=None, kept=kept) for launch in others), changing)
     rows = [line for line in shown(replace(result, launches=launches)) if line.startswith("  M=")]
     assert sum(" > " in row for row in rows) == 1
-    assert all(row.endswith("· a change is 78 % sure, 80 % needed") for row in rows if " > " not in row) and len(rows) > 1
+    assert all(row.endswith("· a gain of 2 % has a chance of 78 %, 80 % needed") for row in rows if " > " not in row) and len(rows) > 1
 
 
 def test_what_the_recommended_change_cures_has_one_saving_that_of_the_change() -> None:
@@ -102,9 +102,30 @@ def test_a_table_has_one_line_for_each_whole_layer() -> None:
         for row, layer in zip(rows, result.layers, strict=True)
     )
     assert any(line.startswith("MoE layers  E=") for line in shown(result))
+    busy = replace(result, launches=tuple(replace(item, peak_pipeline="dram", share_of_peak=0.8) for item in result.launches))
+    named = [line for line in shown(busy) if "w13: 80 % of DRAM's peak" in line]
+    assert len(named) == 3, "whose share of a peak it is: the layer's is another"
     assert len([line for line in to_text(result).splitlines() if line.startswith("  M=")]) == 6, "-v has a line for each launch"
     apart = replace(result, launches=tuple(replace(launch, decision=launch.id) for launch in result.launches))
     assert len([line for line in shown(apart) if line.startswith("  M=")]) == 6, "products that are changed apart have lines of their own"
+
+
+def test_token_counts_are_not_summed_on_any_surface() -> None:
+    """A step runs one of them: a share of a peak, or a time, of all together is that of nothing."""
+    for tokens, summed in (((8, 64), False), ((8,), True)):
+        result = layered(tokens)
+        surfaces = (page.to_html(result), 'class="tiles"'), (markdown.to_markdown(result), "| ceiling ("), (to_text(result), " launches: ")
+        assert [words in text for text, words in surfaces] == [summed] * 3
+
+
+def test_a_table_that_was_written_needs_no_further_option() -> None:
+    result = layered((8, 64, 512))
+    names = tuple(launch.id for launch in result.launches)
+    snippet = "\n".join(f"line {number}" for number in range(9))
+    action = Action(title="Write", detail="", saving_us=9.0, origin="predicted", launches=names, snippet=snippet)
+    for command, told in (("advisor advise fused_moe", True), ("advisor advise fused_moe --export tables", False)):
+        lines = shown(replace(result, actions=(action,), command=command))
+        assert any("--export DIR writes the table" in line for line in lines) is told
 
 
 def test_layers_that_gain_least_are_left_out_and_counted() -> None:

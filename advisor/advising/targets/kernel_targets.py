@@ -50,12 +50,15 @@ def fused_moe_kernel(request: Request) -> Target:
     if request.routing is not None:
         check_routing(request.routing, sizes["E"], "--routing")
     apart = stack == "sglang"
-    source = phrase("note.untuned", stack=f"{STACKS[stack]} {request.stack_version or ''}".strip())
     launches: list[PlannedLaunch] = []
     operands = request.dtype or "bf16"
     layer = Problem(family="fused_moe", op="w13", sizes=sizes, dtype=operands, block_shape=request.block_shape)
     options = default_options(layer, gpu, request.stack_version)
-    for tokens in request.tokens or usual_tokens(stack, sizes["E"], options):
+    counts = request.tokens or usual_tokens(stack, sizes["E"], options)
+    since = entries.default_since(stack, counts, sizes["E"], **options) if request.stack_version is None else 0
+    stated = f" since {entries.version_text(since)}" if since else ""
+    source = phrase("note.untuned", stack=f"{STACKS[stack]} {request.stack_version or ''}".strip(), since=stated)
+    for tokens in counts:
         for op in GEMM_OF_LAYER:
             problem = Problem(
                 family="fused_moe",
@@ -95,6 +98,7 @@ def fused_moe_kernel(request: Request) -> Target:
         space=problem_space(launches[0].problem, gpu.vendor, stack),
         stack=stack,
         stack_version=request.stack_version,
+        default_since=since,
         model=models.find_model(request.model).name if request.model else None,
         unknowns=routing + slots_of_a_rank(request.expert_parallel),
         notes=fused + one_scale + ((phrase("note.moe_backend"),) if selects else ()),

@@ -106,6 +106,7 @@ class Target:
     table: Table | None = None
     stack: str | None = None
     stack_version: str | None = None
+    default_since: int = 0  # version from which on the stack's default is what runs, where none is named and others had another
     assumption: str | None = None  # what had to be assumed of the model, as a sentence
     unknowns: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what was taken and decides, sentences for the first screen

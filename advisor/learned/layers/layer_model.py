@@ -220,18 +220,23 @@ class LayerModel:
         loads: Loads | None = None,
         tables: TunedTables | None = None,
     ) -> Launched:
-        """Layers with a configuration, or else with what their stack and version launch.
+        """Layers with a configuration, or else with what their stack and version launch: of no version (0) what the newest does by its
+        default, and what else is known of the newest that was measured on the GPU.
 
         That is the entry of its tuned table among `tables`, unless its default was seen to run all the same; where a table is known to
         have run that is not among them, the fastest of `TYPICAL`; else the default.
         """
         launch = launched(layers, gpu, configuration, loads)
+        version = layers.version.copy()
+        for sglang in set(layers.sglang[version == 0].tolist()):
+            version[(version == 0) & (layers.sglang == sglang)] = self.newest(gpu.name, sglang)
+        launch = replace(launch, layers=replace(layers, version=version))
         if configuration is not None:
             return launch
         seen = {(r.sglang, r.gpu, r.held, r.inner, r.kind, r.version): r.tuned for r in self.ran if r.gpu == gpu.name}
         groups = grouped(
             ((key, version), row)
-            for row, (key, version) in enumerate(zip(keys(launch), layers.version.tolist(), strict=True))
+            for row, (key, version) in enumerate(zip(keys(launch), launch.layers.version.tolist(), strict=True))
             if seen.get((*key, int(version)), tables is not None and key in tables)
         )
         best: dict[str, Array] | None = None
