@@ -67,7 +67,7 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     over, what is launched with other constants, and registers where none of these is there; then measured verdicts where something was
     run, else predictions, and that they are that; then what could not be told, and without what; and what is worst is named."""
     first = []
-    for words_of_kind, is_known in (("Certain to fail", True), ("Not known any more what runs", False)):
+    for words_of_kind, is_known in (("Certain to fail", True), ("What runs is unclear", False)):
         failing = [
             f"{' '.join(filter(None, (subject.title, failure.what)))} ({shortened(failure.reason.removeprefix(UNKNOWN), LONGEST_REASON)})"
             for subject in subjects

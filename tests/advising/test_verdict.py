@@ -234,6 +234,23 @@ def test_a_launch_with_too_little_in_flight_is_called_latency_bound() -> None:
     assert "in flight" not in verdict((elsewhere,), ()).sentence
 
 
+def test_a_launch_that_waits_in_each_of_many_trips_is_called_latency_bound() -> None:
+    """A reader's decode: enough in flight, and 2,048 trips of 1.9 us; no unit above 28 % said nothing of why."""
+    (launch,) = factory.result((64,), ("w13",)).launches
+    slow = replace(launch.predicted, us=1024.0)
+    gap = (GapPart(cause="latency", us=300.0, origin="predicted"), GapPart(cause="occupancy", us=400.0, origin="predicted"))
+    loop = replace(launch.occupancy, in_flight_bytes=15_500.0, needed_bytes=15_500.0, k_iterations=512, waves=0.9)
+    waiting = replace(launch, predicted=slow, recommendation=None, gap=gap, occupancy=loop, share_of_peak=0.2)
+    sentence = verdict((waiting,), ()).sentence
+    assert sentence.startswith("Latency-bound at ") and "peak: 512 trips of a loop, 2.00 µs each, in turn." in sentence
+    for other in (
+        replace(waiting, occupancy=replace(loop, k_iterations=8)),
+        replace(waiting, occupancy=replace(loop, waves=2.0)),
+        replace(waiting, gap=gap[:1]),
+    ):
+        assert "trips" not in verdict((other,), ()).sentence
+
+
 def test_what_decoding_gains_stands_beside_a_sum_over_token_counts() -> None:
     """A sum over both is mostly that of the larger."""
     small, first, between, large = factory.result((16, 128, 256, 2048), ("w13",)).launches
