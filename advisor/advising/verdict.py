@@ -21,7 +21,6 @@ from advisor.rendering.figures import (
     padded,
     range_text,
     share_text,
-    unit_peak,
 )
 from advisor.result.schema import (
     PIPELINES,
@@ -217,9 +216,10 @@ def _limited_by(able: list[LaunchReport], current: float, bound_us: float, unit:
     share = phrase("verdict.about", share=share_text(of_peak)) if assumed else share_text(of_peak)
     if unit == "dram" and round(of_peak, 2) < UTILISED and len(able) == 1 and (in_flight := _too_few_in_flight(able[0])) is not None:
         return phrase("verdict.in_flight", share=share, bytes=f"{in_flight[0] / 1e3:.2g}", needed=f"{in_flight[1] / 1e3:.2g}")
-    if round(of_peak, 2) < UTILISED and len(able) == 1 and (trips := _trips_in_turn(able[0], current)) is not None:
-        return phrase("verdict.trips", share=share, peak=unit_peak(unit), trips=f"{trips:,}", us=microseconds(current / trips))
-    return limited_by(_with_smem(able[0], unit) if len(able) == 1 and round(of_peak, 2) >= UTILISED else unit, share, of_peak, current)
+    if len(able) > 1:
+        return limited_by(unit, share, of_peak, current)
+    nearest = _with_smem(able[0], unit) if round(of_peak, 2) >= UTILISED else unit
+    return limited_by(nearest, share, of_peak, current, able[0].trips_in_turn)
 
 
 def _by_launch(report: LaunchReport) -> bool:
@@ -239,18 +239,6 @@ def _too_few_in_flight(report: LaunchReport) -> tuple[float, float] | None:
     if waits is None or waits.cause != "latency" or occupancy.in_flight_bytes > ENOUGH * occupancy.needed_bytes:
         return None
     return occupancy.in_flight_bytes, occupancy.needed_bytes
-
-
-MANY_TRIPS = 16
-"""Of a loop from which on it is said how often its waits come."""
-
-
-def _trips_in_turn(report: LaunchReport, current: float) -> int | None:
-    """How many trips follow each other in a compiled launch that mostly waits in them and starts all of its programs at once; else None."""
-    occupancy, waits = report.occupancy, sum(part.us for part in report.gap if part.cause in ("latency", "occupancy"))
-    if occupancy is None or occupancy.in_flight_bytes is None or occupancy.waves > 1 or waits < MOSTLY * current:
-        return None
-    return occupancy.k_iterations if occupancy.k_iterations >= MANY_TRIPS else None
 
 
 def _to_win(

@@ -71,6 +71,7 @@ def side_of(group: Group) -> StaticSide:
         resources=estimated_resources(first),
         peak_pipeline=nearest,
         share_of_peak=share,
+        trips_in_turn=first.trips_in_turn if len(group) == 1 else None,
     )
 
 

@@ -478,7 +478,7 @@ def _within(sentence: str) -> str:
 
 def _limited(side: StaticSide) -> str:
     us, share = side.predicted.us if side.predicted is not None else 0.0, side.share_of_peak or 0
-    return figures.limited_by(side.peak_pipeline, figures.share_text(share), share, us)
+    return figures.limited_by(side.peak_pipeline, figures.share_text(share), share, us, side.trips_in_turn)
 
 
 def _on_gpu(row: StaticRow) -> str:

@@ -346,7 +346,7 @@ LONGEST_LAUNCH_US = 10.0
 """No launch takes so long by itself (`launch_latency_us` of `ceilings/`: 2 to 4): then it is the start of its many programs."""
 
 
-def limited_by(unit: str | None, shown: str, share: float, us: float) -> str:
+def limited_by(unit: str | None, shown: str, share: float, us: float, trips: int | None = None) -> str:
     """What limits a launch, a sentence: the unit nearest to its peak, or that none is near; empty where none is known.
 
     Args:
@@ -354,11 +354,14 @@ def limited_by(unit: str | None, shown: str, share: float, us: float) -> str:
         shown: The share of its peak in words.
         share: The same, as a number.
         us: What it takes, in microseconds.
+        trips: Of a loop, one after the other, in which it mostly waits; None: it does not.
     """
     if unit is None or not 0 < share < 1.005:
         return ""
     if unit == "launch":
         return phrase("verdict.programs" if us > LONGEST_LAUNCH_US else "verdict.launch")
+    if trips is not None and round(share, 2) < UTILISED:
+        return phrase("verdict.trips", share=shown, peak=unit_peak(unit), trips=f"{trips:,}", us=microseconds(us / trips))
     return phrase(f"verdict.{'low' if round(share, 2) < UTILISED else unit}", share=shown, unit=UNITS.get(unit, unit))
 
 

@@ -102,6 +102,7 @@ class StaticSide:
     resources: Resources | None = None
     peak_pipeline: str | None = None  # that of a single launch's which is nearest to its peak
     share_of_peak: float | None = None  # of that peak
+    trips_in_turn: int | None = None  # of a single launch that mostly waits in a loop, as in `LaunchReport`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,6 +163,10 @@ class SourceText:
     lines: tuple[str, ...]
 
 
+MOSTLY, MANY_TRIPS = 0.5, 16
+"""Share of its time that a launch waits in its loop, and trips of this, from which on that is what limits it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchReport:
     """All that is known of one launch."""
@@ -208,6 +212,15 @@ class LaunchReport:
     def passing_us(self) -> float:
         """Microseconds that DRAM needs at its peak for what the problem reads and what it writes, each byte once; 0: not known."""
         return sum(1e6 * part.passing / part.throughput_per_s for part in self.pipelines if part.throughput_per_s)
+
+    @property
+    def trips_in_turn(self) -> int | None:
+        """How many trips of a loop follow each other where all programs of a compiled launch run at once, and mostly wait; else None."""
+        now, of = self.measured or self.predicted, self.occupancy
+        waits_us = sum(part.us for part in self.gap if part.cause in ("latency", "occupancy"))
+        if now is None or of is None or of.in_flight_bytes is None or of.waves > 1 or waits_us < MOSTLY * now.us:
+            return None
+        return of.k_iterations if of.k_iterations >= MANY_TRIPS else None
 
     @property
     def best(self) -> Configuration | None:

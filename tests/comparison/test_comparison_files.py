@@ -252,6 +252,10 @@ def test_what_limits_both_sides_is_the_second_line():
     assert why([a_kernel(replace(unknown, base=replace(unknown.base, peak_pipeline=None)))]) == ""
     l2 = replace(unknown, head=side(43.0, 40.0, 50.0, "l2", 0.7))
     assert why([a_kernel(l2)]).endswith(" Now: L2-bound at 70 % of the L2's peak.")
+    in_trips = replace(unknown, base=replace(unknown.base, trips_in_turn=512))
+    assert why([a_kernel(in_trips)]).startswith(
+        "Before: latency-bound at 16 % of DRAM's peak: 512 trips of a loop, 0.49 µs each, in turn. Now:"
+    )
     programs = replace(unknown, base=side(624.5, 569.0, 699.0, "launch", 0.99))
     assert why([a_kernel(programs)]).startswith("Before: bound by the start of its programs: each does too little. Now: ")
 
