@@ -156,15 +156,20 @@ NO_CAUSES = ("efficiency", "unexplained")
 """Parts of a prediction that are what remains: that a side is slower by them says no more than that it is slower."""
 
 
+UNDONE = 2.0
+"""How many times as much as the whole a part of it changes of which other parts undo most."""
+
+
 def largest_step(groups: tuple[Group, Group], change: float) -> str:
     """The part of the prediction that changes most between two sides, as the whole does: `most of it: exposed latency 12.1 → 9.04 µs`; "":
-    that is the rest, which no cause explains."""
+    that is the rest, which no cause explains, or another part undoes it."""
     steps: dict[str, list[float]] = {"bound": [sum(report.bound.us for report in group) for group in groups]}
     for side, group in enumerate(groups):
         for part in (part for report in group for part in report.gap):
             steps.setdefault(part.cause, [0.0, 0.0])[side] += part.us
     cause, (before, after) = max(steps.items(), key=lambda step: change * (step[1][1] - step[1][0]))
-    if cause in NO_CAUSES:
+    whole_us = change * sum(report.predicted.us for report in groups[0] if report.predicted is not None)
+    if cause in NO_CAUSES or abs(after - before) > UNDONE * abs(whole_us):
         return ""
     return phrase("answer.step", cause=cause_name(cause).lower(), before=microseconds(before), after=microseconds(after))
 

@@ -281,7 +281,7 @@ def test_rules_are_judged_in_the_recommended_configuration(now: tuple[float, ...
 def test_what_the_recommended_configuration_cures_is_said_to_be_cured() -> None:
     report = _with_ceiling(_of_warps(8, 800.0, 100.0), _of_warps(2, 240.0), 2, 1.05)
     (action,) = actions([report])
-    assert action.rule is None and action.detail.endswith(" This cures: s.")
+    assert action.rule is None and action.detail.endswith(" Then this costs too little to count: s.")
 
 
 def test_configurations_as_good_as_the_best_are_named_by_what_they_differ_in_the_fastest_first() -> None:

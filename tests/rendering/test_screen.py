@@ -75,7 +75,7 @@ def test_what_the_recommended_change_cures_has_one_saving_that_of_the_change() -
     advice = replace(launch.recommendation, reason=f"best; {phrase('choice.cures', what=finding.title)}")
     cured = replace(result, launches=(replace(launch, findings=(finding, other), recommendation=advice),))
     lines = [line for line in shown(cured) if line.startswith("    ! ")]
-    assert len(lines) == 2 and all(("cured by the recommended change" in line) == (finding.title in line) for line in lines)
+    assert len(lines) == 2 and all((phrase("screen.cured") in line) == (finding.title in line) for line in lines)
     assert ["saves" in line for line in lines] == ["cured" not in line for line in lines]
 
 
