@@ -26,7 +26,7 @@ from advisor.compiled.launches.provenance import GRID, origins
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.jit_function import MISSING
+from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
     PROBE,
@@ -433,18 +433,26 @@ def _sized(
     return Sized(launch=launch, sizes=sizes_used, grid_names=tuple(sorted(launch.asks or lacking)), grid_text=text)
 
 
-def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:
-    """A launch with what was guessed of the other side's, of the parameters `names`: nothing is guessed twice. Numbers are inferred alike;
-    were they given, nothing would be taken of which strides are multiples of 16."""
+def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, function: JitFunction) -> KernelLaunch:
+    """A launch of `function` with what was guessed of the other side's: nothing is guessed twice, and a constant of the other side alone is
+    the value of an argument. Numbers are inferred alike; were they given, nothing would be taken of which strides are multiples of 16."""
     given = launch.given
-    open_ = set(names) - {*given.constexprs, *given.scalars}
+    open_ = {*function.names} - {*given.constexprs, *given.scalars}
     types = {
         name: kind for name, kind in guess.signature.items() if name in open_ and name not in given.types and kind.startswith(POINTERS)
     }
     constants = {name: value for name, value in guess.constexprs.items() if name in open_ and name not in types}
-    merged = replace(given, types={**types, **given.types}, constexprs={**constants, **given.constexprs})
+    of_other = other.source.kernel(other.kernel).constants - function.constants
+    passed = {name: value for name, value in constants.items() if name in of_other and isinstance(value, int | float)}
+    constants = {name: value for name, value in constants.items() if name not in passed}
+    merged = replace(
+        given,
+        types={**types, **given.types},
+        constexprs={**constants, **given.constexprs},
+        scalars={**passed, **given.scalars},
+    )
     whence = origins(other, guess)
-    return replace(launch, given=merged, origins={**launch.origins, **{name: whence[name] for name in (*types, *constants)}})
+    return replace(launch, given=merged, origins={**launch.origins, **{name: whence[name] for name in (*types, *constants, *passed)}})
 
 
 def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) -> Configuration:
