@@ -129,6 +129,16 @@ def test_warps_that_are_taken_from_another_launch_are_called_typical(repository,
     assert [row.label for row in found.resources] == ["BLOCK=4096, num_warps=8 (typical)"]
 
 
+def test_a_caller_that_goes_leaves_both_sides_with_what_it_passed(repository, predictor):
+    """Without it the head is launched with a default, of which nothing says that it is what runs."""
+    pytest.importorskip("triton")
+    old, caller = KERNEL, "from ops.k import run\n\n\ndef forward(x, out):\n    "
+    new = old.replace("+ offsets, x, mask", "+ offsets, x + 1.0, mask")
+    sides = ({"ops/k.py": old, "ops/use.py": f"{caller}run(x, out, double=True)\n"}, {"ops/k.py": new, "ops/use.py": f"{caller}pass\n"})
+    (row,) = compared_files(repository, predictor, *sides, compiling=True).subjects[0].resources
+    assert "DOUBLE=True" in row.label and "→" not in row.label
+
+
 def test_a_constant_of_one_side_alone_is_an_argument_of_the_other(repository, predictor):
     """The one divides by a number that it is handed, the other by one that the compiler knows; which one is a guess, and no headline's."""
     pytest.importorskip("triton")

@@ -22,7 +22,7 @@ from advisor.compiled.guesses.assumptions import INTEGERS
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import KernelLaunch, Origin
-from advisor.compiled.launches.provenance import GRID, origins
+from advisor.compiled.launches.provenance import GRID, NO_DECISION, origins
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec
@@ -323,13 +323,18 @@ def _passed(version: KernelVersion) -> set[str]:
 
 
 def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool) -> KernelLaunch:
-    """A launch with what is known of the other side's alone: what this side passes and is not known, or what it does not say itself.
+    """A launch with what is known of the other side's alone: what this side passes and is not known, or what it does not say itself, and
+    where both are launched alike, what is guessed of this one.
 
     `differs`: whether the two are launched otherwise, so that what this side passes need not be what the other does.
     """
     if other is None:
         return launch
-    given, theirs, passed = launch.given, other.given, _passed(version)
+    theirs, passed = other.given, _passed(version)
+    told = {name for name, origin in other.origins.items() if origin not in NO_DECISION and not differs}
+    guessed = {name for name, origin in launch.origins.items() if origin == "guessed" and name in told}
+    sure = {name: value for name, value in launch.given.constexprs.items() if name not in guessed}
+    given = replace(launch.given, constexprs=sure)
     defaults = {parameter.name for parameter in version.function.parameters if parameter.default is not MISSING}
     open_ = {*version.function.names} - {*given.constexprs, *given.scalars, *given.types}
     open_ = {name for name in open_ if name in passed or name not in defaults or not version.launching}
