@@ -331,8 +331,8 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
     if other is None:
         return launch
     theirs, passed = other.given, _passed(version)
-    told = {name for name, origin in other.origins.items() if origin not in NO_DECISION and not differs}
-    guessed = {name for name, origin in launch.origins.items() if origin == "guessed" and name in told}
+    known_there = {name for name, origin in other.origins.items() if origin not in NO_DECISION and not differs}
+    guessed = {name for name, origin in launch.origins.items() if origin == "guessed" and name in known_there}
     sure = {name: value for name, value in launch.given.constexprs.items() if name not in guessed}
     given = replace(launch.given, constexprs=sure)
     defaults = {parameter.name for parameter in version.function.parameters if parameter.default is not MISSING}
