@@ -122,9 +122,10 @@ class ModuleNames(Graph):
             items = imported if _rebinds(statement, name) else [*items, *imported]
         return items
 
-    def deciding(self, name: str) -> list[ast.AST]:
+    def deciding(self, name: str, reader: FunctionReader | None = None) -> list[ast.AST]:
         """The same without what else stands in a branch with them: of an `if` the condition, and what is within it; but for what a file
-        does as a script alone (`if __name__ == "__main__":`), where it gives the name something besides."""
+        does as a script alone (`if __name__ == "__main__":`), where it gives the name something besides, and for branches of which a reader
+        of the file knows that they do not run."""
         nodes: list[ast.AST] = []
         statements = self.statements(name)
         script = [it for it in statements if isinstance(it, ast.If) and ast.unparse(it.test).startswith("__name__ ==")]
@@ -132,7 +133,9 @@ class ModuleNames(Graph):
         while waiting:
             match waiting.pop():
                 case ast.If(test=decides) as branches:
-                    waiting += [inner for body in (branches.body, branches.orelse) for inner in self._touching(body).get(name, ())]
+                    holds = self._decided(reader, decides, Place()) if reader is not None else None
+                    arms = [body for body, when in ((branches.body, True), (branches.orelse, False)) if holds in (None, when)]
+                    waiting += [inner for body in arms for inner in self._touching(body).get(name, ())]
                 case decides:
                     pass
             nodes.append(decides)

@@ -247,6 +247,28 @@ def test_a_definition_that_is_not_taken_is_said_not_to_be_compared(repository, p
     assert subject.notes == ("fill changed under a condition that does not hold for this Triton and these GPUs: not compared.",)
 
 
+@pytest.mark.parametrize(("gpu", "titles"), [("H100", ["k.py"]), ("MI300X", ["k.py::fill"])])
+def test_a_list_of_another_vendors_branch_changes_no_kernel(repository, predictor, gpu, titles):
+    text = """import torch
+import triton
+import triton.language as tl
+
+if torch.version.hip is not None:
+    WARPS = [4, 8]
+else:
+    WARPS = [4]
+
+@triton.autotune(configs=[triton.Config({}, num_warps=w) for w in WARPS], key=[])
+@triton.jit
+def fill(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), 1.0)
+"""
+    found = compared(repository, predictor, {"k.py": text}, {"k.py": text.replace("[4, 8]", "[2]")}, gpus=(gpu,)).subjects
+    assert [subject.title for subject in found] == titles
+    said = "fill changed under a condition that does not hold for this Triton and these GPUs: not compared."
+    assert (said in found[0].notes) is (gpu == "H100")
+
+
 BINDINGS = {
     "match": "    match n:\n        case [block, warps]:\n            pass\n",
     "with": "    with settings(n) as block:\n        warps = block.warps\n",

@@ -122,6 +122,35 @@ def test_what_is_handed_from_elsewhere_is_as_in_other_launches_of_the_file():
     assert (base.launch.given.constexprs["BLOCK"], base.launch.given.options["num_warps"]) == (4096, 8)
 
 
+def test_warps_that_are_taken_from_another_launch_are_called_typical(repository, predictor):
+    pytest.importorskip("triton")
+    old, new = KERNEL + BACKWARD, KERNEL + BACKWARD.replace("0.0, mask", "1.0, mask")
+    (found,) = compared_files(repository, predictor, {"k.py": old}, {"k.py": new}, compiling=True).subjects
+    assert [row.label for row in found.resources] == ["BLOCK=4096, num_warps=8 (typical)"]
+
+
+def test_a_caller_that_goes_leaves_both_sides_with_what_it_passed(repository, predictor):
+    """Without it the head is launched with a default, of which nothing says that it is what runs."""
+    pytest.importorskip("triton")
+    old, caller = KERNEL, "from ops.k import run\n\n\ndef forward(x, out):\n    "
+    new = old.replace("+ offsets, x, mask", "+ offsets, x + 1.0, mask")
+    sides = ({"ops/k.py": old, "ops/use.py": f"{caller}run(x, out, double=True)\n"}, {"ops/k.py": new, "ops/use.py": f"{caller}pass\n"})
+    (row,) = compared_files(repository, predictor, *sides, compiling=True).subjects[0].resources
+    assert "DOUBLE=True" in row.label and "→" not in row.label
+
+
+def test_a_constant_of_one_side_alone_is_an_argument_of_the_other(repository, predictor):
+    """The one divides by a number that it is handed, the other by one that the compiler knows; which one is a guess, and no headline's."""
+    pytest.importorskip("triton")
+    old = KERNEL.replace("n_cols, BLOCK", "n_cols, cap, BLOCK").replace("    tl.store(", "    x = x / cap\n    tl.store(")
+    old = old.replace("n_cols, block", "n_cols, cap, block").replace("double=False", "cap, double=False")
+    new = old.replace("cap, BLOCK", "cap: tl.constexpr, BLOCK")
+    found = compared_files(repository, predictor, {"k.py": old}, {"k.py": new}, compiling=True)
+    (row,) = found.subjects[0].resources
+    assert row.base.instruction_mix["fma"] > row.head.instruction_mix.get("fma", 0) and "cap" in row.guessed
+    assert "Registers" not in found.headline
+
+
 @pytest.mark.parametrize(
     ("old", "new", "flags"),
     [

@@ -23,6 +23,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
     ("tl.load(o, mask=tl.load(a))", {**ADDRESS, "boolean": True}),
     ("tl.load(o + a)", {"offset": True}),
     ("tl.load(o + tl.load(a))", {**ADDRESS, "index": True}),
+    ("(tl.load(a) + 1) // 8", {**ADDRESS, "index": True, "whole": True}),
     ("a.load([0, 0])", {"descriptor": 2}),
     ("tl.arange(0, a)", {"extent": True}),
     ("tl.zeros((16, a), tl.float32)", {"extent": True}),

@@ -302,7 +302,7 @@ def _configurations(
 def _guessed_as(launch: Attempt, other: Attempt, version: KernelVersion) -> Attempt:
     if launch.launch is None or other.launch is None or other.guess is None or launch.described:
         return launch
-    return replace(launch, launch=with_guess(launch.launch, other.launch, other.guess, version.function.names))
+    return replace(launch, launch=with_guess(launch.launch, other.launch, other.guess, version.function))
 
 
 def _launches(

@@ -78,12 +78,13 @@ def behind(
     attributes: dict[str, set[str]] = {}
     imported: dict[str, list[Import]] = {}
     seen, waiting = set[str](), list(names)
+    reader = source.evaluator() if source.backend is not None else None  # of branches for another target nothing counts
     while waiting:
         name = waiting.pop()
         if name in seen:
             continue
         seen.add(name)
-        bound, definitions = source.module_names.deciding(name), source.definitions.get(name, [])
+        bound, definitions = source.module_names.deciding(name, reader), source.definitions.get(name, [])
         if name in source.chosen:  # which of several definitions counts is known
             definitions = [source.chosen[name]]
             bound = [node for node in bound if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef)]

@@ -10,7 +10,7 @@ import ast
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS
-from advisor.comparison.kernels.readings import as_one, judged_at_each, of_kernel, readings
+from advisor.comparison.kernels.readings import Reading, as_one, judged_at_each, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
@@ -98,6 +98,7 @@ def kernel_subjects(
     names = [*sides[1], *(name for name in sides[0] if name not in sides[1] and name not in former.values())]
     out = []
     called_otherwise: set[str] = set()  # kernels of which arguments alone have other names
+    unchanged: list[str] = []  # kernels of which nothing differs on these GPUs
     beside: dict[str, None] = {}  # what changed beside launches of kernels that are the same
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
@@ -140,12 +141,16 @@ def kernel_subjects(
         former_place = f"{origins[name][0] if name in origins else path}::{called[-1]}"
         if arguments:
             called_otherwise.add(name)
+        else:
+            unchanged.append(name)
         if renamed_only is not None and (arguments or former_place != f"{path}::{name}"):
             here = f"{path}::{name}" + f" ({arguments})" * bool(arguments)
             renamed_only.append(here if former_place == f"{path}::{name}" else f"{former_place} → {here}")
     rewritten = sorted({*_rewritten(base, head)} - called_otherwise) if base is not None and head is not None else []
     helpers = [name for name in rewritten if name not in sides[1] and not out]
     apart = [name for name in rewritten if name in names[:LARGEST_KERNELS] and f"{path}::{name}" not in {item.title for item in out}]
+    of_any = readings(base, head, (), launchers, origins, left)[0] if gpus and unchanged else kernel_readings[0]
+    apart += [name for name in _elsewhere_otherwise(of_any, unchanged, former) if name not in apart]
     importing = "kernels that import them are compared where their own file changed too"
     unread = [f"Helpers changed ({', '.join(helpers)}): {importing}."] if helpers else []
     if apart:
@@ -195,6 +200,15 @@ def _meaning(version: KernelVersion, called: str, other_names: Mapping[str, str]
     if other_names:
         trees = sorted((name, with_other_names(tree, other_names) if name == called else tree) for name, tree in trees)
     return (trees, repr(sorted(entry.items())), version.named, kernel in version.source.undecided)
+
+
+def _elsewhere_otherwise(reading: Reading, names: Iterable[str], former: Mapping[str, str]) -> Iterator[str]:
+    """Those of kernels that differ where what decides a branch is not known: nothing that holds for the GPUs at hand, another list of
+    configurations for another vendor's."""
+    for name in names:
+        old, new = reading.sides[0].get(former.get(name, name)), reading.sides[1].get(name)
+        if old is not None and new is not None and _meaning(old, name) != _meaning(new, name):
+            yield name
 
 
 def _uses_changed(old: KernelVersion, new: KernelVersion, called: str) -> Iterator[str]:

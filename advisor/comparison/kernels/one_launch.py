@@ -22,11 +22,11 @@ from advisor.compiled.guesses.assumptions import INTEGERS
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launches.launch import KernelLaunch, Origin
-from advisor.compiled.launches.provenance import GRID, origins
+from advisor.compiled.launches.provenance import GRID, NO_DECISION, origins
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.jit_function import MISSING
+from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
     PROBE,
@@ -323,13 +323,18 @@ def _passed(version: KernelVersion) -> set[str]:
 
 
 def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool) -> KernelLaunch:
-    """A launch with what is known of the other side's alone: what this side passes and is not known, or what it does not say itself.
+    """A launch with what is known of the other side's alone: what this side passes and is not known, or what it does not say itself, and
+    where both are launched alike, what is guessed of this one.
 
     `differs`: whether the two are launched otherwise, so that what this side passes need not be what the other does.
     """
     if other is None:
         return launch
-    given, theirs, passed = launch.given, other.given, _passed(version)
+    theirs, passed = other.given, _passed(version)
+    known_there = {name for name, origin in other.origins.items() if origin not in NO_DECISION and not differs}
+    guessed = {name for name, origin in launch.origins.items() if origin == "guessed" and name in known_there}
+    sure = {name: value for name, value in launch.given.constexprs.items() if name not in guessed}
+    given = replace(launch.given, constexprs=sure)
     defaults = {parameter.name for parameter in version.function.parameters if parameter.default is not MISSING}
     open_ = {*version.function.names} - {*given.constexprs, *given.scalars, *given.types}
     open_ = {name for name in open_ if name in passed or name not in defaults or not version.launching}
@@ -433,18 +438,26 @@ def _sized(
     return Sized(launch=launch, sizes=sizes_used, grid_names=tuple(sorted(launch.asks or lacking)), grid_text=text)
 
 
-def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, names: Collection[str]) -> KernelLaunch:
-    """A launch with what was guessed of the other side's, of the parameters `names`: nothing is guessed twice. Numbers are inferred alike;
-    were they given, nothing would be taken of which strides are multiples of 16."""
+def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, function: JitFunction) -> KernelLaunch:
+    """A launch of `function` with what was guessed of the other side's: nothing is guessed twice, and a constant of the other side alone is
+    the value of an argument. Numbers are inferred alike; were they given, nothing would be taken of which strides are multiples of 16."""
     given = launch.given
-    open_ = set(names) - {*given.constexprs, *given.scalars}
+    open_ = {*function.names} - {*given.constexprs, *given.scalars}
     types = {
         name: kind for name, kind in guess.signature.items() if name in open_ and name not in given.types and kind.startswith(POINTERS)
     }
     constants = {name: value for name, value in guess.constexprs.items() if name in open_ and name not in types}
-    merged = replace(given, types={**types, **given.types}, constexprs={**constants, **given.constexprs})
+    of_other = other.source.kernel(other.kernel).constants - function.constants
+    passed = {name: value for name, value in constants.items() if name in of_other and isinstance(value, int | float)}
+    constants = {name: value for name, value in constants.items() if name not in passed}
+    merged = replace(
+        given,
+        types={**types, **given.types},
+        constexprs={**constants, **given.constexprs},
+        scalars={**passed, **given.scalars},
+    )
     whence = origins(other, guess)
-    return replace(launch, given=merged, origins={**launch.origins, **{name: whence[name] for name in (*types, *constants)}})
+    return replace(launch, given=merged, origins={**launch.origins, **{name: whence[name] for name in (*types, *constants, *passed)}})
 
 
 def closest(tuned: Sequence[Configuration], launch: KernelLaunch, gpu: GpuSpec) -> Configuration:

@@ -33,7 +33,7 @@ from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.compile import version as triton_version
 from advisor.compiled.compiler.failures import PLACE
-from advisor.compiled.compiler.kernel import Target
+from advisor.compiled.compiler.kernel import OPTION_NAMES, Target
 from advisor.compiled.compiler.pool import Pool, borrowed
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.guesses.inference import guesses
@@ -212,7 +212,7 @@ def judged(
                     line=refused_line(new, head.refused),
                     work=next((item.work for item in predictions), 1.0) if timed == (base, head) else 1.0,
                     thread_bytes=next((item.thread_bytes for item in predictions), None),
-                    guessed=() if same and base.guessed == head.guessed else guessed_code(base, head),
+                    guessed=() if same and base.guessed == head.guessed else (*guessed_code(base, head), *_folded(base, head)),
                 )
             )
             for entry in predictions:  # of what a changed launch passes no one value is both sides'
@@ -289,6 +289,13 @@ def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: 
     return f"not compared, for it depends on a guess of {named(alone)}, which one side alone takes" if alone else ""
 
 
+def _folded(base: Attempt, head: Attempt) -> list[str]:
+    """Arguments that are constants of one version alone, and whose value is guessed: there the compiler works with it, as with none."""
+    constants = [side.launch.source.kernel(side.launch.kernel).constants for side in (base, head) if side.launch is not None]
+    alone = constants[0] ^ constants[1] if len(constants) == 2 else set()
+    return sorted({name for side in (base, head) if side.guess is not None for name in side.guess.settled} & alone)
+
+
 def _reason(base: Attempt, head: Attempt) -> str:
     """Why versions were not compiled, once where both are refused alike; "": they were."""
     refused = [str(getattr(side.refused, "got", None) or side.refused) for side in (base, head) if side.refused]
@@ -358,6 +365,8 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     if run.configuration is not None and (run.problem is not None or not any(sides)):
         sides = [item.flat() for item in (run.former or run.configuration, run.configuration)]
     sizes = {*base.sizes, *head.sizes, *(name for guess in guesses for name in guess.settled)}
+    launches = [side.launch for side in (base, head) if side.launch is not None]
+    sizes |= {name for launch in launches for name in OPTION_NAMES if launch.origins.get(name) == "typical"}
     names = dict.fromkeys([*sides[0], *sides[1]])
     texts = [_sided(name, sides) for name in names if name not in sizes]
     typical = [_sided(name, sides) for name in names if name in sizes]

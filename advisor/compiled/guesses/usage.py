@@ -226,6 +226,7 @@ class _KernelReader(Marks):
                 if is_integer(other):
                     self.bits(side)
         elif isinstance(node.op, ast.FloorDiv):  # which Triton has of integers only
+            self.indices(node.left)
             for use in self.named_in([node]):
                 use.whole = True
         elif isinstance(node.op, ast.Div) or any(isinstance(s, ast.Constant) and isinstance(s.value, float) for s in sides):
