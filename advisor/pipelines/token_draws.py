@@ -70,6 +70,16 @@ class Loads:
     hottest: Array
     blocks: Array
 
+    def with_shared(self, tokens: Array, shared: Array) -> Loads:
+        """The loads with `shared` experts besides that every one of the `tokens` passes, [n] each, of one rank."""
+        return Loads(
+            slots=self.slots + shared * tokens,
+            used=self.used + shared,
+            least_used=self.least_used + shared,
+            hottest=np.maximum(self.hottest, np.where(shared > 0, tokens, 0)),
+            blocks=self.blocks + shared[:, None] * np.ceil(tokens[:, None] / np.array(BLOCKS)),
+        )
+
     def padded_blocks(self, block_m: Array) -> Array:
         """Blocks of `block_m` rows, [n]: of sizes between two of `BLOCKS` in proportion."""
         at = np.clip(np.log2(np.maximum(block_m, 1)) - 3, 0, len(BLOCKS) - 1)

@@ -322,16 +322,18 @@ def _layers(operators: list[Operator], gpu: GpuSpec, predictor: Predictor, engin
         ungated=size["gated"] == 0,
     )
     other = takes_other_kernels(operators[0], gpu)
+    shared = np.array([float(dict(operator.words).get("shared", 0)) for operator in operators])
+    routed = token_draws.loads(layers.tokens, layers.experts - shared, layers.topk - shared, layers.ranks, layers.routing)
+    loads = routed.with_shared(layers.tokens, shared)
     if model is None or gpu.vendor != "nvidia":
         priced = [_kernels_of(operator, gpu, predictor, engine) for operator in operators]
     elif other and operators[0].dtype == "fp8":
         priced = [replace(_kernels_of(operator, gpu, predictor, engine), tunable=False) for operator in operators]
     else:
-        launch, default = model.launched(layers, gpu, tables=moe_layer.here()), moe_layer.launched(layers, gpu).configuration
+        launch, default = model.launched(layers, gpu, None, loads, moe_layer.here()), moe_layer.launched(layers, gpu).configuration
         by_table = np.any([launch.configuration[name] != default[name] for name in default], axis=0).tolist()
         costs = costs_of_layers(launch, model, cold=True)
         priced = [replace(cost, launched="table" if whether else "default") for cost, whether in zip(costs, by_table, strict=True)]
-    loads = token_draws.loads(layers.tokens, layers.experts, layers.topk, layers.ranks, layers.routing)
     form = "nvfp4" if operators[0].dtype == "nvfp4" and gpu.supports("fp4") else ""
     if form:  # what is priced above has activations of 16 bits
         least = zip(*(column.tolist() for column in bound_of_layers(layers, loads, form, gpu)), strict=True)

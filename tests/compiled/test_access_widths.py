@@ -70,6 +70,13 @@ $L__BB0_2:                              // =>This Inner Loop Header: Depth=1
         ("add.f32 	%r10, %r10, %r8;", "div.full.f32 	%r10, %r10, %r8;\n" * 5, 1),  # long
         ("add.s64 	%rd9, %rd9, -1;", "sub.s64 	%rd9, %rd8, %rd7;", 1),  # a search, which does not count
         ("	.loc", '	.pragma "nounroll";\n	.loc', 1),
+        # A loop with three stages and two loads in each trip.
+        (
+            "ld.global.b16 	{ %rs1 }, [ %rd6 + 0 ];",
+            "cp.async.cg.shared.global [ %r1 + 0 ], [ %rd6 + 0 ], 0x10, %r2;\n	cp.async.commit_group ;\n	cp.async.commit_group ;\n"
+            "	cp.async.wait_group 0x2;",
+            2,
+        ),
     ],
 )
 def test_trips_that_ptxas_makes_one_of(old: str, new: str, together: int) -> None:

@@ -184,13 +184,15 @@ def test_what_a_record_lacks_is_recorded_again() -> None:
 
 
 def test_contents_of_several_kernels_are_given_in_a_command_each() -> None:
-    deciding = {name: {f"{name}-1": frozenset({"values loaded from " + tensor})} for name, tensor in (("k", "table"), ("other", "labels"))}
-    names = {"k": frozenset({"n", "table"}), "other": frozenset({"m", "labels"})}
+    deciding = {
+        name: {f"{name}-1": frozenset({"values loaded from " + tensor})} for name, tensor in (("k", "table"), ("other", "seq_lens"))
+    }
+    names = {"k": frozenset({"n", "table"}), "other": frozenset({"m", "seq_lens"})}
     command = "advisor advise f.py --arg n=5 --arg m=6"
     (action,) = say_contents(deciding, names, "f.py", command, recorded=False, alone=False)
     assert (action.snippet or "").splitlines() == [
         "advisor advise f.py::k --arg n=5 --content 'table=random(…)'",
-        "advisor advise f.py::other --arg m=6 --content 'labels=random(…)'",
+        "advisor advise f.py::other --arg m=6 --content seq_lens=…",
     ]
 
 

@@ -72,3 +72,12 @@ def test_names():
     assert [token_draws.exponent(name) for name in ("", "random", "balanced", "power_law:1.2", "power_law_1.01")] == [-1, -1, 0, 1.2, 1.01]
     with pytest.raises(InputError, match="power_law:A"):
         token_draws.exponent("skewed")
+
+
+def test_experts_that_every_token_passes_are_not_drawn():
+    """Two shared beside six of 64: at eight tokens 42 of 66 would be used if all were drawn, a sixth more weights."""
+    routed = loads(8, 64, 6, RANDOM)
+    both = routed.with_shared(np.full(1, 8.0), np.full(1, 2.0))
+    assert both.used == routed.used + 2 and both.least_used == routed.least_used + 2
+    assert both.slots == 8 * 8 and both.hottest == 8 and (both.blocks == routed.blocks + 2).all()
+    assert loads(8, 66, 8, RANDOM).used > 1.14 * both.used

@@ -76,7 +76,7 @@ def test_what_the_recommended_change_cures_has_one_saving_that_of_the_change() -
     cured = replace(result, launches=(replace(launch, findings=(finding, other), recommendation=advice),))
     lines = [line for line in shown(cured) if line.startswith("    ! ")]
     assert len(lines) == 2 and all((phrase("screen.cured") in line) == (finding.title in line) for line in lines)
-    assert ["saves" in line for line in lines] == ["cured" not in line for line in lines]
+    assert ["saves" in line for line in lines] == [phrase("screen.cured") not in line for line in lines]
 
 
 def layered(tokens: tuple[int, ...], gain: float = 0.3) -> Result:

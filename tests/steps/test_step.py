@@ -141,6 +141,15 @@ def test_block_products_on_blackwell_are_those_of_one_scale(predictor):
     assert not any(row.name.startswith("shared expert") or "quantisation" in row.name for row in found.operators)
 
 
+def test_shared_experts_read_their_weights_once(predictor):
+    """As routed ones of 66 they would make 42 used at eight tokens, not 37: a sixth more than the routed ones and theirs need."""
+    operator, cost = experts_of("DeepSeek-V2-Lite", "L40S", predictor, batch=8)
+    assert dict(operator.words)["shared"] == "2" and operator.sizes["E"] == 66
+    weights = 3 * operator.sizes["H"] * operator.sizes["N"] * 2
+    used = cost.bound_us * load_gpu("L40S").dram_bytes_per_s * load_gpu("L40S").dram_achievable_fraction / 1e6 / weights
+    assert 30 < used < 36  # one draw in a hundred uses fewer
+
+
 def experts_of(name: str, gpu: str, predictor, stored: str = "", **more):
     spec, load, model = load_gpu(gpu), Load(contexts=(512,) * more.pop("batch", 64)), load_architecture(name)
     request = StepRequest(model=with_experts_in(model, stored) if stored else model, load=load, split=Split(**more), engine="vllm")

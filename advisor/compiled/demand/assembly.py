@@ -258,6 +258,7 @@ _PTX_LABEL = re.compile(r"^(\$L__BB\w+):")
 _JUMP = re.compile(r"\bbra(?:\.uni)?\s+(\$L__BB\w+)\s*;")
 _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[\w:]+)*)")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global\b[^\[]*\[[^\]]*\],\s*\[[^\]]*\],\s*(0x[0-9a-fA-F]{1,9}|\d{1,9})")
+_COPIES_LEFT = re.compile(r"\bcp\.async\.wait_group\s+(0x[0-9a-fA-F]{1,9}|\d{1,9})")
 
 
 def access_widths(ptx: str, own_files: set[str]) -> dict[tuple[str, int], tuple[int, ...]]:
@@ -314,6 +315,9 @@ def _trips_together(trip: Sequence[str]) -> int:
     length = sum(next((cost for pattern, cost in _COSTS if pattern.search(text)), 1) for text in code)
     loaded = sum(max(access[1] // WORD_BYTES, 1) for text in code if (access := _access(text)) is not None)
     short, whole = length <= SHORT and loaded <= AT_ONCE, "\n".join(code)
+    ahead = [int(match[1], 0) for match in _COPIES_LEFT.finditer(whole)]
+    if ahead and (groups := whole.count("cp.async.commit_group")):  # a loop with stages: those of later trips are left under way
+        return min(ahead) // groups + 1
     return UNROLLED if short and _COUNTS.search(whole) and not _APART.search(whole) else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -253,9 +254,13 @@ class Inspection:
                 yield f"{count:,} numbers are read of {name}, of which {specified:,} are specified: the last is taken for the rest"
 
 
+_LENGTHS = re.compile(r"len|count|num_")
+"""In the name of a tensor: that it holds how much there is, which is no random number."""
+
+
 def content_option(name: str) -> str:
     """The option that says what a tensor holds, as a shell takes it; the number is to be filled in."""
-    return f"--content '{name}=random(…)'"
+    return f"--content {name}=…" if _LENGTHS.search(name) else f"--content '{name}=random(…)'"
 
 
 def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool = True) -> CompileRequest:

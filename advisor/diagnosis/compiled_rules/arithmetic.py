@@ -300,8 +300,8 @@ def masked_lanes(context: CompiledContext) -> Finding | None:
 
 @rule("A mask in the loop never binds")
 def mask_never_binds(context: CompiledContext) -> Finding | None:
-    """A mask in the loop never binds."""
-    if context.inspection.launch.grid is None or not context.demand.exact:
+    """A mask in the loop never binds, where no contents of tensors decide that, which no host knows before the launch."""
+    if context.inspection.launch.grid is None or not context.demand.exact or context.inspection.launch.contents:
         return None
     unknown = context.demand.unknown
     idle = [
