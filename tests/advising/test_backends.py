@@ -67,7 +67,7 @@ def test_a_library_that_is_hardly_faster_or_of_another_stack_is_none(result):
     [
         (0.8, "of another stack"),
         (0.97, "less than such predictions err"),
-        (1.04, "takes 1.04 times as long, within doubt at M = "),
+        (1.04, "takes 1.04 times as long as these layers at best, within doubt at M = "),
         (1.2, "No other backend is faster: "),
     ],
 )
