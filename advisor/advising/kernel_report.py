@@ -503,4 +503,5 @@ def _with_change(finding: Finding, left: Mapping[str, Finding], both_us: Mapping
     more, both, alone_us = left[finding.rule].saving_us or 0.0, both_us[finding.rule], now_us - finding.saving_us
     key = "after" if finding is left[finding.rule] else "alone" if alone_us < both else "besides" if more else ""
     times = {"us": microseconds(more), "then": microseconds(both), "alone": microseconds(alone_us)}
-    return replace(finding, remedy=f"{finding.remedy}; {phrase(f'remedy.{key}', **times)}") if key else finding
+    title = phrase("remedy.title", what=finding.title) if key == "after" else finding.title
+    return replace(finding, title=title, remedy=f"{finding.remedy}; {phrase(f'remedy.{key}', **times)}") if key else finding

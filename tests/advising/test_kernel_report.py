@@ -275,6 +275,7 @@ def test_rules_are_judged_in_the_recommended_configuration(now: tuple[float, ...
     assert report.recommendation is not None and [item.rule for item in report.findings] == ["small-programs"]
     assert not report.passed_rules
     assert "130.0 µs" in report.findings[0].remedy
+    assert report.findings[0].title == ("s" if now else "With the recommended change: s")
     assert [action.rule for action in actions([report])] == [None, "small-programs"]
 
 

@@ -93,9 +93,9 @@ def test_a_number_of_the_grid_that_is_the_block_changes_with_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("assigned", "where"),
     [
-        ("BLOCK = 128", "change BLOCK in line 17; this cures"),
-        ("BLOCK = 128 if n > 9 else 64", "change BLOCK in line 17; this cures"),
-        ("BLOCK = 128; BLOCK = min(BLOCK, n)", "change the launch in line 18; this cures"),
+        ("BLOCK = 128", "change BLOCK in line 17; then this costs too little"),
+        ("BLOCK = 128 if n > 9 else 64", "change BLOCK in line 17; then this costs too little"),
+        ("BLOCK = 128; BLOCK = min(BLOCK, n)", "change the launch in line 18; then this costs too little"),
     ],
 )
 def test_a_block_that_the_launch_has_a_name_for_is_changed_where_that_is_given_its_value(tmp_path: Path, assigned: str, where: str) -> None:
