@@ -301,3 +301,15 @@ def test_what_autotuning_passes_over_does_not_gate(monkeypatch, warps, passed_ov
     found = resources.judged("k", *given)
     said = "Autotuning passes over BLOCK_SIZE=512 num_warps=16 num_stages=3 on H100: as compiled, no CTA fits an SM."
     assert (said in found.notes, not found.rows) == (passed_over, passed_over)
+
+
+@pytest.mark.parametrize(("origin", "alike"), [("guessed", True), ("literal", False)])
+def test_a_grid_that_one_side_alone_has_limits_neither(monkeypatch: pytest.MonkeyPatch, origin: str, alike: bool) -> None:
+    """One program before and a guessed number now is no occupancy 16 times as high."""
+    monkeypatch.setattr(attempts, "_held", lambda compiled, gpu, grid: "code" if grid is None else "grid")
+    sides = [
+        attempts.Attempt(launch=SimpleNamespace(grid=(count,), origins={"grid": whence}), compiled=SimpleNamespace(), resources="grid")
+        for count, whence in ((1, "literal"), (64, origin))
+    ]
+    held = attempts._of_code_where_one_grid_is_known(*sides, load_gpu("H100"))
+    assert [side.resources for side in held] == (["code", "code"] if alike else ["grid", "grid"])

@@ -247,9 +247,25 @@ def compiled_pair(
         again = _attempt(_guessed_as(launches[1], base, new), gpu, workers)
         head = again if again.refused is None else first
     if base.guess is None or head.refused is None or head.kind != "failed" or (base.described and head.described):
-        return base, head
+        return _of_code_where_one_grid_is_known(base, head, gpu)
     again = _attempt(_guessed_as(launches[1], base, new), gpu, workers)
     return base, again if again.refused is None or not head.certain else head
+
+
+def _of_code_where_one_grid_is_known(base: Attempt, head: Attempt, gpu: GpuSpec) -> tuple[Attempt, Attempt]:
+    """Both versions, with as many CTAs on an SM as their code allows where the grid of one alone is known: else a grid would be compared
+    with code."""
+    sides = (base, head)
+    if any(side.compiled is None for side in sides) or len({_known_grid(side) is None for side in sides}) == 1:
+        return sides
+    held = [replace(side, resources=_held(side.compiled, gpu, None)) for side in sides if side.compiled is not None]
+    return held[0], held[1]
+
+
+def _known_grid(attempt: Attempt) -> tuple[int, ...] | None:
+    """The grid of an attempt's launch where something says it: a typical one may be any."""
+    launch = attempt.launch
+    return launch.grid if launch is not None and launch.origins.get(GRID) in TOLD else None
 
 
 def flags_of_one(old: KernelVersion, new: KernelVersion, base: Attempt, head: Attempt) -> dict[str, bool]:
@@ -353,8 +369,7 @@ def _attempt(attempt: Attempt, gpu: GpuSpec, workers: Pool) -> Attempt:
         compiled, guess, _ = compile_launch(attempt.launch, Target.of(gpu), workers)
     except AdvisorError as error:
         return replace(attempt, refused=error)
-    grid = attempt.launch.grid if attempt.launch.origins.get(GRID) in TOLD else None  # a typical one may be any
-    return replace(attempt, resources=_held(compiled, gpu, grid), guess=guess, compiled=compiled, refused=None)
+    return replace(attempt, resources=_held(compiled, gpu, _known_grid(attempt)), guess=guess, compiled=compiled, refused=None)
 
 
 MATRIX = "tensor"
