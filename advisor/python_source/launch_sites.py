@@ -17,6 +17,7 @@ from advisor.python_source.launch_site import Known, LaunchSite
 from advisor.python_source.launch_walk import DEFAULT, SWITCH
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
+from advisor.python_source.tensors import Tensor
 
 LaunchCall = tuple[Sequence[Scope], ast.Call]
 """The scopes around a launch, the outermost first, and the call."""
@@ -290,6 +291,12 @@ def handed_on(site: LaunchSite) -> set[str]:
     """The parameters for which a launch passes what the function around it was given."""
     given = arguments(site.function) - other_values(site.function)
     return {name for name, node in site.passed.items() if isinstance(node, ast.Name) and node.id in given}
+
+
+def is_handed(site: LaunchSite, name: str) -> bool:
+    """Whether what a launch passes is an argument of the function around it, or an attribute of one: `ctx.BLOCK_SIZE`."""
+    value = site.first.evaluated(site.passed[name])[0] if name in site.passed else None
+    return isinstance(value, Tensor) and ":" not in value.name
 
 
 def split_grid(text: str) -> tuple[str, set[str]]:

@@ -17,6 +17,7 @@ from advisor.python_source.bindings import (
     innermost_function,
     is_fixed,
     is_none,
+    names_in,
     names_stored,
     other_values,
     own_names,
@@ -267,6 +268,8 @@ class LaunchWalk(FunctionReader):
         holds, hangs = self.decided(statement.test)
         self._forget(_walruses(statement.test), statement)
         if around is not None:
+            if holds is (around is statement.orelse):  # it is not launched with these defaults
+                self._forget([name for name in names_in(statement.test) if DEFAULT in self.hanging.get(name, ())], statement)
             return self._follow(around)
         arms = [statement.body, statement.orelse] if holds is not False else [statement.orelse, statement.body]
         if holds is None:

@@ -125,6 +125,30 @@ def test_another_name_of_a_launchers_argument_is_no_change_of_its_launch():
     ]
 
 
+def test_another_name_of_what_is_worked_out_is_no_change_of_a_launch():
+    """An argument's name that is given something else beforehand is no longer what callers give."""
+    text = """def run(x, n, BLOCK):
+    parts = triton.cdiv(n, 4)
+    other[(n,)](x, x.stride(0), n, BLOCK=BLOCK)
+    BLOCK = triton.next_power_of_2(parts)
+    BLOCK = min(max(BLOCK, 4), 128)
+    fill[(parts,)](x, x.stride(0), n, BLOCK=BLOCK)
+
+
+class Filled(Function):
+    def backward(ctx, grad):
+        run(grad, grad.shape[0], ctx.BLOCK)
+"""
+    first, last = text.partition("    BLOCK = t")[::2]
+    head = first + "    block = t" + last.replace("    BLOCK = min", "    block = min").replace("max(BLOCK", "max(block")
+    head = head.replace("n, BLOCK=BLOCK)\n\n\nclass", "n, BLOCK=block)\n\n\nclass")
+    inner = head.replace("run(x", "_run(x").replace("\n\nclass", "\n\ndef run(x, n, BLOCK):\n    return _run(x, n, BLOCK)\n\n\nclass")
+    for renamed in (head, inner):
+        assert words(KERNEL + text, KERNEL + renamed) == [] == words(KERNEL + text, KERNEL + renamed, "other")
+        smaller = renamed.replace("4), 128)", "4), 64)")
+        assert words(KERNEL + text, KERNEL + smaller) == ["BLOCK=min(max(BLOCK, 4), 128) → BLOCK=min(max(block, 4), 64)"]
+
+
 def test_a_conditional_expression_is_the_condition_that_it_stands_for():
     text = "def run(x, n, fast):\n    size = n // 2\n    if fast:\n        block = 64\n    else:\n        block = size\n"
     text += "    m = size + block\n    fill[(triton.cdiv(m, block),)](x, x.stride(0), n, BLOCK=block)\n"
@@ -364,3 +388,25 @@ def run(x, settings):
     _, subject = one(repository, base, head.replace("x, vocab_size, BLOCK", "x, VOCAB_SIZE=vocab_size, BLOCK"))
     (compiled,) = subject.resources
     assert "num_warps=32" in compiled.label and compiled.work == 1.0
+
+
+@pytest.mark.parametrize(("given", "shown"), [("ctx.num_warps", ", num_warps=2 (typical)"), ("chosen(x)", "")])
+def test_warps_of_another_launch_of_the_file_are_those_of_one_that_is_handed_them(repository, given, shown):
+    base = f"""def fill(x_ptr, stride: tl.constexpr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.program_id(0) * stride + tl.arange(0, BLOCK), 1)
+
+
+@triton.jit
+def summed(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr, tl.sum(tl.load(x_ptr + tl.arange(0, BLOCK))))
+
+
+def run(ctx, x, y):
+    num_warps = {given}
+    fill[(64,)](x, 4096, BLOCK=64, num_warps=num_warps)
+    num_warps = 2
+    summed[(1,)](y, BLOCK=64, num_warps=num_warps)
+"""
+    _, subject = one(repository, base, base.replace("(0, BLOCK), 1)", "(0, BLOCK), 2 + tl.program_id(0) % 7)"))
+    (compiled,) = subject.resources
+    assert compiled.label == f"BLOCK=64{shown}"

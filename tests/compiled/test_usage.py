@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from advisor.compiled.guesses.inference import Given, guesses
@@ -104,3 +106,17 @@ def test_a_number_is_a_float_by_its_name_unless_it_is_used_as_an_integer(name: s
 def test_a_value_that_is_given_decides_what_its_name_only_hints_at(value: float | None, default: str, kind: str) -> None:
     scalars = {} if value is None else {"alpha": value}
     assert types(JIT + f"def k(p, alpha{default}):\n    tl.store(p, tl.load(p) * alpha)\n", scalars=scalars)["alpha"] == kind
+
+
+@pytest.mark.parametrize("how", ["from tools import applied", "from tools import applied as changed", "import tools"])
+def test_what_an_imported_helper_does_with_an_argument_is_what_the_kernel_does(how: str, tmp_path: Path) -> None:
+    """A text that is compared in another file, as attorch's names of activations are."""
+    inner = JIT + "def inner(v, kind: tl.constexpr):\n    if kind == 'relu':\n        v = v * (0 < v)\n    return v\n"
+    (tmp_path / "inside.py").write_text(inner, encoding="utf-8")
+    helper = "from inside import inner\n" + JIT + "def applied(p, kind: tl.constexpr):\n    return inner(tl.load(p), kind)\n"
+    (tmp_path / "tools.py").write_text(helper, encoding="utf-8")
+    called = "tools.applied" if how == "import tools" else how.rpartition(" ")[2]
+    text = f"{how}\n{JIT}def k(x, o, act: tl.constexpr):\n    tl.store(o, {called}(x, act))\n"
+    source = parse_source(text, tmp_path / "k.py")
+    guess = next(guesses(source, source.kernel("k"), Given()))
+    assert guess.constexprs == {"act": "relu"} and guess.signature["x"] == "*bf16"

@@ -203,3 +203,16 @@ def test_a_grid_that_is_changed_in_place_is_not_known() -> None:
 def test_names_of_other_scopes_are_not_known(body: str) -> None:
     found = common_launch(parse_source(HEAD + body, "k.py"), "k", {})
     assert found is not None and not found.constexprs
+
+
+@pytest.mark.parametrize(
+    ("body", "block"),
+    [
+        ("B = policy\nif policy == 0:\n    pass\nelse:\n    B = policy\n    launch(B)", UNKNOWN),
+        ("B = 1\nif policy != 0:\n    B = policy\n    launch(B)", UNKNOWN),
+        ("B = 1\nif policy == 0:\n    B = policy\n    launch(B)", 0),
+        ("B = 1\nif policy != 0 and other != 0:\n    B = other\n    launch(B)", UNKNOWN),
+    ],
+)
+def test_walk_a_default_with_which_there_is_no_launch_is_not_what_it_has(body: str, block: Any) -> None:
+    assert value(body, "x, n, m, policy=0, other=0") == block

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import arguments_changed, meaning, own_tree, without_local_names
@@ -75,7 +75,8 @@ def launch_digest(
         graph = launching.source.module_names
         names = renamed.get(getattr(scopes[0], "name", ""), {}) if scopes else {}
         for name, node in _passed(function, tunable, graph, scopes, call):
-            given = any(isinstance(node, ast.Name) and node.id in arguments(scope) for scope in scopes)  # by whoever calls it, too
+            way = _Way.to(graph, call, scopes[0] if scopes else None)
+            given = isinstance(node, ast.Name) and any(node.id in arguments(scope) for scope in scopes) and way.enters(node.id)
             whence = node if given or name == SPREAD else _as_given(node, graph, scopes, call)
             passed.setdefault(name, {}).setdefault(written(_with_names(node, names)))
             assigned.setdefault(name, {}).setdefault(written(_with_names(whence, names)))
@@ -179,6 +180,10 @@ class _Way:
         last = max((place for other, place in self.assigned if other == name and place < before), default=(0, 0))
         return id(node) not in self.aside and last <= _position(node) <= before
 
+    def enters(self, name: str, before: Position | None = None) -> bool:
+        """Whether a name may still be at a place what it is where the function begins: an argument, given by whoever calls it."""
+        return not any(other == name and place < (before or self.end) for other, place in self.assigned)
+
     def sees(self, node: ast.AST) -> Position:
         """Up to where what a node reads may have been given something: in a loop by an earlier trip."""
         line, column = _position(node)
@@ -206,12 +211,12 @@ def _host_code(
     done: set[tuple[int, str]] = set()
     while waiting:
         around, call, nodes = waiting.pop()
-        names, statements = _feeding(graph, around, call, nodes, conditions)
+        names, entering, statements = _feeding(graph, around, call, nodes, conditions)
         yield names - _local_names(around) - arguments(around) if isinstance(around, Function) else names
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
             continue
-        wanted = {name for name in names & arguments(around) if (id(around), name) not in done}
+        wanted = {name for name in entering & arguments(around) if (id(around), name) not in done}
         done |= {(id(around), name) for name in wanted}
         calling = graph.calls.get(around.name, ()) if wanted else ()
         pairs = ((next((outer for outer in graph.above(item) if isinstance(outer, Function)), None), item) for item in calling)
@@ -224,7 +229,8 @@ def _host_code(
         if not (left or statements) and len(nodes) == len(handed):  # by a function around the launcher: all of it as it came
             continue
         called = renamed.get(around.name, {})
-        trees = without_local_names([_with_names(node, called) for node in (*nodes, *left, *statements)], _local_names(around))
+        local = _local_names(around) | (names & arguments(around) - entering)  # an argument's name, given something else
+        trees = without_local_names([_with_names(node, called) for node in (*nodes, *left, *statements)], local)
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
 
@@ -260,9 +266,10 @@ def _renamed(old: Graph, new: Graph) -> dict[str, dict[str, str]]:
 
 def _feeding(
     graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST], conditions: bool
-) -> tuple[set[str], list[ast.AST]]:
-    """Names that parts of a call are worked out from, and the statements of the function around by which they are, in order: those on the
-    way to the call, and in a loop those after it; what `if` around the call asks if there are to be `conditions`."""
+) -> tuple[set[str], set[str], list[ast.AST]]:
+    """Names that parts of a call are worked out from, those of them that may be what they are where the function around begins, and its
+    statements by which they are, in order: those on the way to the call, and in a loop those after it; what `if` around the call asks if
+    there are to be `conditions`."""
     above = {id(outer) for outer in graph.above(call) if isinstance(outer, ast.If) and not conditions}
     way, inside = _Way.to(graph, call, around), list(ast.walk(around)) if around is not None else []
     kept = way.aside | {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
@@ -278,7 +285,8 @@ def _feeding(
         feeding |= {id(part) for _, part in fresh}
         waiting += {(value, way.sees(node)) for node, part in fresh for value in _values(part)} - seen
         seen |= set(waiting)
-    return {name for name, _ in seen}, [part for _, part, _ in bound if id(part) in feeding]
+    entering = {name for name, before in seen if way.enters(name, before)}
+    return {name for name, _ in seen}, entering, [part for _, part, _ in bound if id(part) in feeding]
 
 
 def _stored(node: ast.AST) -> Iterator[str]:
@@ -328,9 +336,11 @@ _BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr
 
 
 def _values(tree: ast.AST) -> Iterator[str]:
-    """Names in a tree, but for tensors of which only a size, a type or the like is asked."""
+    """Names that a tree reads, but for tensors of which only a size, a type or the like is asked."""
     tensors = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _OF_TENSORS}
-    yield from (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in tensors)
+    added_to = {id(node.target) for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in tensors)
+    yield from (node.id for node in names if isinstance(node.ctx, ast.Load) or id(node) in added_to)
 
 
 def _local_names(function: Function) -> set[str]:
@@ -393,19 +403,16 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
     for one, other in pairs:
         renamed = _renamed(one.source.module_names, other.source.module_names)
         digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
-        if (differing := _differing(*digests)) is not None:
+        hangs = partial(_alone_differs, former, function, one, other, renamed)
+        if (differing := _differing(*digests, hangs)) is not None:
             names, code = differing
             one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
-            texts = [{name: list(map(ast.dump, side.source.module_names.statements(name))) for name in code} for side in (one, other)]
-            same = {name for name in code if texts[0][name] == texts[1][name] or name in one_sided}  # nothing at all: in a class
+            texts = [{name: _trees(side, name) for name in code} for side in (one, other)]
+            same = {name for name in code if texts[0][name] == texts[1][name] or name in one_sided}
             code = [name for name in code if name not in same or not texts[0][name] or not texts[1][name]] or ([] if names else code)
             parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
             parts = parts if SPREAD not in parts else set()
-            hanging = [
-                name
-                for name in sorted(parts)
-                if _differing(launch_digest(former, one, {name}, renamed), launch_digest(function, other, {name}))
-            ]
+            hanging = list(filter(hangs, sorted(parts)))
             words = _in_words(*digests, names, code, hanging)
             where = [_where(side) for side in (one, other)]
             if not names and where[0] != where[1]:  # else the values that it passes changed
@@ -420,6 +427,18 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
     return tuple(out)
 
 
+def _alone_differs(former: JitFunction, function: JitFunction, one: Launching, other: Launching, renamed: Renamed, name: str) -> bool:
+    """Whether what launches pass for one name changed, whatever else they pass."""
+    return _differing(launch_digest(former, one, {name}, renamed), launch_digest(function, other, {name})) is not None
+
+
+def _trees(launching: Launching, name: str) -> list[str]:
+    """What stands for a name at the top of a file; of a method, or of a function within another, its code."""
+    graph = launching.source.module_names
+    nodes = graph.statements(name) or [scope for scope in graph.scopes if isinstance(scope, Function) and scope.name == name]
+    return list(map(ast.dump, nodes))
+
+
 def _where(launching: Launching) -> str:
     """Under which conditions a file launches a kernel, in words: as they are written."""
     graph = launching.source.module_names
@@ -428,17 +447,23 @@ def _where(launching: Launching) -> str:
     return f"where {' or '.join(dict.fromkeys(shortened(text, LONGEST) for text in every))}" if all(every) else "always"
 
 
-def _differing(old: LaunchDigest, new: LaunchDigest) -> tuple[list[str], list[str]] | None:
-    """The names for which launches pass other expressions, and the functions whose code changed besides; None: nothing changed."""
-    if old.host == new.host:
-        return None
-    differ = {name for name in old.host.keys() & new.host.keys() if not _only_more(old.host[name], new.host[name])}
+def _differing(
+    old: LaunchDigest, new: LaunchDigest, hangs: Callable[[str], bool] = lambda name: True
+) -> tuple[list[str], list[str]] | None:
+    """The names for which launches pass other expressions that `hangs` holds of, and the functions whose code changed besides; None:
+    nothing changed, but for names of functions and of what they work out."""
     gone, came = old.host.keys() - new.host.keys(), new.host.keys() - old.host.keys()
+    both = old.host.keys() & new.host.keys()
+    elsewhere = [sorted(host[name] for name in names) for host, names in ((old.host, gone), (new.host, came))]
+    if elsewhere[0] == elsewhere[1] and all(old.host[name] == new.host[name] for name in both):
+        return None
+    differ = {name for name in both if not _only_more(old.host[name], new.host[name])}
     if gone and came and not _only_more(*({host[name] for name in names} for host, names in ((old.host, gone), (new.host, came)))):
         differ |= gone | came
     names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if len({*map(frozenset, _texts(old, new, name))}) > 1]
     if old.spread != new.spread:  # what one side names, the other may have there
         names = [name for name in names if name not in old.unnamed | new.unnamed]
+    names = list(filter(hangs, names))
     if not names and not differ:
         return None
     return names, sorted(((differ | gone | came) if not names else differ - old.launching - new.launching) - {""})

@@ -32,6 +32,7 @@ from advisor.python_source.launch_sites import (
     PROBE,
     grid_as_written,
     handed_on,
+    is_handed,
     launch_sites,
     names_around_launches,
     passed_by_launches,
@@ -368,9 +369,10 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
     passed = _passed(version)
     lacking = {name for name in guess.invented if type(guess.constexprs.get(name)) is int and name in passed}
     options = {name for name in ("num_warps", "num_stages") if name in passed and name not in {*given.options, *guess.options}}
+    handed = {name for name in lacking | options if all(is_handed(site, name) for site in _sites(version))}  # else worked out for it alone
     constants: dict[str, Any] = {}
     launched_options: dict[str, Any] = {}
-    for other in source.functions if lacking or options else ():
+    for other in source.functions if handed else ():
         for site in launch_sites(source, other, gpu.num_sms, ELEMENT_BYTES) if other != launch.kernel else ():
             known = {parameter.name: values[parameter.name] for parameter in site.kernel.parameters if parameter.name in values}
             with contextlib.suppress(AdvisorError):
@@ -378,17 +380,18 @@ def _with_siblings(version: KernelVersion, launch: KernelLaunch, values: Mapping
                 constants = {
                     **{
                         name: passed_constants[name]
-                        for name in sorted(lacking & passed_constants.keys())
+                        for name in sorted(lacking & handed & passed_constants.keys())
                         if type(passed_constants[name]) is int
                     },
                     **constants,
                 }
                 launched_options = {
-                    **{name: launched[name] for name in sorted(options & launched.keys()) if type(launched[name]) is int},
+                    **{name: launched[name] for name in sorted(options & handed & launched.keys()) if type(launched[name]) is int},
                     **launched_options,
                 }
     if "num_warps" in options - launched_options.keys():
-        rows = [value for value in guess.constexprs.values() if type(value) is int and value >= 2_048]
+        sizes = {name: value for name, value in guess.constexprs.items() if not STRIDE_NAME.search(name)}
+        rows = [value for value in sizes.values() if type(value) is int and value >= 2_048]
         launched_options |= {"num_warps": next(warps for least, warps in WARPS_OF_A_ROW if max(rows) >= least)} if rows else {}
     if not constants and not launched_options:
         return launch

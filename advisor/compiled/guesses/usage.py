@@ -7,6 +7,7 @@ import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from advisor.compiled.guesses.origins import (
@@ -32,6 +33,7 @@ from advisor.compiled.guesses.origins import (
 from advisor.compiled.guesses.parameter_guesses import argument_type
 from advisor.compiled.guesses.usage_marks import TEXTS, Marks, Usage
 from advisor.python_source.bindings import call_arguments, is_none, names_in
+from advisor.python_source.imported import function_meant, imported_file
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.literal_values import Constexpr
@@ -81,17 +83,28 @@ def usage_of(source: SourceFile, function: JitFunction) -> Mapping[str, Usage]:
 
 
 class Reader:
-    """Reads the usage of a kernel's parameters, through the helpers of its file that it calls."""
+    """Reads the usage of a kernel's parameters, through the helpers that it calls, also of files that its own imports them from."""
 
-    def __init__(self, source: SourceFile) -> None:
+    def __init__(self, source: SourceFile, readers: dict[Path, Reader] | None = None) -> None:
         self.source = source
         self.roots = source.module_names.triton_roots | {"tl", "triton"}
         self.done: dict[str, dict[str, Usage]] = {}
+        self.readers = {} if readers is None else readers  # of all files
+        self.readers[source.path] = self
 
     def helper(self, depth: int, name: str) -> Mapping[str, Usage] | None:
-        """Usage by parameter of the kernel of the file that is called `name`; None: there is none."""
-        function = self.source.functions.get(name)
-        return None if function is None else self.usage(function, depth)
+        """Usage by parameter of the kernel that the file calls `name`; None: there is none."""
+        module, _, called = name.rpartition(".")
+        if name.partition(".")[0] in self.roots:
+            return None
+        file_meant = imported_file(self.source, module) if module else self.source
+        meant = function_meant(file_meant, called) if file_meant is not None else None
+        if meant is None:
+            return None
+        file, there = meant
+        reader = self.readers.get(file.path) or Reader(file, self.readers)
+        function = file.functions.get(there)
+        return None if function is None else reader.usage(function, depth)
 
     def usage(self, function: JitFunction, depth: int = 0) -> dict[str, Usage]:
         """Usage by parameter."""
