@@ -23,6 +23,7 @@ from advisor.rendering.figures import (
     share_text,
 )
 from advisor.result.schema import (
+    MOSTLY,
     PIPELINES,
     UNCERTAIN,
     Action,
@@ -45,8 +46,6 @@ ENOUGH = 0.8
 """Share of the bytes that keep DRAM busy from which on their number is no reason that it is not."""
 AT_MOST_COUNTS = 2 / 3
 """Share of a table's token counts from which on one unit is said to limit most of them."""
-MOSTLY = 0.5
-"""Share of the time from which on something is most of it."""
 KERNEL_WINS = 0.5
 """Share of the time above the bound from which on it is said beside what tuning cannot win, and of a peak below which."""
 NAMED_CHANGES = 2

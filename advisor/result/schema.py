@@ -164,7 +164,7 @@ class SourceText:
 
 
 MOSTLY, MANY_TRIPS = 0.5, 16
-"""Share of its time that a launch waits in its loop, and trips of this, from which on that is what limits it."""
+"""Share of a launch's time from which on something is most of it; and trips of a loop, from which on waiting in these may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -410,3 +410,86 @@ def run(ctx, x, y):
     _, subject = one(repository, base, base.replace("(0, BLOCK), 1)", "(0, BLOCK), 2 + tl.program_id(0) % 7)"))
     (compiled,) = subject.resources
     assert compiled.label == f"BLOCK=64{shown}"
+
+
+def test_what_changed_under_a_flag_within_another_is_compiled_with_both(repository):
+    base = """def fill(x_ptr, y_ptr, TRAIN: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    value = 1.0
+    if TRAIN:
+        scale = tl.load(y_ptr)
+        if WIDE:
+            value += tl.load(y_ptr + 1)
+            value += tl.load(y_ptr + 2)
+            value += tl.load(y_ptr + 3)
+        value *= scale
+    tl.store(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), value)
+
+
+def run(x, y, train, wide):
+    fill[(64,)](x, y, TRAIN=train, WIDE=wide, BLOCK=128)
+"""
+    head = base.replace("scale = ", "factor = ").replace("*= scale", "*= factor")
+    kept = "            packed = tl.load(y_ptr + 1)\n            value += packed * 3\n"
+    head = re.sub(r"( +value \+= tl.load.*\n){3}", kept, head)
+    _, subject = one(repository, base, head)
+    (note,) = (note for note in subject.notes if note.startswith("Compiled with"))
+    assert note == "Compiled with TRAIN=True WIDE=True, for the change to show."
+    (compiled,) = subject.resources
+    assert compiled.base != compiled.head
+
+
+def test_what_the_gpu_lacks_is_said_whatever_else_a_guess_of_the_other_side_breaks(repository):
+    """The base guesses a mode that it compares with, with which the head misses a tensor; another mode shows what no mode mends."""
+    base = """def pack(x_ptr, y_ptr, z_ptr, MODE: tl.constexpr):
+    value = tl.load(x_ptr + tl.program_id(0)).to(tl.float32)
+    if MODE == 3:
+        value += tl.load(y_ptr)
+    if MODE == 2:
+        value += 1
+    tl.store(z_ptr + tl.program_id(0), value)
+
+
+def run(x, y, z, mode):
+    pack[(64,)](x, y, z, MODE=mode)
+"""
+    asm = 'tl.inline_asm_elementwise("{ .reg .b8 p; cvt.rn.satfinite.e2m1x2.f32 p, $1, $1; mov.u32 $0, 0; }", "=r,f", [value], '
+    head = base.replace("tl.load(y_ptr)", "None & 1").replace("0), value)", f"0), {asm}dtype=tl.int32, is_pure=True, pack=1))")
+    head = head.replace("    if MODE == 2:\n        value += 1\n", "").replace(
+        "    if MODE == 3", "    if MODE == 0:\n        value += 1\n    if MODE == 3"
+    )
+    _, subject = one(repository, base, head)
+    (compiled,) = subject.resources
+    assert "has no cvt.e2m1x2.f32" in compiled.reason
+
+
+def test_a_condition_that_is_worked_out_otherwise_is_what_changed():
+    text = """def run(x, n, lengths):
+    short = n <= 4096
+    if lengths is not None:
+        n = lengths.max()
+    if short:
+        if lengths is None:
+            parts = 1
+        else:
+            parts = n // 2
+        fill[(n, parts)](x, x.stride(0), n, BLOCK=64)
+    else:
+        if lengths is None:
+            parts = 1
+        else:
+            parts = n // 4
+        other[(n, parts)](x, x.stride(0), n, BLOCK=64)
+"""
+    head = text.replace("    short = n <= 4096\n", "").replace("    if short", "    short = n <= 4096\n    if short")
+    said = "it is made where short, which is worked out otherwise than before in run"
+    assert words(KERNEL + text, KERNEL + head) == [said]
+    assert words(KERNEL + text, KERNEL + head, "other") == [said.replace("where short", "where not (short)")]
+
+
+def test_kernels_of_gluon_are_named(repository, predictor):
+    kept = "@gluon.jit(noinline=True)\ndef kept(x):\n    pass\n"
+    text = f"from triton.experimental import gluon\n\n\n@gluon.jit\ndef low(x):\n    pass\n\n\n{kept}"
+    (subject,) = compared_files(
+        repository, predictor, {"g.py": text}, {"g.py": text.replace("low(x):\n    pass", "low(x):\n    x + 1")}
+    ).subjects
+    assert subject.notes == ("low changed: written in Gluon, whose kernels are not compared.",)

@@ -60,6 +60,32 @@ def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     assert torch_calls(old, new) == ["Beside the launch, run now calls torch.ones, torch.zeros under a condition."]
 
 
+def test_a_function_of_the_file_that_calls_torch_is_named():
+    blocked = "\n\ndef blocked(x):\n    return torch.zeros(x.shape)\n\n\ndef sized(x):\n    return x.shape[0]\n"
+    text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    sized(blocked(x))\n")
+    old, new = (versions(parse_source(item + blocked, "k.py"), {})["scale"] for item in (KERNEL, text))
+    assert torch_calls(old, new) == ["Beside the launch, run now calls blocked."]
+    assert torch_calls(new, old) == ["Beside the launch, run no longer calls blocked."]
+
+
+def test_of_calls_in_several_arms_one_that_went_is_none():
+    arms = "    if n > 7:\n        y = torch.zeros_like(x).sum()\n    elif n > 3:\n        y = torch.zeros_like(x).sum() / n\n"
+    one = "    if n > 3:\n        y = torch.zeros_like(x).sum()\n"
+    old, new = (
+        versions(parse_source(KERNEL.replace("    n = x.numel()\n", f"    n = x.numel()\n{item}"), "k.py"), {})["scale"]
+        for item in (arms, one)
+    )
+    assert torch_calls(old, new) == []
+
+
+def test_what_is_worked_out_of_a_tensor_is_a_call_of_torch():
+    made = "    n = x.numel()\n    y = torch.empty_like(x)\n"
+    texts = [KERNEL.replace("    n = x.numel()\n", f"{made}{item}") for item in ("", "    y = y / n\n", "    y = 2 * y + y\n")]
+    old, divided, added = (versions(parse_source(text, "k.py"), {})["scale"] for text in texts)
+    assert torch_calls(old, divided) == ["Beside the launch, run now calls torch.div of y."]
+    assert torch_calls(old, added) == ["Beside the launch, run now calls torch.add of y, torch.mul of y."]
+
+
 def test_of_a_function_that_launches_two_kernels_one_note_says_what_is_beside(repository, predictor):
     two = KERNEL.replace("def run(x):", "@triton.jit\ndef other(y_ptr):\n    tl.store(y_ptr, 1)\n\n\ndef run(x, once=False):")
     two = two.replace("    n = x.numel()\n", "    n = x.numel()\n    y = torch.empty(n, dtype=x.dtype)\n")

@@ -179,6 +179,8 @@ class Attempt:
 CERTAIN = frozenset({"absent", "interfered", "refused"})
 """Kinds of `CompileError` that are the kernel's own, whatever it is given."""
 _NOT_DEFINED = re.compile(r"NameError\(['\"](\w+) is not defined")
+_OF_TARGET = re.compile(r"not supported on \.target")
+"""In what ptxas says of an instruction that the GPU lacks."""
 
 
 USUAL_WARPS = 4
@@ -249,7 +251,8 @@ def compiled_pair(
     if base.guess is None or head.refused is None or head.kind != "failed" or (base.described and head.described):
         return _of_code_where_one_grid_is_known(base, head, gpu)
     again = _attempt(_guessed_as(launches[1], base, new), gpu, workers)
-    return base, again if again.refused is None or not head.certain else head
+    says_more = head.certain or _OF_TARGET.search(str(getattr(head.refused, "got", ""))) is not None
+    return base, again if again.refused is None or not says_more else head
 
 
 def _of_code_where_one_grid_is_known(base: Attempt, head: Attempt, gpu: GpuSpec) -> tuple[Attempt, Attempt]:

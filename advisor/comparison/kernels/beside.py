@@ -10,12 +10,13 @@ from advisor.comparison.kernels.importers import TESTS
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import LONGEST, written
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import Call, Expression, names_in
+from advisor.python_source.bindings import Call, Expression, Function, names_in, operations
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import LaunchCall
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.module_names import ModuleNames
+from advisor.python_source.tensors import LIKE, MADE
 from advisor.rendering.figures import shortened
 
 MOST_NAMED = 4
@@ -37,7 +38,7 @@ ONE_TYPE = {
     "torch.long": "torch.int64",
 }
 """Types by other names of theirs."""
-MADE = "torch.empty"
+EMPTY = "torch.empty"
 """Makes a tensor of no contents: another type of its elements is another launch."""
 _OF_HOST = (
     "torch.cuda",
@@ -129,12 +130,17 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     sides = [dict(_torch_calls(version)) for version in (old, new)]
     notes = []
     for name in sides[0].keys() & sides[1].keys():
-        gone, came = sides[0][name] - sides[1][name], sides[1][name] - sides[0][name]
-        if not all(any(text.startswith(MADE) for text in calls) for calls in (gone, came)):  # one more of them takes no time
-            gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(MADE)}) for calls in (gone, came))
+        gone, came = _only_in(sides[0][name], sides[1][name]), _only_in(sides[1][name], sides[0][name])
+        if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
+            gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(EMPTY)}) for calls in (gone, came))
         parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("now calls", came)) if calls]
         notes += [f"Beside the launch, {name} {' and '.join(parts)}."] if parts else []
     return sorted(notes)
+
+
+def _only_in(one: Counter[str], other: Counter[str]) -> Counter[str]:
+    """The calls that one version has and the other has not; of those under conditions, of which one of several arms is run, all or none."""
+    return Counter({text: count for text, count in (one - other).items() if not text.endswith(SOMETIMES) or text not in other})
 
 
 def _counted(calls: Counter[str]) -> str:
@@ -163,20 +169,35 @@ def _functions(version: KernelVersion) -> Iterator[tuple[ModuleNames, bool, str,
 def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
     for graph, _, (scopes, launch) in _launches(version):
         if scopes and (function := getattr(scopes[-1], "name", "")):
-            inside = [(name, call) for name, calls in graph.calls.items() for call in calls if scopes[-1] in graph.scopes_around(call)]
-            beside = [(name, call) for name, call in inside if call is not launch and not graph.excludes(launch, call)]
+            inside: list[tuple[Expression, str]] = [
+                (call, _of_torch(name, call) or _of_file(graph, name, call))
+                for name, calls in graph.calls.items()
+                for call in calls
+                if scopes[-1] in graph.scopes_around(call)
+            ]
+            inside += [(node, f"torch.{operation} of {name}") for node, operation, name in operations(scopes[-1], MADE | LIKE)]
+            beside = [(node, text) for node, text in inside if text and node is not launch and not graph.excludes(launch, node)]
             around = {written(test) for test, _ in graph.conditions(launch)}
-            open_ = {id(call) for _, call in beside if any(written(test) not in around for test, _ in graph.conditions(call))}
-            yield function, Counter(text + SOMETIMES * (id(call) in open_) for name, call in beside if (text := _of_torch(name, call)))
+            open_ = {id(node) for node, _ in beside if any(written(test) not in around for test, _ in graph.conditions(node))}
+            yield function, Counter(text + SOMETIMES * (id(node) in open_) for node, text in beside)
+
+
+def _of_file(graph: ModuleNames, name: str, call: Call) -> str:
+    """The function of the file that a call is of, where that calls torch and launches no kernel of its own; "": it is no such call."""
+    functions = [node for node in graph.statements(name) if isinstance(node, Function)] if dotted(call.func) == name else []
+    if len(functions) != 1 or any(functions[0] in graph.scopes_around(node) for _, node in graph.launches):
+        return ""
+    inside = ((inner, node) for inner, calls in graph.calls.items() for node in calls if functions[0] in graph.scopes_around(node))
+    return name if any((text := _of_torch(inner, node)) and not text.startswith(EMPTY) for inner, node in inside) else ""
 
 
 def _of_torch(name: str, call: Call) -> str:
     """What a call of torch is called, by the last part of its name; "": it is none that launches something."""
     text = dotted(call.func)
     element = next((written(item.value) for item in call.keywords if item.arg == "dtype"), "")
-    if text == MADE and element.startswith("torch."):
+    if text == EMPTY and element.startswith("torch."):
         return f"{text} of {ONE_TYPE.get(element, element)}"
-    if text == MADE and element.endswith(".dtype"):
+    if text == EMPTY and element.endswith(".dtype"):
         return f"{text} of a tensor's type"
     if text.startswith("torch."):
         return "" if text.startswith(_OF_HOST) else text

@@ -58,6 +58,10 @@ SPEED_KEYS = (
 """Keys of a KERNELS entry that bear on speed; tolerances and references do not."""
 
 
+GLUON, MOST_GLUON = "gluon.jit", 4
+"""How its kernels are decorated, and how many of them a note names."""
+
+
 def kernel_subjects(
     path: str,
     change: CHANGES,
@@ -155,6 +159,9 @@ def kernel_subjects(
     unread = [f"Helpers changed ({', '.join(helpers)}): {importing}."] if helpers else []
     if apart:
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
+    if gluon := _of_gluon_changed(base, head):
+        shown = ", ".join(gluon[:MOST_GLUON]) + f" and {len(gluon) - MOST_GLUON} more" * (len(gluon) > MOST_GLUON)
+        unread.append(f"{shown} changed: written in Gluon, whose kernels are not compared.")
     if len(names) > LARGEST_KERNELS:
         unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
     notes_of_kernels = [note for item in out for note in item.notes]
@@ -162,6 +169,21 @@ def kernel_subjects(
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
     return out
+
+
+def _of_gluon_changed(base: SourceFile | None, head: SourceFile | None) -> list[str]:
+    """The kernels of Gluon, Triton's lower language, that came, went or have another body."""
+    sides = [
+        {
+            name: own_tree(node)
+            for name, node in source.plain_functions.items()
+            if any(dotted(getattr(item, "func", item)) == GLUON for item in node.decorator_list)
+        }
+        for source in (base, head)
+        if source is not None
+    ]
+    names = set().union(*sides)
+    return sorted(name for name in names if len({side.get(name) for side in sides}) > 1 or len(sides) == 1)
 
 
 def _of_function(note: str) -> str:

@@ -13,7 +13,16 @@ from typing import Any, TypeGuard
 from advisor.comparison.kernels.kernel_digest import arguments_changed, meaning, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.compiled.launches.provenance import named
-from advisor.python_source.bindings import Graph, argument_defaults, arguments, bound_by, call_arguments, changed_by, is_of_itself
+from advisor.python_source.bindings import (
+    Function,
+    Graph,
+    argument_defaults,
+    arguments,
+    bound_by,
+    call_arguments,
+    changed_by,
+    is_of_itself,
+)
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
@@ -27,13 +36,14 @@ LONGEST = 80
 """Characters that are shown of an expression."""
 MOST_NAMED = 4
 """Functions that are named of the host code that changed."""
+ALWAYS = "always"
+"""Where a launch is made that is under no condition."""
 SPREAD, GRID = "**", "grid"
 """Among what launches pass: `**options`, and the grid."""
 _OF_TENSORS = frozenset({"shape", "size", "stride", "numel", "nelement", "dim", "ndim", "dtype", "device", "element_size", "is_contiguous"})
 """Attributes of tensors that a launch is worked out from, whatever the tensors hold and are made of."""
 _OF_VALUES = frozenset({"contiguous", "clone", "detach", "cuda", "requires_grad_"})
 """Methods of a tensor that give one of the same shape, type and values."""
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,12 +334,17 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
 
 
 def _pairs(node: ast.Assign) -> list[ast.Assign]:
-    """`m, n = x.shape[0], y.shape[0]` as one statement for each name; none: it is no such statement."""
-    target = node.targets[0]
-    if not isinstance(target, ast.Tuple) or not isinstance(node.value, ast.Tuple) or len(target.elts) != len(node.value.elts):
+    """`m, n = x.shape`, or `m, n = x.shape[0], y.shape[0]`, as one statement for each name; none: it is no such statement."""
+    target, value = node.targets[0], node.value
+    if not isinstance(target, ast.Tuple) or any(isinstance(item, ast.Starred) for item in target.elts):
         return []
-    pairs = zip(target.elts, node.value.elts, strict=True)
-    return [ast.copy_location(ast.Assign(targets=[name], value=value), node) for name, value in pairs]
+    values: list[ast.expr] = [ast.Subscript(value, ast.Constant(index), ast.Load()) for index, _ in enumerate(target.elts)]
+    if isinstance(value, ast.Tuple):
+        if len(value.elts) != len(target.elts):
+            return []
+        values = value.elts
+    pairs = zip(target.elts, values, strict=True)
+    return [ast.copy_location(ast.Assign(targets=[name], value=part), node) for name, part in pairs]
 
 
 _BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.FunctionDef
@@ -414,14 +429,17 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             parts = parts if SPREAD not in parts else set()
             hanging = list(filter(hangs, sorted(parts)))
             words = _in_words(*digests, names, code, hanging)
-            where = [_where(side) for side in (one, other)]
-            if not names and where[0] != where[1]:  # else the values that it passes changed
+            if not names:  # else the values that it passes changed
                 digests = (
                     launch_digest(former, one, tunable, renamed, conditions=False),
                     launch_digest(function, other, tunable, conditions=False),
                 )
-                if _differing(*digests) is None:
+                where = [_where(side) for side in (one, other)]
+                if _differing(*digests) is None and where[0] != where[1]:
                     words, code, hanging = f"it is made {where[0]} → {where[1]}", [], []
+                elif _differing(*digests) is None and where[1] != ALWAYS:
+                    within = f" in {_listed(code)}" if code else ""
+                    words, code, hanging = f"it is made {where[1]}, which is worked out otherwise than before{within}", [], []
             both_take = frozenset(names or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
@@ -444,7 +462,7 @@ def _where(launching: Launching) -> str:
     graph = launching.source.module_names
     tests = [[(written(test), wanted) for test, wanted in graph.conditions(call)] for _, call in launching.calls]
     every = [" and ".join(text if wanted else f"not ({text})" for text, wanted in each_call) for each_call in tests]
-    return f"where {' or '.join(dict.fromkeys(shortened(text, LONGEST) for text in every))}" if all(every) else "always"
+    return f"where {' or '.join(dict.fromkeys(shortened(text, LONGEST) for text in every))}" if all(every) else ALWAYS
 
 
 def _differing(

@@ -301,7 +301,7 @@ def _reason(base: Attempt, head: Attempt) -> str:
     refused = [str(getattr(side.refused, "got", None) or side.refused) for side in (base, head) if side.refused]
     texts = [re.sub(rf"{PLACE.pattern}|\d+", "", text) for text in refused]
     if len(texts) == 2 and (texts[0] == texts[1] or _why_refused(base) == _why_refused(head)):
-        return f"base and head: {_why_refused(head)}"
+        return f"{'base and head' if refused[0] == refused[1] else 'head, and base alike'}: {_why_refused(head)}"
     return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
 
 
@@ -384,6 +384,10 @@ def _sided(name: str, sides: Sequence[Mapping[str, Any]]) -> str:
     return f"{name}={' → '.join(dict.fromkeys(shown_value(side[name]) for side in sides if name in side))}"
 
 
+MOST_ROUNDS = 2
+"""Of asking which flags let the compiler see what changed: some do so within what others let it see."""
+
+
 def _compile(
     old: KernelVersion | None,
     new: KernelVersion | None,
@@ -419,27 +423,31 @@ def _compile(
             reverse, chosen = ((base, head), flags_alone) if nearer else (pair, {name: not value for name, value in flags_alone.items()})
             notes += with_other_flags(chosen, new, reverse)
             base, head = pair if nearer else (base, head)
-    alike = base.resources == head.resources or not _seen(head, change)
-    empty = not stores(base) or not stores(head)
     assert head.launch is not None
     usage = usage_of(head.launch.source, head.launch.source.kernel(head.launch.kernel))
     blocks = {name for name, use in usage.items() if use.extent}  # are no flags: of 1, as `if BLOCK > 0` would have it, nothing compiles
-    known = {**base.launched, **head.launched}
-    flags = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
+    before, empty = {**base.launched, **head.launched}, not stores(base) or not stores(head)
     sure = TOLD if new.launching else TOLD - {"literal"}  # a default, where no launch says more
     origins = {name for side in (base, head) if side.launch is not None for name, whence in side.launch.origins.items() if whence in sure}
-    flags = {**{name: value for name, value in flags.items() if name not in origins | blocks}, **chosen}
-    other = " ".join(f"{name}={value}" for name, value in flags.items() if known.get(name) != value and name not in chosen)
-    if other and change.lines and not compiling.spent(2):
+    flags: dict[str, Any] = dict(chosen)
+    for _ in range(MOST_ROUNDS):  # flags may be asked for within what others let the compiler see
+        known = {**base.launched, **head.launched, **flags}
+        alike = base.resources == head.resources or not _seen(head, change)
+        wanted = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
+        wanted = {**{name: value for name, value in wanted.items() if name not in origins | blocks}, **flags}
+        fresh = {name: value for name, value in wanted.items() if known.get(name) != value and name not in flags}
+        if not fresh or not change.lines or compiling.spent(2):
+            break
         compiling.left -= 2
-        pair = compiled_pair(old, new, run, gpu, settings, workers, flags)
-        if pair[0].compiled is not None and pair[1].compiled is not None:
-            base, head = pair
-            if empty or machine_code(base) != machine_code(head) or _seen(head, change):
-                notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
-        else:
+        pair = compiled_pair(old, new, run, gpu, settings, workers, wanted)
+        if pair[0].compiled is None or pair[1].compiled is None:
+            other = " ".join(f"{name}={value}" for name, value in fresh.items())
             notes.append(f"With {other}, under which the changed lines stand, it was not compiled: {_reason(*pair)}")
-            flags = {}
+            break
+        (base, head), flags = pair, wanted
+    other = " ".join(f"{name}={value}" for name, value in flags.items() if before.get(name) != value and name not in chosen)
+    if other and (empty or machine_code(base) != machine_code(head) or _seen(head, change)):
+        notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
     wide = {name: "*i32" for name, kind in head.invented.items() if kind == "*i64"}
     if wide and change.lines and machine_code(base) == machine_code(head) and not compiling.spent(2):  # a cast to int64 is none of one
         compiling.left -= 2

@@ -33,7 +33,7 @@ class Touched:
     def flags(self, known: Mapping[str, Any]) -> Mapping[str, Any]:
         """The flags that let the compiler see most of what it does not with those that are known."""
         unseen = [flags for flags in self.under if any(known.get(name) != value for name, value in flags.items())] or list(self.under)
-        often = Counter(flag for flags in unseen for flag in flags.items())
+        often = Counter((name, value) for flags in unseen for name, value in flags.items() if known.get(name) != value)
         most: Mapping[str, Any] = {name: value for (name, value), count in often.items() if 2 * count > len(unseen)}
         return most or min(unseen, key=len, default={})
 
