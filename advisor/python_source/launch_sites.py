@@ -11,6 +11,7 @@ from typing import Any
 
 from advisor.python_source.bindings import Scope, arguments, call_arguments, names_in, other_values, own_names, own_nodes
 from advisor.python_source.imported import function_meant, imported_file
+from advisor.python_source.imports import Import
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import Known, LaunchSite
@@ -365,27 +366,36 @@ def named_element(source: SourceFile, kernel: str) -> str | None:
 def imported_launches(source: SourceFile) -> Iterator[tuple[SourceFile, str, list[Scope], ast.Call]]:
     """The launches of kernels that a file imports: the kernel's file, its name there, the scopes around the launch, and the call.
 
-    As in `launches`, what a function binds itself, and be it by an import, is something else.
+    As in `launches`, what a function binds itself is something else; what it imports for itself is what that leads to.
     """
-    kernels_by_name: dict[str, tuple[SourceFile, str] | None] = {}
+    kernels_by_name: dict[tuple[str, bool], tuple[SourceFile, str] | None] = {}
     graph = source.module_names
     kernels = [node for nodes in source.definitions.values() for node in nodes]
     for name, node in source.module_names.launches:
         root = name.partition(".")[0]
         around = graph.scopes_around(node)
-        if root in source.definitions or root in graph.declaring or any(root in _bound(outer, source, kernels) for outer in around):
+        binding = [outer for outer in around if root in _bound(outer, source, kernels)]
+        items = graph.inner_imports.get(root) if all(_imports_alone(source, outer, root) for outer in binding) else None
+        if root in graph.declaring or (binding and items is None) or (root in source.definitions and not binding):
             continue
-        if name not in kernels_by_name:
-            kernels_by_name[name] = _imported(source, name)
-        if (kernel := kernels_by_name[name]) is not None and kernel[0].path != source.path:
+        if (name, bool(binding)) not in kernels_by_name:
+            kernels_by_name[name, bool(binding)] = _imported(source, name, items if binding else None)
+        if (kernel := kernels_by_name[name, bool(binding)]) is not None and kernel[0].path != source.path:
             yield *kernel, around, node
 
 
-def _imported(source: SourceFile, name: str) -> tuple[SourceFile, str] | None:
-    """The file that defines the kernel which another one names so, and the kernel's name there."""
+def _imports_alone(source: SourceFile, scope: Scope, name: str) -> bool:
+    """Whether all that a scope binds a name to is imported."""
+    nodes = source.module_names.binders(scope).get(name, ())
+    return name not in arguments(scope) and all(isinstance(node, ast.alias) for node in nodes)
+
+
+def _imported(source: SourceFile, name: str, items: Sequence[Import] | None = None) -> tuple[SourceFile, str] | None:
+    """The file that defines the kernel which another one names so, and the kernel's name there; `items`: the imports of the name, where a
+    function has its own."""
     module, _, kernel = name.rpartition(".")
     file = imported_file(source, module) if module else source
-    meant = function_meant(file, kernel) if file is not None else None
+    meant = function_meant(file, kernel, items) if file is not None else None
     return meant if meant is not None and meant[1] in meant[0].functions else None
 
 

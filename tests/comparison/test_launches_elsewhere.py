@@ -94,6 +94,15 @@ def test_a_launch_in_a_file_that_did_not_change_is_known(repository, predictor, 
     assert any("No launch of it was found" in note for note in subject.notes) is not found
 
 
+@pytest.mark.parametrize(("statement", "kernel"), [("from .kernels import scale", "scale"), ("from .kernels import scale as k", "k")])
+def test_a_kernel_that_a_function_imports_is_launched_there(repository, predictor, statement, kernel):
+    base = files("", kernel)
+    base["pkg/ops.py"] = base["pkg/ops.py"].replace("    n = x.numel()\n", f"    {statement}\n\n    n = x.numel()\n")
+    (subject,) = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
+    assert subject.title == "pkg/kernels.py::scale"
+    assert subject.notes[0] == SAID.format(file="pkg/ops.py", change="num_warps=4 → num_warps=8")
+
+
 def test_what_a_function_imports_under_the_name_of_a_module_is_its_own(repository, predictor):
     """Another function's import says nothing of what the module has under the name."""
     other = "def scale():\n    from .tools import warps_for as scale\n    return scale\n"
