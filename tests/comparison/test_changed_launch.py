@@ -493,3 +493,10 @@ def test_kernels_of_gluon_are_named(repository, predictor):
         repository, predictor, {"g.py": text}, {"g.py": text.replace("low(x):\n    pass", "low(x):\n    x + 1")}
     ).subjects
     assert subject.notes == ("low changed: written in Gluon, whose kernels are not compared.",)
+
+
+def test_a_list_of_configurations_that_is_named_is_the_same(repository, predictor):
+    listed = "@triton.autotune([triton.Config({'BLOCK': 64}), triton.Config({'BLOCK': 128})], ['n'])\n@triton.jit\ndef fill"
+    base = KERNEL.replace("@triton.jit\ndef fill", listed)
+    head = base.replace("autotune([", "autotune(configs=[").replace("], ['n']", "], key=['n']")
+    assert not compared_files(repository, predictor, {"k.py": base}, {"k.py": head}).subjects

@@ -18,7 +18,7 @@ from advisor.python_source.bindings import bound_by, names_in, own_names, shared
 from advisor.python_source.imports import Import
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import bound_names
-from advisor.python_source.language import dotted
+from advisor.python_source.language import dotted, last_name
 from advisor.python_source.source import SourceFile
 from advisor.system.errors import agree
 from advisor.system.resources import phrase
@@ -134,7 +134,19 @@ def _attributes_of(node: ast.ClassDef) -> ast.ClassDef:
 def _dumped(tree: ast.AST) -> str:
     if isinstance(tree, ast.FunctionDef) and not tree.decorator_list:  # no kernel: annotations are for its reader
         return without_local_names([undocumented(tree)], frozenset())[0]
-    return ast.dump(undocumented(tree) if isinstance(tree, ast.FunctionDef) else tree)
+    return ast.dump(_with_named_lists(undocumented(tree)) if isinstance(tree, ast.FunctionDef) else tree)
+
+
+def _with_named_lists(kernel: ast.FunctionDef) -> ast.FunctionDef:
+    """A kernel with the arguments of `@triton.autotune(configurations, key)` by name, as most files have them."""
+    decorators = [
+        ast.Call(item.func, [], [*map(ast.keyword, ("configs", "key"), item.args), *item.keywords])
+        if isinstance(item, ast.Call) and last_name(item) == "autotune"
+        else item
+        for item in kernel.decorator_list
+    ]
+    kernel.decorator_list = decorators
+    return kernel
 
 
 @lru_cache(maxsize=KEPT_NAMES)

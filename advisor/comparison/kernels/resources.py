@@ -446,7 +446,7 @@ def _compile(
             break
         (base, head), flags = pair, wanted
     other = " ".join(f"{name}={value}" for name, value in flags.items() if before.get(name) != value and name not in chosen)
-    if other and (empty or machine_code(base) != machine_code(head) or _seen(head, change)):
+    if other and (empty or machine_code(base) != machine_code(head)):
         notes.append(f"Compiled with {other}, for {'something to be stored' if empty else 'the change to show'}.")
     wide = {name: "*i32" for name, kind in head.invented.items() if kind == "*i64"}
     if wide and change.lines and machine_code(base) == machine_code(head) and not compiling.spent(2):  # a cast to int64 is none of one
