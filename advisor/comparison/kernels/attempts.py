@@ -191,7 +191,7 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
     """What the base is compiled with where that is another configuration, and what the head is.
 
     One that both may be launched with, if there is any, so that what differs is the kernel; where the kernels are the same, the first that
-    autotuning no longer tries and the first that it tries in its place. Of several those come first that have
+    autotuning tries now and did not, and that of the base which differs in the least from it. Of several those come first that have
     nearly as many warps as Triton takes by itself: with 1 or 32 many kernels spill, take the compiler minutes, and are not chosen.
     """
     sides = [
@@ -206,8 +206,14 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
     both = next((item for item in sides[1] if item.label() in labels[0]), None)
     tuned = old.function.autotune is not None and new.function.autotune is not None
     if gone is not None and came is not None and (both is None or (tuned and same_body(old, new))):
-        return gone, came
+        return min(sides[0], key=lambda item: _apart_from(item, came)), came
     return None, both or sides[1][0]
+
+
+def _apart_from(configuration: Configuration, other: Configuration) -> int:
+    """In how many constants and options two configurations differ; what one alone has counts."""
+    one, two = configuration.flat(), other.flat()
+    return sum(one.get(name) != two.get(name) for name in one.keys() | two.keys())
 
 
 def same_body(old: KernelVersion, new: KernelVersion) -> bool:

@@ -96,6 +96,9 @@ def behind(
         # A kernel within a class does not see that one.
         for node in {id(entry): entry for entry in nodes if not (definitions and isinstance(entry, ast.ClassDef))}.values():
             of_triton = name in source.module_names.triton_roots
+            items = source.module_names.imports.get(name, ())
+            if isinstance(node, ast.Import | ast.ImportFrom | ast.Try) and items and all(item.is_triton for item in items):
+                continue  # nor how something of triton's is
             if (of_triton and name in TRITON) or (isinstance(node, (ast.Import, ast.ImportFrom)) and (of_triton or len(bound) == 1)):
                 continue  # how triton is imported, and what stands for it where it is not there, changes nothing
             if isinstance(node, (ast.Import, ast.ImportFrom)):  # what else it imports is no part of the name

@@ -386,10 +386,12 @@ def _hooks_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[st
 
 
 def _listing(version: KernelVersion) -> list[ast.AST]:
-    """What a kernel's configurations are listed by: what its tuner is given, but for the key."""
+    """What a kernel's configurations are listed by: what its tuner is given, but for the key, and what prunes them."""
     calls = [node for node in version.function.node.decorator_list if isinstance(node, ast.Call)]
     tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
-    return [part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg != "key"))]
+    return [
+        part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg not in ("key", "prune_configs_by")))
+    ]
 
 
 def _at_one_launch(
