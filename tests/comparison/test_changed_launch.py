@@ -500,3 +500,26 @@ def test_a_list_of_configurations_that_is_named_is_the_same(repository, predicto
     base = KERNEL.replace("@triton.jit\ndef fill", listed)
     head = base.replace("autotune([", "autotune(configs=[").replace("], ['n']", "], key=['n']")
     assert not compared_files(repository, predictor, {"k.py": base}, {"k.py": head}).subjects
+
+
+def test_lists_are_compared_at_the_nearest_configuration(repository, predictor):
+    """A configuration of four warps with one of sixteen would be other code for that alone."""
+    wide = "".join(f"    v{i} = tl.load(x_ptr + tl.arange(0, BLOCK) * {i + 1})\n" for i in range(4))
+    kernel = KERNEL.replace("@triton.jit\ndef fill", "@triton.autotune(configs=LIST, key=['n'])\n@triton.jit\ndef fill")
+    kernel = kernel.replace("tl.arange(0, BLOCK), 1)\n\n\n@triton.jit\ndef other", "tl.arange(0, BLOCK), SUM)\n\n\n@triton.jit\ndef other")
+    kernel = kernel.replace("BLOCK: tl.constexpr):\n", f"BLOCK: tl.constexpr):\n{wide}", 1).replace("SUM", "v0 + v1 + v2 + v3")
+    listed = "[triton.Config({'BLOCK': 2048}, num_warps=w, num_stages=s) for w in WARPS for s in STAGES]"
+    base = kernel.replace("LIST", listed.replace("WARPS", "(2, 4, 16)").replace("STAGES", "(3,)"))
+    head = kernel.replace("LIST", listed.replace("WARPS", "(2, 4)").replace("STAGES", "(3, 2)"))
+    found = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True)
+    (subject,) = found.subjects
+    (row,) = subject.resources
+    assert "num_warps=4 num_stages=3 → 2" in row.label and row.base.registers_per_thread == row.head.registers_per_thread
+
+
+def test_what_is_tritons_is_the_same_however_it_is_imported(repository, predictor):
+    base = "from triton.language.standard import _log2\n" + KERNEL.replace("tl.arange(0, BLOCK), 1)", "tl.arange(0, BLOCK), _log2(BLOCK))")
+    guarded = base.replace("from triton.language.s", "try:\n    from triton.language.s", 1).replace(
+        "_log2\n", "_log2\nexcept ImportError:\n    pass\n", 1
+    )
+    assert not compared_files(repository, predictor, {"k.py": base}, {"k.py": guarded}).subjects
