@@ -394,8 +394,10 @@ def _figure(side: Resources | None, key: str) -> str:
 
 def the_same(row: ResourceRow) -> str:
     """What two versions of which no cell differs have in common; instructions only where they were counted."""
-    counted = row.work and row.base is not None and row.base.instruction_mix and row.head is not None and row.head.instruction_mix
-    return "the same resources, and as many instructions" if counted else "the same resources; instructions were not counted"
+    counted = row.base is not None and row.base.instruction_mix and row.head is not None and row.head.instruction_mix
+    if counted and row.work:
+        return "the same resources, and as many instructions"
+    return f"the same resources; {'programs do other work than before' if counted else 'instructions were not counted'}"
 
 
 def resources_matter(row: ResourceRow) -> bool:

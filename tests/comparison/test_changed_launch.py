@@ -523,3 +523,13 @@ def test_what_is_tritons_is_the_same_however_it_is_imported(repository, predicto
         "_log2\n", "_log2\nexcept ImportError:\n    pass\n", 1
     )
     assert not compared_files(repository, predictor, {"k.py": base}, {"k.py": guarded}).subjects
+
+
+def test_of_a_list_that_both_have_the_middle_one_is_compared(repository, predictor):
+    """Of blocks of 16 to 256 the smallest hides what a change does to registers."""
+    listed = "@triton.autotune(configs=[triton.Config({'BLOCK': b}) for b in (16, 32, 64, 128, 256)], key=['n'])\n@triton.jit\ndef fill"
+    base = KERNEL.replace("@triton.jit\ndef fill", listed)
+    head = base.replace("tl.arange(0, BLOCK), 1)", "tl.arange(0, BLOCK), tl.program_id(0) // 3)", 1)
+    (subject,) = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True).subjects
+    (row,) = subject.resources
+    assert row.label.startswith("BLOCK=64")

@@ -190,10 +190,10 @@ USUAL_WARPS = 4
 def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -> tuple[Configuration | None, Configuration | None]:
     """What the base is compiled with where that is another configuration, and what the head is.
 
-    One that both may be launched with, if there is any, so that what differs is the kernel. Where the kernels are the same: the first that
-    autotuning tries now and did not, and that of the base which differs in the least from it, of several one that it tries no longer. In
-    lists those come first that have nearly as many warps as Triton takes by itself: with 1 or 32 many kernels spill, take the compiler
-    minutes, and are not chosen.
+    One that both may be launched with, if there is any, so that what differs is the kernel: of a list the middle one of as many warps, for
+    small blocks show little. Where the kernels are the same: the first that autotuning tries now and did not, and that of the base which
+    differs in the least from it, of several one that it tries no longer. In lists those come first that have nearly as many warps as
+    Triton takes by itself: with 1 or 32 many kernels spill, take the compiler minutes, and are not chosen.
     """
     sides = [
         sorted(version.configurations if version is not None else (), key=lambda item: abs(math.log2(item.num_warps / USUAL_WARPS)))
@@ -208,7 +208,8 @@ def alike_configurations(old: KernelVersion | None, new: KernelVersion | None) -
     tuned = old.function.autotune is not None and new.function.autotune is not None
     if gone is not None and came is not None and (both is None or (tuned and same_body(old, new))):
         return min(sides[0], key=lambda item: (_apart_from(item, came), item.label() in labels[1])), came
-    return None, both or sides[1][0]
+    alike = [item for item in sides[1] if both is not None and item.label() in labels[0] and item.num_warps == both.num_warps]
+    return None, alike[len(alike) // 2] if alike else sides[1][0]
 
 
 def _apart_from(configuration: Configuration, other: Configuration) -> int:
