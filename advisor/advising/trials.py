@@ -13,7 +13,8 @@ from advisor.compiled.compiler.compile import compile_kernel
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counts import KernelDemand
-from advisor.compiled.demand.demand import Counted
+from advisor.compiled.demand.demand import Counted, of_a_sample
+from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launch_report import TRIED, KernelTarget, Unreadable, analyse_targets
 from advisor.compiled.launches.configured import (
@@ -23,6 +24,7 @@ from advisor.compiled.launches.configured import (
     with_configuration,
 )
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, inputs_of, own_files, request_for
+from advisor.compiled.launches.provenance import named
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import launch_analysis
 from advisor.system.errors import AdvisorError
@@ -258,6 +260,8 @@ class Trials:
                 blocks[name] = value
             elif is_block is None and not self._in_time(until):
                 late.append(name)
+            elif is_block is False and (sampled := of_a_sample(inspection.demand)):
+                left.append(phrase("search.of_a_sample", name=name, which=named(sorted(sampled))))
             else:
                 left.append(phrase("search.other_work" if is_block is False else "search.no_other", name=name))
         return blocks, left, late
@@ -297,7 +301,8 @@ class Trials:
             if (likely := inspection.likely) is not None:
                 scalars = {**likely.scalars, **inputs.scalars}
                 inputs = replace(inputs, scalars=scalars, contents={**likely.contents, **inputs.contents})
-            return self.counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled))
+            demand = self.counted.demand(compiled.ttir, launch.grid or (1,), inputs, own_files(compiled))
+            return demand if likely is not None else certain_of_guesses(demand, here)  # as the one that it is compared with
         except AdvisorError:
             return None
         finally:

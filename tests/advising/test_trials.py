@@ -14,6 +14,7 @@ from advisor.advising.kernel_report import _look_through, advise_compiled
 from advisor.advising.trials import DOUBT, Trials
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
+from advisor.compiled.launches.written_values import numbers
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
 from advisor.rendering.figures import of_one_program
@@ -289,3 +290,18 @@ def test_the_first_step_gives_each_thread_an_access_of_16_bytes(block: int, prod
     steps = list(trials._neighbours({"BLOCK": block, "num_warps": 4}, analysis))  # type: ignore[arg-type]
     assert steps[0] == {"BLOCK": first, "num_warps": 4}
     assert ({"BLOCK": 2048, "num_warps": 8} in steps[:2]) is (not product and block != 512)
+
+
+def test_a_block_of_rows_that_a_sample_tells_is_not_said_to_compute_something_else(tmp_path: Path) -> None:
+    """Half as many rows a program in a sample of as many programs are other rows, and no proof of other work."""
+    path = tmp_path / "gather.py"
+    path.write_text(
+        SCALE.partition("@triton.jit")[0]
+        + "@triton.jit\ndef gather(ids_ptr, table_ptr, out_ptr, ROWS: tl.constexpr):\n"
+        + "    rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, 128)\n"
+        + "    found = tl.load(table_ptr + tl.load(ids_ptr + rows)[:, None] * 128 + columns[None, :])\n"
+        + "    tl.store(out_ptr + rows[:, None] * 128 + columns[None, :], found)\n"
+    )
+    asked = LaunchOptions(constexprs={"ROWS": 32}, grid="cdiv(1048576, ROWS)", contents=numbers(["ids_ptr=random(2000000)"], "--content"))
+    result = advise_compiled(f"{path}::gather", H100, cache="warm", command="", launch_options=asked, try_s=120.0)
+    assert said(result, "ROWS is").startswith("gather: ROWS is not varied: of table_ptr a sample of the programs")

@@ -533,3 +533,17 @@ def test_of_a_list_that_both_have_the_middle_one_is_compared(repository, predict
     (subject,) = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True).subjects
     (row,) = subject.resources
     assert row.label.startswith("BLOCK=64")
+
+
+def test_an_option_that_one_side_works_out_in_a_way_that_is_not_followed_is_a_guess(repository):
+    base = """def fill(x_ptr, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), 1)
+
+
+def run(x, settings):
+    num_warps = 4
+    fill[(64,)](x, BLOCK=1024, num_warps=num_warps)
+"""
+    _, subject = one(repository, base, base.replace("num_warps = 4", "num_warps = settings(x)").replace("BLOCK=1024", "BLOCK=2048"))
+    (compiled,) = subject.resources
+    assert compiled.label == "BLOCK=1024 → 2048, num_warps=4 (guessed)"

@@ -76,6 +76,10 @@ def test_of_calls_in_several_arms_one_that_went_is_none():
         for item in (arms, one)
     )
     assert torch_calls(old, new) == []
+    many = "".join(f"    if n > {i}:\n        y = torch.zeros_like(x).sum()\n" for i in range(5))
+    most = versions(parse_source(KERNEL.replace("    n = x.numel()\n", f"    n = x.numel()\n{many}"), "k.py"), {})["scale"]
+    said = "Beside the launch, run now calls .sum under a condition (4 times), torch.zeros_like under a condition (4 times)."
+    assert torch_calls(new, most) == [said]
 
 
 def test_what_is_worked_out_of_a_tensor_is_a_call_of_torch():

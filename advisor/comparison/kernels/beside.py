@@ -139,8 +139,10 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
 
 
 def _only_in(one: Counter[str], other: Counter[str]) -> Counter[str]:
-    """The calls that one version has and the other has not; of those under conditions, of which one of several arms is run, all or none."""
-    return Counter({text: count for text, count in (one - other).items() if not text.endswith(SOMETIMES) or text not in other})
+    """The calls that one version has and the other has not; of those under conditions, of which one of several arms is run, where the other
+    has less than half as many."""
+    more = (one - other).items()
+    return Counter({text: count for text, count in more if not text.endswith(SOMETIMES) or 2 * other[text] < one[text]})
 
 
 def _counted(calls: Counter[str]) -> str:

@@ -40,7 +40,7 @@ from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.guesses.parameter_guesses import LEAST_DEPTH
 from advisor.compiled.guesses.usage import row_sizes_through, usage_of
 from advisor.compiled.launches.launch import JUDGED, KernelLaunch, author_file
-from advisor.compiled.launches.provenance import TOLD, named
+from advisor.compiled.launches.provenance import NO_DECISION, TOLD, named
 from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.launch_sites import names_around_launches
@@ -368,9 +368,11 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     launches = [side.launch for side in (base, head) if side.launch is not None]
     sizes |= {name for launch in launches for name in OPTION_NAMES if launch.origins.get(name) == "typical"}
     names = dict.fromkeys([*sides[0], *sides[1]])
-    texts = [_sided(name, sides) for name in names if name not in sizes]
+    taken = [name for name in names if name in OPTION_NAMES and any(launch.origins.get(name) in NO_DECISION for launch in launches)]
+    texts = [_sided(name, sides) for name in names if name not in sizes and name not in taken]
     typical = [_sided(name, sides) for name in names if name in sizes]
-    shown = [_sided(name, [guess.constexprs for guess in guesses]) for name in list(invented)[:MOST_SHOWN]]
+    shown = [_sided(name, sides) for name in taken]  # as the other side passes them
+    shown += [_sided(name, [guess.constexprs for guess in guesses]) for name in list(invented)[:MOST_SHOWN]]
     shown += [f"{len(invented) - MOST_SHOWN} more"] if len(invented) > MOST_SHOWN else []
     guessed = f"{' '.join(shown)} (guessed)" if shown else ""
     assumed = f"{' '.join(typical)} (typical)" if typical else ""
