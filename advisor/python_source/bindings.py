@@ -23,6 +23,7 @@ Expression = ast.expr
 
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Definition = Function | ast.ClassDef
 _BLOCKS = ("body", "orelse", "finalbody")
 BRANCHES = (ast.If, ast.Try, ast.ExceptHandler, ast.With)
 """What statements at module level stand in besides the module."""

@@ -384,3 +384,38 @@ def test_what_a_limit_leaves_out_is_said(repository, predictor, monkeypatch):
     assert not found.subjects and found.warnings == (
         "1 files were not looked through for launches of other files' kernels: there are more than 1.",
     )
+
+
+LAYER = """
+from pkg.ops import run
+
+
+class Layer:
+    def forward(self, x, w):
+        y = x.t().contiguous().t()
+        return run(y.reshape(-1, 4)), run(w)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("y.reshape(-1, 4)", "x", "Layer.forward calls run with x where it was y.reshape(-1, 4)."),
+        ("run(w)", "run(w.contiguous())", "Layer.forward calls run with w.contiguous() where it was w."),
+        ("y.reshape(-1, 4)", "y", "Layer.forward calls run with y where it was y.reshape(-1, 4)."),
+        ("run(w)", "run(x)", ""),  # nothing is worked out for either
+        ("run(w)", "run(w), run(w.t())", ""),  # one call more: no pairs
+    ],
+)
+def test_callers_of_a_launcher_in_another_file(repository, predictor, old, new, said) -> None:
+    base = files(pkg__layer=LAYER)
+    found = compared_files(repository, predictor, base, edited(base, old, new, "pkg/layer.py"))
+    assert [note for subject in found.subjects for note in subject.notes] == ([said] if said else [])
+
+
+def test_calls_beside_one_of_a_launcher_of_the_same_file(repository, predictor) -> None:
+    base = files()
+    base["pkg/ops.py"] += "\n\ndef wrapped(x):\n    return run(x) + 1\n"
+    added = edited(base, "    return run(x) + 1", "    y = run(x)\n    return torch.cat([y, y])")
+    found = compared_files(repository, predictor, base, added)
+    assert [note for subject in found.subjects for note in subject.notes] == ["Beside its call of run, wrapped now calls torch.cat."]

@@ -1,4 +1,5 @@
-"""What else the functions do that launch a kernel: other kernels that they launch in its place, and calls of torch that came or went."""
+"""What else the functions do that launch a kernel, or call one that does: other kernels that they launch in its place, calls of torch that
+came or went, and what they are called with."""
 
 from __future__ import annotations
 
@@ -10,14 +11,16 @@ from advisor.comparison.kernels.importers import TESTS
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import LONGEST, written
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import Call, Expression, Function, names_in, operations
+from advisor.python_source.bindings import Call, Definition, Expression, Function, Scope, names_in, operations
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import LaunchCall
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.module_names import ModuleNames
+from advisor.python_source.source import SourceFile
 from advisor.python_source.tensors import LIKE, MADE
 from advisor.rendering.figures import shortened
+from advisor.system import grouped
 
 MOST_NAMED = 4
 """Calls that a note names."""
@@ -128,14 +131,62 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
 def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     """The calls of torch that came or went in the functions that launch a kernel, a note each function."""
     sides = [dict(_torch_calls(version)) for version in (old, new)]
-    notes = []
-    for name in sides[0].keys() & sides[1].keys():
-        gone, came = _only_in(sides[0][name], sides[1][name]), _only_in(sides[1][name], sides[0][name])
-        if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
-            gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(EMPTY)}) for calls in (gone, came))
-        parts = [f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("now calls", came)) if calls]
-        notes += [f"Beside the launch, {name} {' and '.join(parts)}."] if parts else []
-    return sorted(notes)
+    both = sides[0].keys() & sides[1].keys()
+    return sorted(f"Beside the launch, {name} {text}." for name in both if (text := _came_or_went(sides[0][name], sides[1][name])))
+
+
+def _came_or_went(before: Counter[str], after: Counter[str]) -> str:
+    """Which of the calls of a function came or went, in words; empty: none."""
+    gone, came = _only_in(before, after), _only_in(after, before)
+    if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
+        gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(EMPTY)}) for calls in (gone, came))
+    return " and ".join(f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("now calls", came)) if calls)
+
+
+def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
+    """What functions that launch kernels are called with otherwise by the functions of a file, where that takes a call to work out; and the
+    calls of torch that came or went beside a call of one of the same file. A note each, in the order of their names."""
+    sides = [dict(_calls_of_launchers(source)) for source in (old, new)]
+    notes: list[str] = []
+    beside: dict[tuple[str, str], str] = {}  # by function and what changed: the first of the functions that it calls
+    for key in sorted(sides[0].keys() & sides[1].keys()):
+        function, launcher = key
+        (before, besides), (after, now) = (side[key] for side in sides)
+        if len(before) == len(after):
+            pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True) for name in one.keys() & other.keys()]
+            changed = dict.fromkeys(pair for pair in sorted(pairs) if pair[0] != pair[1] and any("(" in text for text in pair))
+            texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in changed]
+            notes += [f"{function} calls {launcher} with {', '.join(texts[:MOST_NAMED])}."] if texts else []
+        if text := _came_or_went(besides, now):
+            beside.setdefault((function, text), launcher)
+    return notes + [f"Beside its call of {launcher}, {function} {text}." for (function, text), launcher in beside.items()]
+
+
+def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], tuple[list[dict[str, str]], Counter[str]]]]:
+    """By a function of a file and one that launches kernels, which it calls: the arguments of each call, by place or name, as they are
+    written; and where both are of the file the calls of torch beside them."""
+    graph = source.module_names
+    own = _launching(source)
+    for name, calls in graph.calls.items():
+        elsewhere = name not in own and any(there in _launching(file) for file, there in source.led(name))
+        if name not in own and not elsewhere:
+            continue
+        plain = [(graph.scopes_around(call), call) for call in calls if dotted(call.func) == name]
+        for scope, inside in grouped((scopes[-1], call) for scopes, call in plain if scopes).items():
+            function = ".".join(item.name for item in graph.above(inside[0]) if isinstance(item, Definition))
+            given = [
+                {str(place): written(value) for place, value in enumerate(call.args)}
+                | {item.arg: written(item.value) for item in call.keywords if item.arg}
+                for call in inside
+            ]
+            if getattr(scope, "name", "") not in {*own, name}:
+                yield (function, name), (given, Counter() if elsewhere else _calls_beside(graph, scope, inside[0]))
+
+
+def _launching(source: SourceFile) -> set[str]:
+    """The functions at the top of a file that launch kernels."""
+    graph = source.module_names
+    return {name for _, call in graph.launches for scope in graph.scopes_around(call)[:1] if (name := getattr(scope, "name", ""))}
 
 
 def _only_in(one: Counter[str], other: Counter[str]) -> Counter[str]:
@@ -171,17 +222,22 @@ def _functions(version: KernelVersion) -> Iterator[tuple[ModuleNames, bool, str,
 def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
     for graph, _, (scopes, launch) in _launches(version):
         if scopes and (function := getattr(scopes[-1], "name", "")):
-            inside: list[tuple[Expression, str]] = [
-                (call, _of_torch(name, call) or _of_file(graph, name, call))
-                for name, calls in graph.calls.items()
-                for call in calls
-                if scopes[-1] in graph.scopes_around(call)
-            ]
-            inside += [(node, f"torch.{operation} of {name}") for node, operation, name in operations(scopes[-1], MADE | LIKE)]
-            beside = [(node, text) for node, text in inside if text and node is not launch and not graph.excludes(launch, node)]
-            around = {written(test) for test, _ in graph.conditions(launch)}
-            open_ = {id(node) for node, _ in beside if any(written(test) not in around for test, _ in graph.conditions(node))}
-            yield function, Counter(text + SOMETIMES * (id(node) in open_) for node, text in beside)
+            yield function, _calls_beside(graph, scopes[-1], launch)
+
+
+def _calls_beside(graph: ModuleNames, scope: Scope, launch: Call) -> Counter[str]:
+    """The calls of torch in a function that a launch within it, or a call that launches, comes with."""
+    inside: list[tuple[Expression, str]] = [
+        (call, _of_torch(name, call) or _of_file(graph, name, call))
+        for name, calls in graph.calls.items()
+        for call in calls
+        if scope in graph.scopes_around(call)
+    ]
+    inside += [(node, f"torch.{operation} of {name}") for node, operation, name in operations(scope, MADE | LIKE)]
+    beside = [(node, text) for node, text in inside if text and node is not launch and not graph.excludes(launch, node)]
+    around = {written(test) for test, _ in graph.conditions(launch)}
+    open_ = {id(node) for node, _ in beside if any(written(test) not in around for test, _ in graph.conditions(node))}
+    return Counter(text + SOMETIMES * (id(node) in open_) for node, text in beside)
 
 
 def _of_file(graph: ModuleNames, name: str, call: Call) -> str:
