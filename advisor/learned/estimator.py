@@ -86,9 +86,11 @@ class LearnedPredictor:
 
     def ceiling(self, problem: ProblemBatch, gpu: GpuSpec) -> Prediction:
         """The best latency within the kernel's configuration space."""
+        if self._configured(as_expert(problem), gpu) is not None:
+            return self._remembered((problem, gpu), self._least_of_space)
         if problem.cache != "warm":
             return self._with_cache(problem, gpu, lambda model, item: model.ceiling(item, gpu))
-        if self._configured(as_expert(problem), gpu) is not None or self._products(as_expert(problem), gpu) is not None:
+        if self._products(as_expert(problem), gpu) is not None:
             return self._remembered((problem, gpu), self._least_of_space)
         moe = self._moe(problem, gpu)
         if moe is None or not moe.core.winners.size:
@@ -104,7 +106,7 @@ class LearnedPredictor:
         return joined(self._analytical.ceiling(problem, gpu), learned, far <= DOMAIN_MARGIN, learned_share(far))
 
     def _cold(self, problem: ProblemBatch, configuration: ConfigurationBatch | None, gpu: GpuSpec) -> Prediction | None:
-        if problem.cache == "warm":
+        if problem.cache == "warm" or (configuration is not None and self._configured(problem, gpu) is not None):
             return None
         return self._with_cache(problem, gpu, lambda model, warm: model.predict(warm, configuration, gpu))
 
@@ -175,7 +177,7 @@ class LearnedPredictor:
         return self._analytical.predict(problem, configuration, gpu)
 
     def _with_cache(self, problem: ProblemBatch, gpu: GpuSpec, ask: Callable[[Predictor, ProblemBatch], Prediction]) -> Prediction:
-        """A cold cache adds to the latency of a warm one, the only one that was measured, what it adds in the analytical model."""
+        """A cold cache adds to the latency of a warm one, where only that was measured, what it adds in the analytical model."""
         cold, warm = ask(self._analytical, problem), replace(problem, cache="warm")
         learned = ask(self, warm)
         with np.errstate(invalid="ignore"):  # inf - inf: what cannot launch
@@ -212,7 +214,7 @@ class LearnedPredictor:
         return least_of(problem, gpu, lambda some, members: self.predict(some, members, gpu))
 
     def scores(self, problems: ProblemBatch | Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
-        """The order of configurations; a cold cache is ranked as a warm one: only that was measured."""
+        """The order of configurations; a cold cache is ranked as a warm one where launches were not measured one by one."""
         return self.rankings([[problems] if isinstance(problems, ProblemBatch) else problems], configuration, gpu)[0].scores
 
     def rankings(self, groups: Sequence[Sequence[ProblemBatch]], configuration: ConfigurationBatch, gpu: GpuSpec) -> list[Ranking]:
@@ -234,12 +236,12 @@ class LearnedPredictor:
     def _ranked_as_swept(self, problems: Sequence[ProblemBatch], gpu: GpuSpec) -> bool:
         """Whether the order that was learned from sweeps is that of such problems."""
         warm = [replace(problem, cache="warm") for problem in problems]
-        return all(covers(problem) for problem in warm) and any(self._configured(problem, gpu) is None for problem in warm)
+        return all(covers(problem) for problem in warm) and any(self._configured(problem, gpu) is None for problem in problems)
 
     def _scores_by_latency(self, problems: Sequence[ProblemBatch], configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
-        warm = [replace(problem, cache="warm") for problem in problems]
-        if all(self._configured(problem, gpu) is not None for problem in warm):
+        if all(self._configured(problem, gpu) is not None for problem in problems):
             return self._order(problems, configuration, gpu)
+        warm = [replace(problem, cache="warm") for problem in problems]
         others = self.weights.configured and self.weights.configured.others
         if all(self._products(problem, gpu) is not None for problem in warm) or (others and gpu.compute_capability == HOPPER):
             return np.asarray(
@@ -285,7 +287,7 @@ class LearnedPredictor:
         if configuration is not None:
             problem = as_expert(problem)
         moe = self._moe(problem, gpu)
-        if configuration is not None and self._configured(replace(problem, cache="warm"), gpu) is not None:
+        if configuration is not None and self._configured(problem, gpu) is not None:
             return plain
         if moe is None or not moe.core.winners.size:
             return np.where(prediction.learned & (problem.family != "fused_moe") & (configuration is None), np.nan, plain)
@@ -319,10 +321,14 @@ class LearnedPredictor:
         return self.weights.moe
 
     def _configured(self, problem: ProblemBatch, gpu: GpuSpec) -> ConfiguredModel | None:
-        """The model of configured launches, where it answers: fused MoE of 16 bits was swept on other GPUs, and is known better there."""
-        model = self.weights.configured
-        if model is None or not model.covers(problem, gpu) or (covers(problem) and self.weights.moe and not model.seen(problem, gpu)):
+        """The model of configured launches, where it answers: fused MoE of 16 bits was swept on other GPUs, and is known better there, and
+        on all that are no relatives of those whose launches were measured one by one."""
+        model, moe = self.weights.configured, self.weights.moe
+        if model is None or not model.covers(problem, gpu):
             return None
+        if moe is not None and covers(replace(problem, cache="warm")) and not model.seen(problem, gpu):
+            swept = any(gpu.name in names for names in moe.gpus.values())
+            return None if swept or model.nearest(problem, gpu) is None else model
         return model
 
     def _products(self, problem: ProblemBatch, gpu: GpuSpec) -> LayerProducts | None:
@@ -342,14 +348,14 @@ class LearnedPredictor:
 
     def _ordered_us(self, problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuSpec) -> Array:
         """Microseconds by which configurations of one problem stand in order, [n]; infinite where they cannot launch."""
-        model, warm = self.weights.configured, replace(problem, cache="warm")
+        model = self.weights.configured
         assert model is not None
-        demand = pipelines.demand(warm, configuration, gpu)
+        demand = pipelines.demand(problem, configuration, gpu)
         launches = np.broadcast_to(pipelines.schedule(demand, gpu).resident > 0, (len(configuration),))
         if not launches.any():
             return np.full(launches.shape, np.inf)
-        least = pipelines.config_bound(pipelines.work(warm, gpu), demand, gpu, "warm").us
-        return np.maximum(np.exp(model.order(warm, configuration, gpu, demand, launches)), least)
+        least = pipelines.config_bound(pipelines.work(problem, gpu), demand, gpu, problem.cache).us
+        return np.maximum(np.exp(model.order(problem, configuration, gpu, demand, launches)), least)
 
     def _remembered(self, query: tuple[Any, ...], order: Callable[..., Any]) -> Any:
         """What `order` says of a `query`, known by its content: both sides of a comparison ask the same, each with arrays of its own, and
@@ -364,7 +370,7 @@ class LearnedPredictor:
     def p_gain(self, problem: ProblemBatch, gpu: GpuSpec, now: Prediction, then: Prediction) -> float:
         """By what such choices won on launches left out where these were measured, else by both intervals; one launch each."""
         problem = as_expert(problem)
-        model = self._configured(replace(problem, cache="warm"), gpu)
+        model = self._configured(problem, gpu)
         if model is not None:
             high = model.interval(problem, gpu)[1]
             doubt = float(np.hypot(_doubt(now, high), _doubt(then, high)))
@@ -378,7 +384,7 @@ class LearnedPredictor:
     def record(self, problem: ProblemBatch, gpu: GpuSpec) -> str:
         """What first picks won on problems left out on this GPU, or on GPUs left out, in words; empty where none were measured."""
         problem = as_expert(problem)
-        model = self._configured(replace(problem, cache="warm"), gpu)
+        model = self._configured(problem, gpu)
         return "" if model is None else model.record_of(problem, gpu)
 
     @staticmethod
@@ -449,7 +455,7 @@ PREDICTORS = (
         "products that scale blocks, with a configuration: as an expert's, and its scale steps (`layers/moe_layer.py`)",
         LearnedPredictor._as_scaled,
     ),
-    Source("a cold cache: the warm prediction plus the analytical model's difference", LearnedPredictor._cold),
+    Source("a cold cache, where the next has no answer: the warm prediction, and what it adds analytically", LearnedPredictor._cold),
     Source(
         "Triton launches with a configuration, of families and GPUs like those measured (`configured/`)",
         LearnedPredictor._as_configured,

@@ -36,8 +36,9 @@ from advisor.system.settings import read_settings
 from advisor.system.writing import replacing
 
 # 2: gemm has a fitted physics; 3: split L2s, launch in clocks, forests of sweeps; 4: physics of the order; 5: listwise forests;
-# 6: evidence of measured launches; 7: buffers of small tiles on Hopper, more forests for GPUs never swept
-FORMAT = 11
+# 6: evidence of measured launches; 7: buffers of small tiles on Hopper, more forests for GPUs never swept; 12: launches
+# that begin with a cold cache, among the configured ones
+FORMAT = 12
 SHIPPED = "learned.npz"
 SILICON = "silicon.npz"
 """What was learned of whole layers and of library kernels (`training.silicon`); shipped beside the other."""

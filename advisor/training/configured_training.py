@@ -197,7 +197,7 @@ def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
         physics = configured_us(demand, part.gpu, problem.cache)
     bound = pipelines.config_bound(pipelines.work(problem, part.gpu), demand, part.gpu, problem.cache).us
     names = problem_names(problem, configuration, n)
-    fold = np.array([zlib.crc32(name.encode()) // 4 for name in names])
+    fold = np.array([zlib.crc32(name.removesuffix(COLD).encode()) // 4 for name in names])  # with its warm twin, which tells of it
     gpu = np.full(n, part.gpu.name)
     problems = np.char.add(np.char.add(gpu, " own " if of_today else " "), names)
     start = np.zeros(n, dtype=bool) if untuned is None or part.rows is None else untuned[part.rows]
@@ -218,7 +218,7 @@ def _columns(part: Measured, untuned: NDArray[np.bool_] | None) -> Launches:
 
 
 def problem_names(problem: ProblemBatch, configuration: ConfigurationBatch, n: int) -> list[str]:
-    """What tells problems of one GPU apart, [n]."""
+    """What tells problems of one GPU and state of the cache apart, [n]."""
     sizes = [np.broadcast_to(values, n).astype(np.int64).tolist() for values in problem.sizes.values()]
     loads = [""] * n
     if problem.expert_rows is not None and problem.expert_count is not None:
@@ -229,7 +229,11 @@ def problem_names(problem: ProblemBatch, configuration: ConfigurationBatch, n: i
     whose = "persistent " if "FLATTEN" in configuration.parameters else ""
     blocks = " in blocks" if problem.block_shape else ""
     head = f"{problem.family} {problem.op} {whose}{problem.dtype}{blocks} "
-    return [head + " ".join(map(str, size)) + load for size, load in zip(zip(*sizes, strict=True), loads, strict=True)]
+    cold = COLD if problem.cache == "cold" else ""
+    return [head + " ".join(map(str, size)) + load + cold for size, load in zip(zip(*sizes, strict=True), loads, strict=True)]
+
+
+COLD = " cold"
 
 
 def row_weights(rows: Launches) -> Array:

@@ -10,6 +10,7 @@ rows are given (`rows_given`). Both on this project's own measurements.
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -343,8 +344,8 @@ def kernels_left_out(progress: Callable[[str], None] = lambda text: None) -> dic
 
 
 def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """Figures of a fifth of the problems, predicted by the weights shipped without any configured launch, and after so many of the other
-    rows, drawn at random, were given to `calibrate`.
+    """For each GPU of the project's own measurements, figures of a fifth of its problems, predicted by the weights shipped without any
+    configured launch, and after so many of its other rows, drawn at random, were given to `calibrate`.
 
     Raises:
         UsageError: No weights are shipped.
@@ -353,7 +354,14 @@ def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
     if path is None:
         raise UsageError("no weights are shipped with this installation", None, None, "run `advisor train`")
     bare = replace(weights.load(path), configured=None)
-    files = [read_rows(path) for path in data.files([own_measurements()])]
+    measured: dict[str, list[Rows]] = defaultdict(list)
+    for path in data.files([own_measurements()]):
+        rows = read_rows(path)
+        measured[rows.text["gpu"][0]].append(rows)
+    return {f"{gpu} without any configured launch, problems left out": _rows_given(files, bare, counts) for gpu, files in measured.items()}
+
+
+def _rows_given(files: Sequence[Rows], bare: weights.Weights, counts: Sequence[int]) -> dict[str, Any]:
     names = [_problems(rows) for rows in files]
     places = [(i, row) for i, name in enumerate(names) for row in np.flatnonzero(name != "")]
     held = np.array([zlib.crc32(names[i][row].encode()) // 4 % FOLDS == 0 for i, row in places])
@@ -370,7 +378,7 @@ def rows_given(counts: Sequence[int]) -> dict[str, dict[str, Any]]:
             if chosen.size:
                 fitted = calibrate(some_of(rows, chosen), fitted).weights
         out[f"{count} rows given"] = _judged(files, names, judged, predictor_of(LearnedPredictor(fitted)))
-    return {"configured launches of a GPU without any, problems left out": out}
+    return out
 
 
 def _problems(rows: Rows) -> NDArray[np.str_]:

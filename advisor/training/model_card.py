@@ -15,8 +15,9 @@ LIMITS = (
     "Warps and stages of launches as served were never recorded; the block sizes follow a published rule.",
     "The A40's served rows contain long stretches of throttling (up to five times slower): no model of the launch can tell them.",
     "Only w13 was measured. w2 runs the same kernel and is predicted with the same model, with the interval of a GPU never seen.",
-    "Routing was uniform and the cache warm in every measured row. Other routings enter through the physics alone, and a cold "
-    "cache adds what it adds in the analytical model; for quantised weights that answers alone.",
+    "Routing was uniform and the cache warm in every published row of fused MoE. Where no launch of it was measured alone, other routings "
+    "enter through the physics alone, and a cold cache adds what it adds in the analytical model. Of configured launches those that begin "
+    "with a cold cache were measured on an H200 alone.",
     "Launches as served whose few active experts fit a large L2 while all experts do not took up to three times as long as in a sweep, as "
     "if every third had been cold (31 rows of L20, L40, RTX 6000 Ada and RTX PRO 6000 S, M up to 8): they are predicted as warm.",
     "Sizes more than twice beyond those learned are extrapolated (`advise` and `predict` say how many), with wider "

@@ -187,7 +187,7 @@ def test_the_ceiling_of_a_kernel_is_one_that_its_own_space_reaches(name, sizes):
 
 
 def test_a_finding_beside_a_configuration_that_is_kept_says_that_its_remedy_is_not_sure_enough():
-    asked = Request(model="Qwen3-235B-A22B", tensor_parallel=8, gpu="H100", tokens=(64,))
+    asked = Request(model="Qwen3-235B-A22B", tensor_parallel=8, gpu="H100", tokens=(1,))
     launches = advise_target(resolve_target("fused_moe", asked), load_predictor(), command="").launches
     cures = [finding for launch in launches if launch.kept for finding in launch.findings if finding.net_saving_us is not None]
     assert cures and all(finding.remedy.endswith("; this change is not sure enough to be recommended") for finding in cures)
@@ -197,7 +197,7 @@ def test_a_finding_beside_a_configuration_that_is_kept_says_that_its_remedy_is_n
 def test_what_is_not_likely_to_win_is_not_recommended(gpu):
     """Of an MI300X's products nothing was measured: what is ranked first there is said, with its probability, and not recommended."""
     result = advise_target(
-        resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu=gpu, tokens=(4096,))), load_predictor(), command=""
+        resolve_target("fused_moe", Request(model="Qwen3-30B-A3B", gpu=gpu, tokens=(16384,))), load_predictor(), command=""
     )
     offered = [launch.recommendation for launch in result.launches if launch.recommendation is not None]
     assert bool(offered) == (gpu == "H200")

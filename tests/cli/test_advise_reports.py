@@ -21,6 +21,7 @@ from advisor.tables.tables import entry_of, read_table, select
 from tests.rendering import factory
 
 GLM = ["advise", "fused_moe", "--model", "GLM-4.5-Air", "--tensor-parallel", "4", "--gpu", "H200"]
+QWEN = ["--model", "Qwen3-30B-A3B", "--tensor-parallel", "1"]
 NAME = "E=128,N=352,device_name=NVIDIA_H200.json"
 FUSED = NAME.replace("E=128", "E=129")
 """What SGLang loads: it runs the shared expert of GLM-4.5-Air as one more routed one."""
@@ -167,10 +168,10 @@ def test_the_table_of_a_model_whose_shared_expert_is_fused_is_named_as_sglang_as
 
 def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
     """vLLM's user pastes no `triton.Config`, and an entry of vLLM serves both products."""
-    assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192", "--format", "json") == 0
+    assert advise(tmp_path, *QWEN, "--stack", "vllm", "--tokens", "6144,8192", "--format", "json") == 0
     result = json.loads(capsys.readouterr().out)
     first = result["actions"][0]
-    assert first["title"] == "Write a table with entries M=4096, 8192" and first["snippet"].startswith('"4096": {')
+    assert first["title"] == "Write a table with entries M=6144, 8192" and first["snippet"].startswith('"6144": {')
     assert len(first["launches"]) == 4 and "Changing 2 of 2 table entries " in result["verdict"]["sentence"]
     before, after = ([layer[name]["us"] for layer in result["layers"]] for name in ("predicted", "recommended"))
     assert first["saving_us"] == pytest.approx(sum(before) - sum(after)) and first["layers_us"] == pytest.approx(sum(before))
@@ -184,15 +185,15 @@ def test_a_layer_without_a_table_is_advised_in_entries(tmp_path, capsys):
         )
         gain = layer["predicted"]["us"] / layer["recommended"]["us"]
         assert 1 < gain < now / then, "a layer gains less than its products alone: its other kernels take what they took"
-    assert advise(tmp_path, "--stack", "sglang", "--tokens", "4096", "--format", "json") == 0
+    assert advise(tmp_path, *QWEN, "--stack", "sglang", "--tokens", "6144", "--format", "json") == 0
     entries = json.loads(capsys.readouterr().out)["actions"][0]["snippet"]
-    assert entries.startswith('"4096": {') and '_down table:\n"4096": {' in entries, "one table for each product"
-    assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192", folder="shown") == 0
+    assert entries.startswith('"6144": {') and '_down table:\n"6144": {' in entries, "one table for each product"
+    assert advise(tmp_path, *QWEN, "--stack", "vllm", "--tokens", "6144,8192", folder="shown") == 0
     shown = capsys.readouterr().out
     rows = [line for line in shown.splitlines() if line.startswith("  M=")]
     assert "MoE layers  E=" in shown and len(rows) == 2 and all(" → " in row and "saves" in row for row in rows), "one line for each layer"
     assert "all 4 launches" not in shown and "triton.Config" not in shown
-    assert advise(tmp_path, "--stack", "vllm", "--tokens", "4096,8192", "-v", folder="shown") == 0
+    assert advise(tmp_path, *QWEN, "--stack", "vllm", "--tokens", "6144,8192", "-v", folder="shown") == 0
     assert " 4 launches" not in capsys.readouterr().out, "a step runs one token count: their sum is no time"
 
 

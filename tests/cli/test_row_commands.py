@@ -265,7 +265,7 @@ def test_rank_lists_the_best_first(tmp_path):
 def test_a_ranking_of_whole_spaces_takes_memory_for_its_numbers_alone(tmp_path):
     """A line has some sixty bytes; with an object for each configuration, and columns of texts, it took more than a thousand."""
     shapes, out = tmp_path / "shapes.csv", tmp_path / "out.csv"
-    shapes.write_text("gpu,gemm,M,E,topk,H,N\n" + "".join(f"H200,w13,{16 * i},128,8,2048,768\n" for i in range(1, 4)))
+    shapes.write_text("gpu,gemm,M,E,topk,H,N\n" + "".join(f"A100,w13,{16 * i},128,8,2048,768\n" for i in range(1, 4)))
     assert main(["rank", str(shapes), "-o", str(out)]) == 0  # with all that is imported and read for it
     tracemalloc.start()
     try:

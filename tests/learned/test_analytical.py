@@ -66,14 +66,14 @@ def test_decoding_splits_the_keys(tmp_path: Path) -> None:
     Without a configuration a library's kernel is meant, which others measured: it takes as long within a tenth.
     """
     shapes, ranked, told, plain = (tmp_path / name for name in ("shapes.csv", "ranked.csv", "told.csv", "plain.csv"))
-    shapes.write_text("gpu,family,op,dtype,B,H,H_kv,M,N,D\nH100,attention,decode,fp16,1,32,8,1,131072,128\n")
+    shapes.write_text("gpu,family,op,dtype,B,H,H_kv,M,N,D\nH100,attention,decode,fp16,1,32,8,1,262144,128\n")
     assert main(["rank", str(shapes), "-o", str(ranked), "--top", "1"]) == 0
     assert main(["predict", str(ranked), "-o", str(told)]) == 0
     assert main(["predict", str(shapes), "-o", str(plain)]) == 0
     (best,), (of_best,), (unsaid,) = (list(csv.DictReader(path.read_text().splitlines())) for path in (ranked, told, plain))
     assert int(best["NUM_KV_SPLITS"]) > 1
     us = [float(row["predicted_us"]) for row in (best, of_best, unsaid)]
-    all_keys_us = 2 * 131072 * 8 * 128 * 2 / load_gpu("H100").dram_bytes_per_s * 1e6  # more than an L2 holds: none is left in it
+    all_keys_us = 2 * 262144 * 8 * 128 * 2 / load_gpu("H100").dram_bytes_per_s * 1e6  # more than an L2 holds: none is left in it
     assert us[1] == pytest.approx(us[0], rel=0.005) and us[2] == pytest.approx(us[0], rel=0.1)
     assert float(unsaid["bound_us"]) < us[0] < 1.2 * all_keys_us
     assert float(of_best["ceiling_us"]) == pytest.approx(us[0], rel=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,9 @@ from advisor.learned.configured.model import (
     unsure,
 )
 from advisor.learned.estimator import LearnedPredictor
-from advisor.pipelines import ConfigurationBatch, ProblemBatch, column
+from advisor.measurement.launch import problem_key
+from advisor.measurement.measured_rows import MeasuredRow, read_measured
+from advisor.pipelines import Array, ConfigurationBatch, ProblemBatch, column, configuration_batch, problem_batch
 from advisor.pipelines.schedule import sustained_us
 from advisor.pipelines.space import problem_space
 from advisor.training import configured_training, data
@@ -58,7 +61,7 @@ def test_own_rows_are_predicted() -> None:
         least = pipelines.bound(pipelines.work(part.problem, part.gpu), part.gpu, part.problem.cache).us
         assert (found.us >= least - 1e-9).all()
         assert (part.latency_us >= least).all()
-    assert np.concatenate(errors).size == 3104 + 6643
+    assert np.concatenate(errors).size == 3104 + 6643 + 6605 + 3020
     assert np.concatenate(errors).mean() < 0.05
 
 
@@ -165,10 +168,17 @@ def test_a_launch_alone_is_predicted_to_the_bit_as_among_others() -> None:
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("H100", ("H100", 1.0)), ("H800", ("H100", 1.0)), ("H200", ("H100", RELATIVE)), ("A100-40GB", ("A100", RELATIVE)), ("L40S", None)],
+    [
+        ("H100", ("H100", 1.0)),
+        ("H800", ("H100", 1.0)),
+        ("H200", ("H200", 1.0)),
+        ("H200 NVL", ("H200", RELATIVE)),
+        ("A100-40GB", ("A100", RELATIVE)),
+        ("L40S", None),
+    ],
 )
 def test_what_was_measured_on_a_relative_counts(name: str, nearest: tuple[str, float] | None) -> None:
-    """An H800 computes as an H100 does, an H200 has another memory, an L40S is of another kind."""
+    """An H800 computes as an H100 does, an H200 NVL has the H200's memory and a lower clock, an L40S is of another kind."""
     problem, gpu = gemm(1024, 4096, 4096, "fp16"), load_gpu(name)
     assert shipped().nearest(problem, gpu) == nearest
     found = load_predictor().predict(problem, tile(128, 128, 64), gpu)
@@ -184,3 +194,85 @@ def test_a_relative_is_told_by_every_figure() -> None:
     assert related(H100, replace(H100, dram_bytes_per_s=H100.dram_bytes_per_s * ALIKE)) == RELATIVE
     assert related(H100, replace(H100, dram_bytes_per_s=H100.dram_bytes_per_s * 1.6)) == np.inf
     assert related(load_gpu("A100"), H100) == np.inf
+
+
+@pytest.mark.parametrize("family", ["gemm", "fused_moe"])
+def test_a_cold_launch_is_predicted_by_what_it_asks_for(family: str) -> None:
+    """A few microseconds more where the L2 held the operands, which DRAM has to bring, and hardly more where it cannot hold them."""
+    kind = (
+        {"family": "fused_moe", "op": "w13", "dtype": "bf16"}
+        if family == "fused_moe"
+        else {"family": "gemm", "op": "gemm", "dtype": "bf16"}
+    )
+    sizes = [{"E": 8, "topk": 2, "H": 2048, "N": 512}, {"E": 128, "topk": 8, "H": 4096, "N": 1536}]
+    if family == "gemm":
+        sizes = [{"N": 2048, "K": 2048}, {"N": 28672, "K": 8192}]
+    times = []
+    for item in sizes:
+        columns = {"M": column(64)} | {name: column(value) for name, value in item.items()}
+        warm, cold = (ProblemBatch(**kind, sizes=columns, cache=cache) for cache in ("warm", "cold"))
+        found = [load_predictor().predict(problem, tile(64, 128, 64), load_gpu("H200")) for problem in (warm, cold)]
+        assert found[1].learned.all() and found[1].us[0] >= found[0].us[0]
+        assert load_predictor().ceiling(cold, load_gpu("H200")).us[0] >= load_predictor().ceiling(warm, load_gpu("H200")).us[0]
+        times.append(found[1].us[0] / found[0].us[0])
+    assert times[0] > 1.15 and times[1] < 1.03
+
+
+@pytest.mark.parametrize(("name", "answers"), [("H200 NVL", True), ("H100", True), ("H800", False), ("A100", False), ("L4", False)])
+def test_relatives_of_a_gpu_with_launches_of_fused_moe_are_asked_of_these(name: str, answers: bool) -> None:
+    """Sweeps of other GPUs hold good configurations alone; those of the H800 are its own."""
+    sizes = {"M": column(64), "E": column(64), "topk": column(6), "H": column(2048), "N": column(1408)}
+    problem, gpu = ProblemBatch(family="fused_moe", op="w13", dtype="bf16", sizes=sizes), load_gpu(name)
+    found = load_predictor().predict(problem, tile(16, 64, 128), gpu).us[0]
+    assert (found == pytest.approx(np.exp(shipped().log_us(problem, tile(16, 64, 128), gpu)[0][0]))) == answers
+
+
+H200 = load_gpu("H200")
+
+
+def sized(row: MeasuredRow) -> tuple[object, ...]:
+    return row.kernel, row.problem.op, row.problem.dtype, *sorted(row.problem.sizes.items())
+
+
+@pytest.fixture(scope="module")
+def left_out() -> list[tuple[list[MeasuredRow], Array, Array, Array]]:
+    """Launches on an H200 that nothing was learned of: of each problem the rows, what runs untuned first, and the latencies predicted of
+    them, with both ends of their intervals."""
+    rows = defaultdict(list)
+    for row in read_measured(configured_training.own_measurements() / "held_out" / "h200-proofs.csv.gz"):
+        rows[row.kernel, problem_key(row.problem)].append(row)
+    out = []
+    for group in rows.values():
+        tried = configuration_batch([row.configuration for row in group if row.configuration is not None])
+        found = load_predictor().predict(problem_batch([group[0].problem]), tried, H200)
+        out.append((group, *(np.broadcast_to(item, (len(group),)) for item in (found.us, found.low_us, found.high_us))))
+    return out
+
+
+def test_no_size_that_is_left_out_was_learned(left_out) -> None:
+    learned = {sized(row) for path in configured_training.own_measurements().glob("*.csv.gz") for row in read_measured(path)}
+    assert len(left_out) == 57 and sum(len(group) for group, *_ in left_out) == 798
+    assert not {sized(row) for group, *_ in left_out for row in group} & learned
+
+
+def test_latencies_of_sizes_left_out_are_near_and_in_their_intervals(left_out) -> None:
+    errors, inside = [], []
+    for group, us, low, high in left_out:
+        took = np.array([row.latency_us for row in group])
+        least = pipelines.bound(pipelines.work(problem_batch([group[0].problem]), H200), H200, group[0].problem.cache).us
+        assert (took >= least).all() and (us >= least).all()
+        errors.append(np.abs(us / took - 1))
+        inside.append((took >= low) & (took <= high))
+    assert np.concatenate(errors).mean() < 0.045
+    assert 0.74 < np.concatenate(inside).mean() < 0.88
+
+
+def test_first_picks_of_sizes_left_out_win(left_out) -> None:
+    won, over = [], []
+    for group, us, *_ in left_out:
+        took = np.array([row.latency_us for row in group])
+        first = took[np.argmin(us)]
+        won.append(np.log(took[0] / first))
+        over.append(np.log(first / took.min()))
+    assert np.exp(np.mean(won)) > 1.08 and np.exp(np.mean(over)) < 1.015
+    assert np.mean(np.array(won) < -0.01) < 4 / 49 and np.exp(min(won)) > 0.97

@@ -78,7 +78,7 @@ def test_what_is_extrapolated_is_said_and_less_sure(predictor):
 )
 @pytest.mark.parametrize("gpu", ["H100", "B200", "MI300X", "L4"])
 def test_quantised_products_as_served_are_no_faster_than_their_ceiling(predictor, kind, gpu):
-    problem = moe([1, 64, 4096], **kind)
+    problem = moe([1, 64, 128, 4096], **kind)
     served, least = predictor.predict(problem, None, load_gpu(gpu)), predictor.ceiling(problem, load_gpu(gpu))
     assert np.isfinite(served.us).all()
     assert (served.us >= least.us).all()

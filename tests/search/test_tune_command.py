@@ -303,7 +303,7 @@ def test_a_real_gpu_is_no_fake_one():
 def test_a_later_run_starts_from_what_lies_in_the_folder(tmp_path):
     """The first run's export is what runs at the second, and so is a table that somebody else wrote since."""
     export = ["--export", str(tmp_path / "tables")]
-    assert tune(tmp_path, "--trials", "6", *export) == 0
+    assert tune(tmp_path, *export) == 0
     first = (tmp_path / "tables" / "before-after.md").read_text()
     table = (tmp_path / "tables" / TABLE).read_text()
     assert "1 of 1 decisions changed" in first and first.startswith("### fused_moe E=128,topk=8,H=2048,N=768 on H200\n")

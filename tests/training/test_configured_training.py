@@ -32,19 +32,21 @@ def bare() -> weights.Weights:
 
 def test_some_rows_of_a_gpu_without_any_halve_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(own_measurements()), "--given", "300", "--format", "json"]) == 0
-    ((before, after),) = (tuple(splits.values()) for splits in json.loads(capsys.readouterr().out).values())
-    assert before["rows"] == after["rows"] > 1500 and before["problems"] == after["problems"] > 100
-    assert after["mape_percent"] < 0.72 * before["mape_percent"] and after["mape_percent"] < 13
-    assert after["first_over_best"] < 1.06 < before["first_over_best"]
-    assert 72 < after["interval_holds_percent"] < 90
+    judged = {name.split()[0]: tuple(splits.values()) for name, splits in json.loads(capsys.readouterr().out).items()}
+    assert judged.keys() == {"H100", "H200"}
+    for gpu, (before, after) in judged.items():
+        assert before["rows"] == after["rows"] > 1500 and before["problems"] == after["problems"] > 100
+        assert after["mape_percent"] < 0.72 * before["mape_percent"] and after["mape_percent"] < {"H100": 13, "H200": 14.5}[gpu]
+        assert after["first_over_best"] < 1.06 < before["first_over_best"]
+        assert 72 < after["interval_holds_percent"] < 90
 
 
 def test_a_kernel_left_out_is_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(configured_training, "KERNELS", {"softmax": ["softmax"]})
     assert main(["evaluate", str(own_measurements()), "--leave-out", "kernel", "--format", "json"]) == 0
     served, analytical = (splits["softmax"] for splits in json.loads(capsys.readouterr().out).values())
-    assert analytical["rows"] == served["rows"] == 340
-    assert served["mape_percent"] < 12 < analytical["mape_percent"] < 18 and served["first_over_best"] < 1.04
+    assert analytical["rows"] == served["rows"] == 340 + 691
+    assert served["mape_percent"] < 12 < analytical["mape_percent"] < 20 and served["first_over_best"] < 1.04
 
 
 def test_kernels_are_left_out_of_own_measurements_alone(capsys: pytest.CaptureFixture[str], tmp_path) -> None:

@@ -166,10 +166,10 @@ def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], t
     """By a function of a file and one that launches kernels, which it calls: the arguments of each call, by place or name, as they are
     written; and where both are of the file the calls of torch beside them."""
     graph = source.module_names
-    own = _launching(source)
+    launching = _launching(source)
     for name, calls in graph.calls.items():
-        elsewhere = name not in own and any(there in _launching(file) for file, there in source.led(name))
-        if name not in own and not elsewhere:
+        elsewhere = name not in launching and any(there in _launching(file) for file, there in source.led(name))
+        if name not in launching and not elsewhere:
             continue
         plain = [(graph.scopes_around(call), call) for call in calls if dotted(call.func) == name]
         for scope, inside in grouped((scopes[-1], call) for scopes, call in plain if scopes).items():
@@ -179,7 +179,7 @@ def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], t
                 | {item.arg: written(item.value) for item in call.keywords if item.arg}
                 for call in inside
             ]
-            if getattr(scope, "name", "") not in {*own, name}:
+            if getattr(scope, "name", "") not in {*launching, name}:
                 yield (function, name), (given, Counter() if elsewhere else _calls_beside(graph, scope, inside[0]))
 
 

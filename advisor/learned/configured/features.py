@@ -22,7 +22,7 @@ NAMES = (
     *("registers", "accumulators", "shared_memory", "active_warps", "requests_a", "requests_b", "in_flight", "pipelined"),
     *("tensor", "fma", "xu", "smem", "l2", "dram", "port", "chain", "trip_latency", "busiest", "sustained"),
     *("working_set", "operands_of_a_wave", "re_read", "loads", "start", "scale", "intensity"),
-    *("columns", "rows", "row_length"),
+    *("columns", "rows", "row_length", "cold"),
     *("persistent", "family", "op", "operand_bytes"),
 )
 """Columns of `features`, in order. Amounts and times are logarithms to base 2; times are relative to the longest."""
@@ -71,7 +71,8 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         times["busiest"] = tensor + fma + xu
     longest = np.maximum.reduce(np.broadcast_arrays(*times.values()))
     total = sum(np.square(np.square(np.maximum(time, 1e-9) / longest)) for time in times.values())
-    base = np.sqrt(np.sqrt(total)) * longest + START_US
+    cold = problem.cache == "cold"
+    base = np.sqrt(np.sqrt(total)) * longest + START_US + (COLD_START_US if cold else 0.0)
 
     block = {axis: configuration.parameters.get(f"BLOCK_SIZE_{axis}", configuration.parameters.get(f"BLOCK_{axis}")) for axis in "MNK"}
     group = configuration.parameters.get("GROUP_SIZE_M", configuration.parameters.get("GROUP_M")) if problem.family in PRODUCTS else None
@@ -139,6 +140,7 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
         "columns": _log(width),
         "rows": _log(sizes.get("M", sizes.get("B"))),
         "row_length": _log(row_length),
+        "cold": float(cold),
         "requests_a": _log(_requests(block["M"], block["K"], problem.operand_bytes, threads)),
         "requests_b": _log(_requests(block["N"], block["K"], problem.operand_bytes, threads)),
         "in_flight": _log(together * needed.cta_load_bytes / trips * depth),
@@ -157,6 +159,10 @@ def features(problem: ProblemBatch, configuration: ConfigurationBatch, gpu: GpuS
 START_US = 1.5
 """From one launch of a graph to the next, and what a CTA takes before its loop. Source: empty launches in a graph take 0.8 to 1.3 us; one
 load from DRAM takes `DRAM_LATENCY_US`."""
+
+COLD_START_US = 1.3
+"""What a launch takes longer where its instructions, arguments and page tables are not in the L2 either. Source: RMS norms of 16 and 256
+rows on an H200, 2.8 and 3.4 us cold, 1.5 and 1.8 warm (`ceilings/measurements/h200-tiles.csv.gz`)."""
 
 
 LEAST = 2.0**-12
