@@ -1,4 +1,5 @@
-"""Launches of the project's own kernels, measured on an H100: what is predicted of them by their compiled code."""
+"""Launches of the project's own kernels, measured on an H100, and on an H200 of which nothing was fitted: what is predicted of them by
+their compiled code."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from advisor.training.published_kernels import Measured, is_layout, read
 LONG_US = 25.0
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
+@pytest.fixture(scope="module", params=["h100-own-launches.jsonl.gz", "held_out/h200-own-launches.jsonl.gz"])
+def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
     """Of each kernel the launches in the middle and at the end of its latencies."""
     own, here = folder("ceilings") / "measurements", tmp_path_factory.mktemp("launches")
-    with gzip.open(own / "h100-own-launches.jsonl.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(own / request.param, "rt", encoding="utf-8") as file:
         rows = sorted(map(json.loads, file), key=lambda row: row["measured_us"])
     kernels = {row["kernel"]: [other for other in rows if other["kernel"] == row["kernel"]] for row in rows}
     chosen = [launches[place] for launches in kernels.values() for place in {len(launches) // 2, len(launches) - 1}]
