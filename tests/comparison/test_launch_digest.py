@@ -9,7 +9,7 @@ import pytest
 from advisor.comparison.kernels import kernel_digest
 from advisor.comparison.kernels.beside import in_its_place, torch_calls
 from advisor.comparison.kernels.kernel_version import own_launches, versions
-from advisor.comparison.kernels.launch_digest import changed_by_hand, changed_launches, launch_digest
+from advisor.comparison.kernels.launch_digest import _apart, changed_by_hand, changed_launches, launch_digest
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
 
@@ -519,3 +519,9 @@ def test_what_stands_for_triton_where_it_is_not_there_changes_no_kernel(reposito
     tried = "try:\n    import triton\n    import triton.language as tl\n" + absent
     head = KERNEL.replace("import triton\nimport triton.language as tl\n", tried)
     assert head != KERNEL and not compared(repository, predictor, {"ops/scale.py": head}).subjects
+
+
+def test_long_values_that_differ_beyond_where_they_are_cut_off_are_told_from_where_they_part() -> None:
+    first = " or ".join(f"x.stride({place}) >= 1 << 31" for place in range(8))
+    assert _apart("WIDE", [first], [f"{first} or y.stride(0) >= 1 << 31"]) == ("WIDE=…31", "WIDE=…31 or y.stride(0) >= 1 << 31")
+    assert _apart("WIDE", ["8"], ["16"]) == ("WIDE=8", "WIDE=16")

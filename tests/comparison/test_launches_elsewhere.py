@@ -419,3 +419,14 @@ def test_calls_beside_one_of_a_launcher_of_the_same_file(repository, predictor) 
     added = edited(base, "    return run(x) + 1", "    y = run(x)\n    return torch.cat([y, y])")
     found = compared_files(repository, predictor, base, added)
     assert [note for subject in found.subjects for note in subject.notes] == ["Beside its call of run, wrapped now calls torch.cat."]
+
+
+def test_a_literal_that_a_caller_of_callers_hands_on(repository, predictor) -> None:
+    """Given a name in its function, and handed to a function that calls what launches."""
+    base = files(pkg__layer=LAYER.replace("run(w)", "wrapped(w, size=size)").replace("        y =", "        size = 64\n        y ="))
+    base["pkg/layer.py"] = base["pkg/layer.py"].replace("import run", "import run, wrapped")
+    base["pkg/ops.py"] += "\n\ndef wrapped(x, size):\n    return run(x)[:size]\n"
+    found = compared_files(repository, predictor, base, edited(base, "size = 64", "size = 16", "pkg/layer.py"))
+    assert [note for subject in found.subjects for note in subject.notes] == [
+        "Layer.forward calls wrapped with size=16 where it was size=64."
+    ]

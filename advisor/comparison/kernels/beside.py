@@ -3,15 +3,16 @@ came or went, and what they are called with."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from advisor.comparison.kernels.importers import TESTS
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import LONGEST, written
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import Call, Definition, Expression, Function, Scope, names_in, operations
+from advisor.python_source.bindings import Call, Definition, Expression, Function, Scope, names_in, operations, plainly_given
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import LaunchCall
@@ -144,8 +145,9 @@ def _came_or_went(before: Counter[str], after: Counter[str]) -> str:
 
 
 def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
-    """What functions that launch kernels are called with otherwise by the functions of a file, where that takes a call to work out; and the
-    calls of torch that came or went beside a call of one of the same file. A note each, in the order of their names."""
+    """What functions that launch kernels are called with otherwise by the functions of a file, where that takes a call to work out or is
+    another literal; and the calls of torch that came or went beside a call of one of the same file. A note each, in the order of their
+    names."""
     sides = [dict(_calls_of_launchers(source)) for source in (old, new)]
     notes: list[str] = []
     beside: dict[tuple[str, str], str] = {}  # by function and what changed: the first of the functions that it calls
@@ -154,8 +156,8 @@ def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
         (before, besides), (after, now) = (side[key] for side in sides)
         if len(before) == len(after):
             pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True) for name in one.keys() & other.keys()]
-            changed = dict.fromkeys(pair for pair in sorted(pairs) if pair[0] != pair[1] and any("(" in text for text in pair))
-            texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in changed]
+            worked_out = [pair for pair in pairs if pair[0] != pair[1] and ("(" in "".join(pair) or all(map(is_literal, pair)))]
+            texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in dict.fromkeys(sorted(worked_out))]
             notes += [f"{function} calls {launcher} with {', '.join(texts[:MOST_NAMED])}."] if texts else []
         if text := _came_or_went(besides, now):
             beside.setdefault((function, text), launcher)
@@ -166,7 +168,7 @@ def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], t
     """By a function of a file and one that launches kernels, which it calls: the arguments of each call, by place or name, as they are
     written; and where both are of the file the calls of torch beside them."""
     graph = source.module_names
-    launching = _launching(source)
+    launching, at_once = _launching(source), _launch_in(source)
     for name, calls in graph.calls.items():
         elsewhere = name not in launching and any(there in _launching(file) for file, there in source.led(name))
         if name not in launching and not elsewhere:
@@ -175,18 +177,44 @@ def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], t
         for scope, inside in grouped((scopes[-1], call) for scopes, call in plain if scopes).items():
             function = ".".join(item.name for item in graph.above(inside[0]) if isinstance(item, Definition))
             given = [
-                {str(place): written(value) for place, value in enumerate(call.args)}
-                | {item.arg: written(item.value) for item in call.keywords if item.arg}
+                {str(place): _given(graph, scope, value) for place, value in enumerate(call.args)}
+                | {item.arg: f"{item.arg}={_given(graph, scope, item.value)}" for item in call.keywords if item.arg}
                 for call in inside
             ]
-            if getattr(scope, "name", "") not in {*launching, name}:
+            if getattr(scope, "name", "") not in {*at_once, name}:
                 yield (function, name), (given, Counter() if elsewhere else _calls_beside(graph, scope, inside[0]))
 
 
+def _given(graph: ModuleNames, scope: Scope, value: Expression) -> str:
+    """An argument as it is written; of a name that its function gives one literal alone, that."""
+    text = written(value)
+    nodes = graph.binders(scope).get(text, ()) if text.isidentifier() else ()
+    assigned = [written(item) for node in nodes for name, item in plainly_given(graph.parent(node)) if name == text]
+    return assigned[0] if len(nodes) == len(assigned) == 1 and is_literal(assigned[0]) else text
+
+
+def is_literal(text: str) -> bool:
+    """Whether an argument, as `NAME=` or not, is a number, a text or one of Python's constants."""
+    return re.fullmatch(r"(\w+=)?(-?[\d.]\S*|True|False|None|'.*'|\".*\")", text) is not None
+
+
 def _launching(source: SourceFile) -> set[str]:
-    """The functions at the top of a file that launch kernels."""
+    """The functions at the top of a file that launch kernels, or call those of its own or of others that do."""
+    graph, launches = source.module_names, _launch_in(source)
+    imported = (
+        name for name in graph.calls.keys() & graph.imports.keys() if any(there in _launch_in(file) for file, there in source.led(name))
+    )
+    return launches | _at_top(graph, (call for name in {*imported, *launches} for call in graph.calls.get(name, ())))
+
+
+def _launch_in(source: SourceFile) -> set[str]:
+    """The functions at the top of a file that launch kernels themselves."""
     graph = source.module_names
-    return {name for _, call in graph.launches for scope in graph.scopes_around(call)[:1] if (name := getattr(scope, "name", ""))}
+    return _at_top(graph, (call for _, call in graph.launches))
+
+
+def _at_top(graph: ModuleNames, calls: Iterable[Call]) -> set[str]:
+    return {name for call in calls for scope in graph.scopes_around(call)[:1] if (name := getattr(scope, "name", ""))}
 
 
 def _only_in(one: Counter[str], other: Counter[str]) -> Counter[str]:

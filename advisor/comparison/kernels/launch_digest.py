@@ -488,7 +488,7 @@ def _differing(
 
 
 def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str], hanging: Sequence[str]) -> str:
-    parts = [" → ".join(_text(name, texts) for texts in _texts(old, new, name)) for name in names]
+    parts = [" → ".join(_apart(name, *_texts(old, new, name))) for name in names]
     if code:
         what = [f"the {name}" if name == GRID else name for name in hanging]
         parts.append(f"the code of {_listed(code)}" + (f", on which {named(what)} depend" + "s" * (len(what) == 1)) * bool(what))
@@ -506,6 +506,16 @@ def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, .
     written = [side.passed.get(name, ()) for side in (old, new)]
     unknown = any(text.isidentifier() and text in texts for side, texts in zip(values, written, strict=True) for text in side)
     return written if unknown and written[0] == written[1] else values
+
+
+def _apart(name: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str]:
+    """What two sides pass for a name, in words; where those are the same up to where they are cut off, from where they part."""
+    texts = _text(name, old), _text(name, new)
+    if texts[0] != texts[1] or len(old) != 1 or len(new) != 1:
+        return texts
+    same = next((place for place, (a, b) in enumerate(zip(old[0], new[0], strict=False)) if a != b), min(len(old[0]), len(new[0])))
+    start = old[0].rfind(" ", 0, same) + 1
+    return tuple(f"{name}=…{shortened(text[start:], LONGEST)}" for text in (old[0], new[0]))  # type: ignore[return-value]
 
 
 def _text(name: str, passed: Sequence[str]) -> str:

@@ -9,11 +9,13 @@ from dataclasses import replace
 from advisor.comparison.kernels.attempts import Attempt, Compiling, Run, compiled_pair
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.one_launch import POINTERS
+from advisor.comparison.kernels.time_verdict import guessed_code
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.demand import Counted
 from advisor.compiled.launches.launch import inspection_of
+from advisor.compiled.launches.provenance import named
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
 from advisor.system.resources import phrase
@@ -116,7 +118,9 @@ def of_added(
         if held is not None and held.resident_ctas_per_sm == 0:
             notes += passed_over(label, head, group)
         elif held is not None and held.spill_bytes:
-            notes.append(phrase("answer.added_spills", configuration=label, gpus=devices, spills=f"{held.spill_bytes:,}"))
+            guesses = named(guessed_code(head))
+            which = f"{label}, {guesses} guessed," if guesses else label
+            notes.append(phrase("answer.added_spills", configuration=which, gpus=devices, spills=f"{held.spill_bytes:,}"))
     return notes
 
 

@@ -212,7 +212,7 @@ def judged(
                     line=refused_line(new, head.refused),
                     work=next((item.work for item in predictions), 1.0) if timed == (base, head) else 1.0,
                     thread_bytes=next((item.thread_bytes for item in predictions), None),
-                    guessed=() if same and base.guessed == head.guessed else (*guessed_code(base, head), *_folded(base, head)),
+                    guessed=(*guessed_code(base, head), *_folded(base, head)),
                 )
             )
             for entry in predictions:  # of what a changed launch passes no one value is both sides'
