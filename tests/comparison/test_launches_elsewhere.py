@@ -430,3 +430,20 @@ def test_a_literal_that_a_caller_of_callers_hands_on(repository, predictor) -> N
     assert [note for subject in found.subjects for note in subject.notes] == [
         "Layer.forward calls wrapped with size=16 where it was size=64."
     ]
+
+
+def test_a_constant_that_several_statements_work_out_otherwise_is_named(repository, predictor) -> None:
+    """Beside what is passed otherwise; of one statement alone the value is named."""
+    base = files()
+    base["pkg/ops.py"] = (
+        base["pkg/ops.py"]
+        .replace("    block = 1024\n", "    BLOCK = first(n)\n    if n > 4096:\n        BLOCK = BLOCK * 2\n")
+        .replace("BLOCK=block", "BLOCK=BLOCK")
+    )
+    head = edited(base, "BLOCK = BLOCK * 2", "BLOCK = BLOCK * 4")
+    head["pkg/ops.py"] = head["pkg/ops.py"].replace("num_warps=4", "num_warps=8")
+    (subject,) = compared_files(repository, predictor, base, head).subjects
+    said = "num_warps=4 → num_warps=8, and BLOCK, worked out otherwise"
+    assert any(said in note for note in subject.notes), subject.notes
+    alone = compared_files(repository, predictor, base, edited(base, "num_warps=4", "num_warps=8")).subjects
+    assert all("worked out otherwise" not in note for subject in alone for note in subject.notes)

@@ -428,7 +428,10 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
             parts = parts if SPREAD not in parts else set()
             hanging = list(filter(hangs, sorted(parts)))
+            both = digests[0].passed.keys() & digests[1].passed.keys()
+            otherwise = [name for name in sorted(both) if name not in names and _rebound(one, name) != _rebound(other, name)]
             words = _in_words(*digests, names, code, hanging)
+            words += f", and {named(otherwise)}, worked out otherwise" * bool(names and otherwise)
             if not names:  # else the values that it passes changed
                 digests = (
                     launch_digest(former, one, tunable, renamed, conditions=False),
@@ -443,6 +446,18 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             both_take = frozenset(names or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
+
+
+def _rebound(launching: Launching, name: str) -> list[tuple[str, ...]]:
+    """The statements, each under its conditions, that give something to a name which launches of a file pass as it is, where their
+    function has several: what one alone gives it is passed in its place."""
+    graph, out = launching.source.module_names, []
+    for scopes, call in launching.calls:
+        passed = any(item.arg == name and written(item.value) == name for item in call.keywords)
+        nodes = graph.binders(scopes[-1]).get(name, ()) if passed and scopes else ()
+        tests = [[written(test) for test, _ in graph.conditions(node)] for node in nodes if len(nodes) > 1]
+        out += [(*test, written(graph.parent(node))) for test, node in zip(tests, nodes, strict=False)]
+    return out
 
 
 def _alone_differs(former: JitFunction, function: JitFunction, one: Launching, other: Launching, renamed: Renamed, name: str) -> bool:
