@@ -6,6 +6,7 @@ import ast
 import contextlib
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,6 +45,10 @@ class _Missing:
 MISSING = _Missing()
 
 
+_INTEGER = re.compile(r"(?:[\w.]+\.)?(?:u?int(?:8|16|32|64)?|[iu](?:8|16|32|64))")
+"""Annotations by which Triton takes an argument's type as said, and makes no constant of 1 (`create_function_from_signature`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """A parameter of a kernel. `default` is MISSING where there is none, or where it is not a literal."""
@@ -79,6 +84,7 @@ class JitFunction:
         heuristics: The functions that set parameters and options, by name.
         inductor: The literal arguments of TorchInductor's decorator, where it has one.
         unspecialized: Arguments of which Triton tells the compiler neither that they are 1 nor that they are multiples of 16
+        unfolded: These, and those whose type is annotated (`stride: tl.int64`, `n: int`): of 1 no constant is made
             (`do_not_specialize`).
         unread: Decorators of which it is not known what they do.
         unaligned: These, and those of which it does not tell it the latter (`do_not_specialize_on_alignment`).
@@ -92,6 +98,7 @@ class JitFunction:
     heuristics: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
     inductor: Mapping[str, Any] | None = None
     unspecialized: frozenset[str] = frozenset()
+    unfolded: frozenset[str] = frozenset()
     unaligned: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
     node: ast.FunctionDef = field(repr=False)
@@ -153,6 +160,7 @@ def read_function(node: ast.FunctionDef, evaluator: FunctionReader) -> JitFuncti
         else:
             unread.append(ast.unparse(called)[:60])
     unspecialized = frozenset(_named(node, "do_not_specialize", evaluator))
+    parameters = tuple(_parameters(node, evaluator))
     return JitFunction(
         name=node.name,
         line=node.lineno,
@@ -161,8 +169,9 @@ def read_function(node: ast.FunctionDef, evaluator: FunctionReader) -> JitFuncti
         autotune=autotune,
         heuristics=heuristics,
         inductor=inductor,
-        parameters=tuple(_parameters(node, evaluator)),
+        parameters=parameters,
         unspecialized=unspecialized,
+        unfolded=unspecialized | {item.name for item in parameters if item.annotation and _INTEGER.fullmatch(item.annotation)},
         unaligned=unspecialized | frozenset(_named(node, "do_not_specialize_on_alignment", evaluator)),
         unread=tuple(unread),
     )

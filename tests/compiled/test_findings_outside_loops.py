@@ -220,6 +220,32 @@ def test_do_not_specialize_is_named_as_the_cause_of_narrow_accesses(tmp_path: Pa
     assert "do_not_specialize" not in other["narrow-access"].remedy
 
 
+@pytest.mark.parametrize(("stride", "cause"), [("s: tl.int64", True), ("s: int", True), ("s", False)])
+def test_the_type_of_a_stride_is_named_as_the_cause_of_narrow_accesses(tmp_path: Path, pool: Pool, stride: str, cause: bool) -> None:
+    """Of a 1 whose type is annotated Triton makes no constant."""
+    body = COPY.replace("x_ptr + i,", "x_ptr + i * s,")
+    assert body != COPY
+    path = tmp_path / "k.py"
+    path.write_text(HEAD.format(decorator="", arguments=f"{XY}, {stride}") + body.lstrip("\n"))
+    launch = make_launch(
+        read_source(path),
+        "k",
+        types={"x_ptr": "*fp16", "y_ptr": "*fp16"},
+        arguments={"n": 2**24, "s": 1},
+        constexprs={"BLOCK": 1024},
+        options={},
+        grid=(2**14,),
+    )
+    inspection = inspect_launch(launch, compile_target("sm_90"), pool, sass=False)
+    analysis = kernel_analysis(inspection, H100, "cold")
+    rules = {item.rule: item for item in check_compiled(inspection, analysis.facts, H100, analysis)}
+    assert ("narrow-access" in rules) is cause
+    if cause:
+        assert rules["narrow-access"].title.endswith("for the type of s") and rules["narrow-access"].remedy.startswith(
+            "leave out the type of s (`s`"
+        )
+
+
 LOOPED = """
     row = tl.program_id(0).to(tl.int64) * n
     for start in range(0, n, BLOCK):

@@ -88,3 +88,30 @@ def test_decorators_that_grow_or_go_round_are_not_followed_for_ever() -> None:
     grown = "".join(f"def grow{i}(c):\n    return grow{i + 1}([{ten}])\n" for i in range(8)) + f"def grow8(c):\n    return [{ten}]\n"
     assert source(grown, f"@grow0({LIST})").kernel("k").unread
     assert source("a = b\nb = a", "@a").kernel("k").name == "k"
+
+
+ANNOTATED = """
+@triton.jit
+def k(x, a, b: tl.int64, c: int, d: "i32", e: tl.int32, f: tl.float32, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), a + b + c + d + e)
+"""
+
+
+def test_of_a_one_whose_type_is_annotated_triton_makes_no_constant(tmp_path: Path) -> None:
+    """As its own runtime has it, which is asked what it tells the compiler of an argument that is 1."""
+    pytest.importorskip("triton")
+    from importlib import util
+
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime.jit import create_function_from_signature
+
+    path = tmp_path / "annotated.py"
+    path.write_text(f"import triton\nimport triton.language as tl\n{ANNOTATED}")
+    described = util.spec_from_file_location("annotated", path)
+    module = util.module_from_spec(described)
+    described.loader.exec_module(module)
+    specialised = create_function_from_signature(module.k.signature, module.k.params, make_backend(GPUTarget("cuda", 90, 32)))
+    kinds = specialised(*[1] * 7, BLOCK=64)[1]
+    by_triton = {name for name, (kind, *_) in zip("xabcde", kinds, strict=False) if kind != "constexpr"} - {"x"}
+    assert read_source(path).kernel("k").unfolded & set("abcde") == by_triton == set("bcde")

@@ -141,7 +141,9 @@ def _came_or_went(before: Counter[str], after: Counter[str]) -> str:
     gone, came = _only_in(before, after), _only_in(after, before)
     if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
         gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(EMPTY)}) for calls in (gone, came))
-    return " and ".join(f"{word} {_counted(calls)}" for word, calls in (("no longer calls", gone), ("now calls", came)) if calls)
+    fewer = Counter({text: n for text, n in gone.items() if after[text]})
+    parts = (("no longer calls", gone - fewer), ("calls less often", fewer), ("now calls", came))
+    return " and ".join(f"{word} {_counted(calls)}" for word, calls in parts if calls)
 
 
 def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:

@@ -47,6 +47,7 @@ class Guess:
         not_specialized: Integers of which the compiler was told nothing, neither that they are 1 nor that they are multiples of 16.
         invented: Constants of which nothing says what they are.
         settled: Those of them whose guess is no doubt of the work: blocks that cover a size, and switches that are off.
+        units: Strides that are taken to be 1, of which Triton makes no constant.
         guessed: Arguments of which the type is a guess: pointers and descriptors.
         undecided: Constants that heuristics of the file set, to what does not follow from what is known.
         presumed: Constants that heuristics set by which arguments the launch requires or leaves out.
@@ -63,6 +64,7 @@ class Guess:
     not_specialized: tuple[str, ...] = ()
     invented: tuple[str, ...] = ()
     settled: frozenset[str] = frozenset()
+    units: tuple[str, ...] = ()
     guessed: frozenset[str] = frozenset()
     undecided: frozenset[str] = frozenset()
     presumed: frozenset[str] = frozenset()
@@ -311,7 +313,8 @@ class _Draft:
         untyped = [name for name in unknown if name not in fixed and name not in recorded]
         self.unit = unit_strides(function, untyped, given.scalars)
         for name in self.unit:
-            signature[name], self.constants[name] = "constexpr", 1  # as the runtime does
+            if name not in function.unfolded:
+                signature[name], self.constants[name] = "constexpr", 1  # as the runtime does
         self.divisible = [name for name in untyped if name not in self.unit and name not in function.unaligned]
         if self.unit or self.divisible:
             self.assumptions.append(Assumption(note=assumption(self.unit, self.divisible)))
@@ -376,7 +379,7 @@ class _Draft:
         for name, value in self.given.scalars.items():
             if value is None and name in self.signature and not self.signature[name].startswith("*"):
                 self.signature[name], self.constants[name] = "constexpr", None
-            elif name in self.function.unspecialized:
+            elif name in self.function.unfolded:
                 continue
             elif value == 1 and type(value) is int and self.signature.get(name) in ("i32", "i64"):
                 self.signature[name], self.constants[name] = "constexpr", 1
@@ -403,6 +406,7 @@ def _guess(draft: _Draft, label: str) -> Guess:
         not_specialized=tuple(n for n, kind in draft.signature.items() if kind in INTEGERS and n not in known),
         invented=tuple(draft.invented()),
         settled=frozenset(draft.settled()),
+        units=tuple(name for name in draft.unit if name in function.unfolded),
         guessed=frozenset(draft.guessed),
         undecided=draft.undecided,
         presumed=draft.presumed,

@@ -170,7 +170,7 @@ def described_launch(
         if parameter.name not in values:
             continue
         value = values[parameter.name]
-        one = type(value) is int and value == 1 and parameter.name not in function.unspecialized
+        one = type(value) is int and value == 1 and parameter.name not in function.unfolded
         if parameter.is_constexpr or value is None or one:
             types[parameter.name], constants[parameter.name] = "constexpr", value
         elif isinstance(value, str):

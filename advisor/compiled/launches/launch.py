@@ -392,7 +392,8 @@ def inputs_of(launch: KernelLaunch, guess: Guess) -> Inputs:
     """The arguments as the evaluation takes them."""
     given = dict(launch.given.scalars)
     given |= {f"{name}.{i}": item for name, value in given.items() if isinstance(value, tuple) for i, item in enumerate(value)}
-    scalars = {n: v for n, v in {**guess.constexprs, **given}.items() if isinstance(v, (int, float, bool))}
+    known = {**dict.fromkeys(guess.units, 1), **guess.constexprs, **given}
+    scalars = {n: v for n, v in known.items() if isinstance(v, (int, float, bool))}
     kinds = {f"{n}.{i}" if items_of(kind) else n: k for n, kind in guess.signature.items() for i, k in enumerate(items_of(kind) or [kind])}
     arguments = tuple(launch.same.get(name, name) for name, kind in kinds.items() if kind != "constexpr")
     return Inputs(scalars=scalars, contents=launch.contents, sizes=launch.sizes, shapes=launch.shapes, arguments=arguments)

@@ -143,7 +143,7 @@ def kernel_launch(launch: RecordedLaunch, source: SourceFile) -> KernelLaunch:
         elif tensor.get("aligned"):
             divisible.add(name)
     function = source.functions.get(launch.kernel) or source.function(source.definitions[launch.kernel][0])
-    ones = {n for n, v in launch.arguments.items() if type(v) is int and v == 1} - function.unspecialized  # the runtime folds them
+    ones = {n for n, v in launch.arguments.items() if type(v) is int and v == 1} - function.unfolded  # the runtime folds them
     types = {n: "constexpr" if n in ones else t for n, t in launch.signature.items()}
     constants = {**launch.constexprs, **{n: launch.arguments[n] for n in ones}}
     return KernelLaunch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -84,17 +84,23 @@ def narrow_access(context: CompiledContext) -> Finding | None:
     if worst is None or not total or worst.issued_bytes < 0.05 * total:
         return None
     work = context.work
-    unspecified = _untold(context, worst)
+    unspecified, typed = _untold(context, worst), _unfolded(context, worst)
     remedy = "make the size and stride multiples of 16, or assert it with tl.multiple_of / tl.max_contiguous"
     if unspecified:
         remedy = f"remove {', '.join(unspecified)} from do_not_specialize of @triton.jit: it hides multiples of 16 from the compiler; "
         remedy += "or assert them with tl.multiple_of"
+    if typed:
+        unspecified, which = [], ", ".join(typed)
+        remedy = (
+            f"leave out the type of {which} (`{typed[0]}` alone), or make it a tl.constexpr: of a 1 whose type is annotated Triton makes "
+        )
+        remedy += "no constant, and the compiler does not see that elements lie in a row"
     spared = work.access_instructions - work.access_instructions_widest if work is not None else 0.0
     return make_finding(
         context,
         "warning" if narrow < 4 else "advice",
         f"A {worst.kind} of {worst.argument or 'memory'} moves {narrow} bytes per thread"
-        + (", for do_not_specialize" if unspecified else ""),
+        + (", for do_not_specialize" if unspecified else f", for the type of {typed[0]}" if typed else ""),
         evidence=f"{worst.contiguous} elements of {element_bytes(worst.element):g} bytes lie in a row, and each thread holds "
         f"{worst.lanes // threads}; 16 bytes were possible",
         remedy=remedy,
@@ -130,12 +136,26 @@ def _repeated(context: CompiledContext, accesses: Sequence[AccessDemand], thread
 
 def _untold(context: CompiledContext, access: AccessDemand) -> list[str]:
     """Integer arguments whose values are multiples of 16, which the kernel keeps from the compiler, and that an access goes by."""
-    launch, function = context.inspection.launch, context.module.kernel
-    values = launch.given.scalars
-    aligned = [n for n in launch.source.kernel(launch.kernel).unaligned if type(value := values.get(n)) is int and value % 16 == 0]
-    goes_by = needed_values(function, address_operands(access.operation)) if aligned else set()
+    launch = context.inspection.launch
+    unaligned, values = launch.source.kernel(launch.kernel).unaligned, launch.given.scalars
+    return _gone_by(context, access, {name for name in unaligned if type(value := values.get(name)) is int and value % 16 == 0})
+
+
+def _unfolded(context: CompiledContext, access: AccessDemand) -> list[str]:
+    """Integer arguments that are 1, of which Triton makes no constant because their type is annotated, and that an access goes by."""
+    launch = context.inspection.launch
+    function, values = launch.source.kernel(launch.kernel), launch.given.scalars
+    ones = {name for name in function.unfolded - function.unspecialized if values.get(name) == 1}
+    guess = context.inspection.guess
+    return _gone_by(context, access, ones | set(guess.units if guess is not None else ()))
+
+
+def _gone_by(context: CompiledContext, access: AccessDemand, arguments: Collection[str]) -> list[str]:
+    """Those of some arguments that an access goes by."""
+    function = context.module.kernel
+    goes_by = needed_values(function, address_operands(access.operation)) if arguments else set()
     names = [name for name, kind in context.compiled.signature.items() if kind != "constexpr"]
-    return [name for name, value in zip(names, function.arguments, strict=False) if name in aligned and value in goes_by]
+    return [name for name, value in zip(names, function.arguments, strict=False) if name in arguments and value in goes_by]
 
 
 DENSE = 0.9
