@@ -42,11 +42,16 @@ def test_some_rows_of_a_gpu_without_any_halve_the_error(capsys: pytest.CaptureFi
 
 
 def test_a_kernel_left_out_is_judged(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of both GPUs, and by the H100's launches alone, which are warm."""
+    read = configured_training.read_launches
     monkeypatch.setattr(configured_training, "KERNELS", {"softmax": ["softmax"]})
-    assert main(["evaluate", str(own_measurements()), "--leave-out", "kernel", "--format", "json"]) == 0
-    served, analytical = (splits["softmax"] for splits in json.loads(capsys.readouterr().out).values())
-    assert analytical["rows"] == served["rows"] == 340 + 691
-    assert served["mape_percent"] < 12 < analytical["mape_percent"] < 20 and served["first_over_best"] < 1.04
+    for gpus, rows in (([], 340 + 691), (["H200"], 340)):
+        monkeypatch.setattr(configured_training, "read_launches", lambda *_, without=gpus: read((), without, ()))
+        assert main(["evaluate", str(own_measurements()), "--leave-out", "kernel", "--format", "json"]) == 0
+        served, analytical = (splits["softmax"] for splits in json.loads(capsys.readouterr().out).values())
+        assert analytical["rows"] == served["rows"] == rows
+        assert served["mape_percent"] < 12 < analytical["mape_percent"] and served["first_over_best"] < 1.04
+    assert analytical["mape_percent"] < 18
 
 
 def test_kernels_are_left_out_of_own_measurements_alone(capsys: pytest.CaptureFixture[str], tmp_path) -> None:

@@ -425,13 +425,11 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             texts = [{name: _trees(side, name) for name in code} for side in (one, other)]
             same = {name for name in code if texts[0][name] == texts[1][name] or name in one_sided}
             code = [name for name in code if name not in same or not texts[0][name] or not texts[1][name]] or ([] if names else code)
-            parts = digests[0].passed.keys() & digests[1].passed.keys() if not names else set()
-            parts = parts if SPREAD not in parts else set()
-            hanging = list(filter(hangs, sorted(parts)))
-            both = digests[0].passed.keys() & digests[1].passed.keys()
-            otherwise = [name for name in sorted(both) if name not in names and _rebound(one, name) != _rebound(other, name)]
+            both = sorted(digests[0].passed.keys() & digests[1].passed.keys())
+            hanging = list(filter(hangs, both)) if not names and SPREAD not in both else []
             words = _in_words(*digests, names, code, hanging)
-            words += f", and {named(otherwise)}, worked out otherwise" * bool(names and otherwise)
+            if names and (otherwise := [name for name in both if name not in names and _rebound(one, name) != _rebound(other, name)]):
+                words += f", and {named(otherwise)}, worked out otherwise"
             if not names:  # else the values that it passes changed
                 digests = (
                     launch_digest(former, one, tunable, renamed, conditions=False),
