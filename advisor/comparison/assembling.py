@@ -333,6 +333,7 @@ def assemble(
     skipped: Sequence[str] = (),
     unjudged: int = 0,
     renamed: Sequence[str] = (),
+    around: Sequence[str] = (),
 ) -> ComparisonResult:
     """The result of the subjects: counts, headline and gate."""
     subjects = _told_apart(subjects)
@@ -349,7 +350,7 @@ def assemble(
         head=head,
         gpus=tuple(sorted(shown, key=[*(gpu.name for gpu in gpus), *shown].index)) or tuple(gpu.name for gpu in gpus),
         predictor="; ".join(_sources(subjects)) or predictor.name,
-        headline=headline(subjects, measured, static),
+        headline=headline(subjects, measured, static) if subjects or not around else words.around_alone(around),
         measured_counts=measured,
         static_counts=static,
         measured_mean=measured_mean,
@@ -360,6 +361,7 @@ def assemble(
         room=options.room,
         skipped=tuple(skipped),
         renamed=tuple(renamed),
+        around=tuple(around),
     )
 
 

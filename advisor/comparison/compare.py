@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from advisor.advising.table_workers import table_workers
+from advisor.comparison.around_kernels import changed_functions
 from advisor.comparison.assembling import DEFAULT_GPUS, Options, assemble, chosen_gpus
 from advisor.comparison.changed_files import ChangedFiles, moved_kernels, moved_tables, no_longer_readable
 from advisor.comparison.gate import DEFAULT
@@ -117,6 +118,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         skipped=skipped,
         unjudged=unjudged,
         renamed=files.renamed,
+        around=changed_functions(base, head, relevant),
     )
 
 

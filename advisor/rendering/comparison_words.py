@@ -527,3 +527,23 @@ def first_listed(items: Sequence[str]) -> Sequence[str]:
 
 
 """Configurations that came, or went, that are named."""
+
+
+MOST_AROUND = 4
+"""Functions around kernels that are named; the rest is counted."""
+
+
+def around_alone(around: Sequence[str]) -> str:
+    """The headline where nothing changed but functions around kernels."""
+    return phrase("answer.around_alone", functions=_around([item.rpartition("::")[2] for item in around]))
+
+
+def around_kernels(comparison: ComparisonResult) -> str:
+    """Which functions around kernels changed, and what of them is compared; empty: none, or the headline says so."""
+    names = [item.rpartition("/")[2].replace("::", ": ") for item in comparison.around]
+    return phrase("answer.around", functions=_around(names)) if names and comparison.subjects else ""
+
+
+def _around(names: Sequence[str]) -> str:
+    more = f", and {len(names) - MOST_AROUND} more" if len(names) > MOST_AROUND else ""
+    return ", ".join(names[:MOST_AROUND]) + more

@@ -14,10 +14,10 @@ from advisor.result.result_json import check_version, converted, document_text, 
 from advisor.result.schema import Configuration, Finding, Fingerprint, Latency, Problem, Recommendation
 from advisor.system.errors import InputError
 
-COMPARISON_SCHEMA_VERSION = "1.8"
+COMPARISON_SCHEMA_VERSION = "1.9"
 """1.4: the verdict cannot-tell. 1.5: what of a compiled configuration is another on the head. 1.6: the share of a
 pipeline's peak on either side, and whether the bound covers certain work only. 1.7: what a thread
-moves beside what it spills, and the bytes behind a predicted change."""
+moves beside what it spills, and the bytes behind a predicted change. 1.9: changed functions around kernels."""
 
 BASE_IS_FASTER = "the configuration of the base, no slower than anything else that is known"
 """The reason of advice that goes back to what the base had."""
@@ -267,6 +267,7 @@ class ComparisonResult:
     room: str = ""  # what holds the kernels that were compiled, which may be anyone's; "": none was to be compiled
     skipped: tuple[str, ...] = ()  # changed files that are neither kernel nor table, and why they were left out
     renamed: tuple[str, ...] = ()  # "old.py::a → new.py::b": kernels that are the same under another name or in another file
+    around: tuple[str, ...] = ()  # "ops.py::forward": changed functions around kernels, of which little is compared
     schema_version: str = COMPARISON_SCHEMA_VERSION
 
 

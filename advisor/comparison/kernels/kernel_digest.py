@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from advisor.compiled.launches.provenance import named
-from advisor.python_source.bindings import bound_by, names_in, own_names, shared_names
+from advisor.python_source.bindings import Function, bound_by, names_in, own_names, shared_names
 from advisor.python_source.imports import Import
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import bound_names
@@ -174,7 +174,7 @@ def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:
     return (item, frozenset({item.name})), (whole, frozenset(attributes))
 
 
-def undocumented(node: ast.FunctionDef) -> ast.FunctionDef:
+def undocumented(node: Function) -> ast.FunctionDef:
     """The function without its docstring, other strings that stand by themselves, and `pass`."""
     body = _without_texts(node.body)
     return ast.FunctionDef(name=node.name, args=node.args, body=body, decorator_list=node.decorator_list, returns=node.returns)

@@ -1,0 +1,86 @@
+"""Functions of plain Python around kernels that changed are named, whatever else is said."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from advisor.comparison.around_kernels import changed_functions
+from advisor.comparison.trees.trees import FolderTree, changes
+from advisor.rendering.comparison_files import to_comment, to_text
+
+from .repository import compared_files
+
+KERNEL = """
+    import torch
+    import triton
+    import triton.language as tl
+    from .helpers import sized
+
+    @triton.jit
+    def double(x, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + at, tl.load(x + at) * 2)
+
+    def run(x):
+        double[(sized(x),)](x, BLOCK=64)
+
+    def forward(x, fast: bool = True):
+        return run(x) if fast else torch.mul(x, 2)
+
+    class Op:
+        def apply(self, x):
+            return forward(x)
+"""
+HELPERS = "def sized(x):\n    return x.numel() // 64\n"
+BASE = {"pkg/op.py": KERNEL, "pkg/helpers.py": HELPERS, "pkg/other.py": "def far():\n    return 1\n"}
+
+
+def named(tmp_path, **edits: tuple[str, str]):
+    """What is named of a change of files, each by what is replaced by what in it."""
+    for side in ("base", "head"):
+        for path, text in BASE.items():
+            text = textwrap.dedent(text)
+            for old, new in edits.values() if side == "head" else ():
+                assert any(old in textwrap.dedent(item) for item in BASE.values()), old
+                text = text.replace(old, new)
+            (tmp_path / side / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / side / path).write_text(text)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    return changed_functions(*trees, changes(*trees))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("if fast else", "if not fast else", ["pkg/op.py::forward"]),
+        ("return forward(x)", "return forward(x, False)", ["pkg/op.py::Op.apply"]),
+        ("class Op:", "class Other:", ["pkg/op.py::Op", "pkg/op.py::Other"]),
+        ("    def apply(", "    def call(", ["pkg/op.py::Op.apply", "pkg/op.py::Op.call"]),
+        ("def forward(x, fast: bool = True):", 'def forward(x, fast=True) -> torch.Tensor:\n    """Twice."""', []),
+        ("* 2)", "* 3)", []),  # a kernel's body: compared as such
+        ("def forward(", "def launched(x):\n    double[(1,)](x, BLOCK=64)\n\ndef forward(", []),  # a new launch is
+        ("def forward(", "def more(x):\n    return x\n\ndef forward(", ["pkg/op.py::more"]),
+        ("return 1", "return 2", []),  # nothing of kernels
+    ],
+)
+def test_what_is_named(tmp_path, old, new, expected):
+    assert list(named(tmp_path, only=(old, new))) == expected
+
+
+def test_what_a_changed_file_of_kernels_imports_is_around_them(tmp_path):
+    assert named(tmp_path, helper=("// 64", "// 32")) == ()  # its own file alone changed, and names no kernel
+    both = named(tmp_path, helper=("// 64", "// 32"), caller=("if fast", "if not fast"))
+    assert both == ("pkg/helpers.py::sized", "pkg/op.py::forward")
+
+
+def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
+    base = {"op.py": textwrap.dedent(KERNEL).replace("from .helpers import sized", "def sized(x): return 4")}
+    other = base["op.py"].replace("if fast else", "if not fast else")
+    alone = compared_files(repository, predictor, base, {"op.py": other}, compiling=False)
+    assert alone.headline == "No kernel and no table changed; Python around kernels did, and its other work is not judged: forward"
+    assert alone.around == ("op.py::forward",) and to_comment(alone).count("forward") == 1
+    both = compared_files(repository, predictor, base, {"op.py": other.replace("* 2)", "* 3)")}, compiling=False)
+    line = "Python around kernels changed: op.py: forward. Only launches, what these pass, and calls of torch beside them are compared"
+    assert line in to_text(both) and line in to_comment(both)
