@@ -51,6 +51,27 @@ def test_a_kernel_that_moves_into_a_function_is_no_change(repository, predictor,
     assert bool(found.subjects) is changes
 
 
+def test_a_constant_of_another_name_in_a_list_is_no_other_list(repository, predictor):
+    kernel = """import triton
+import triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"BM": m}, num_warps=w) for m in (64, 128) for w in (4, 8)], key=[])
+@triton.jit
+def double(x, BM: tl.constexpr):
+    at = tl.program_id(0) * BM + tl.arange(0, BM)
+    tl.store(x + at, tl.load(x + at) * 2)
+
+def run(x):
+    double[lambda meta: (triton.cdiv(x.numel(), meta["BM"]),)](x)
+"""
+    other = kernel.replace("BM", "BLOCK").replace("* 2)", "* 3)")
+    (subject,) = compared(repository, predictor, {PATH: kernel}, {PATH: other}).subjects
+    assert "Its configurations are the same, with BM called BLOCK." in subject.notes
+    assert subject.configurations == (4, 4) and not (subject.configurations_added or subject.configurations_removed)
+    (subject,) = compared(repository, predictor, {PATH: kernel}, {PATH: other.replace("(64, 128)", "(64, 256)")}).subjects
+    assert len(subject.configurations_added) == len(subject.configurations_removed) == 4
+
+
 def test_a_new_name_alone_is_no_change(repository, predictor):
     assert compared(repository, predictor, {PATH: GOOD}, {PATH: called(GOOD, "matmul_ogs")}).subjects == ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -75,6 +76,22 @@ def _version(source: SourceFile, function: JitFunction, entry: Any, launching: t
         problem=problem,
         unread=unread,
     )
+
+
+def constant_renamed(old: KernelVersion | None, new: KernelVersion | None) -> tuple[str, str] | None:
+    """What a constant is called in the lists of either version (`BLOCK=64 num_warps=4`), where these are the same but for its name."""
+    before, after = (set(side.named) if side is not None else set[str]() for side in (old, new))
+    sides = [{part.partition("=")[0] for label in labels for part in label.split()} for labels in (before, after)]
+    gone, came = sides[0] - sides[1], sides[1] - sides[0]
+    if len(gone) != 1 or len(came) != 1:
+        return None
+    (former,), (name,) = gone, came
+    return (former, name) if {re.sub(rf"\b{re.escape(former)}=", f"{name}=", label) for label in before} == after else None
+
+
+def list_alike(old: KernelVersion, new: KernelVersion) -> bool:
+    """Whether both versions list the same configurations, whatever a constant is called in them."""
+    return set(old.named) == set(new.named) or constant_renamed(old, new) is not None
 
 
 def _configuration(literal: ConfigLiteral) -> Configuration:

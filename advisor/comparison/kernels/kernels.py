@@ -20,7 +20,7 @@ from advisor.comparison.kernels.beside import in_its_place, launches_besides, to
 from advisor.comparison.kernels.importers import ODD
 from advisor.comparison.kernels.kernel_digest import arguments_renamed, meaning, own_tree, renamed, with_other_names
 from advisor.comparison.kernels.kernel_rows import kernel_row
-from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed, list_alike
 from advisor.comparison.kernels.launch_digest import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import Reading, as_one, judged_at_each, of_kernel, readings
@@ -333,6 +333,9 @@ def _subject(
         notes.append(unpredicted)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     listed = not any(side.unread for side in (old, new) if side is not None)  # else what came or went is not known
+    if called := constant_renamed(old, new):
+        notes.append(phrase("answer.constant_renamed", before=called[0], after=called[1]))
+        before, after = after, before
     return Subject(
         kind="kernel",
         title=f"{path}::{name}",
@@ -406,7 +409,7 @@ def _at_one_launch(
         return without_time(row, "cannot-tell", f"because {whose} cannot be read")
     if row.verdict == "predicted-unchanged" and best_of_lists:
         return replace(row, verdict="within-doubt", reason="which configuration of a list is the best is a prediction")
-    if row.verdict in ("predicted-unchanged", "within-doubt") and set(old.named) != set(new.named) and not best_of_lists:
+    if row.verdict in ("predicted-unchanged", "within-doubt") and not list_alike(old, new) and not best_of_lists:
         return without_time(row, "cannot-tell", "because the two sides do not choose among the same configurations")
     return row
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from advisor.comparison.kernels.attempts import Attempt, Compiling, Run, compiled_pair
-from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.kernel_version import KernelVersion, list_alike
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.time_verdict import guessed_code
 from advisor.comparison.settings import KernelSettings
@@ -42,7 +42,7 @@ def best_of_lists(
     alike, cannot be read or are pruned, one is long, or the time of one of them is not known."""
     if old is None or new is None or old.function.autotune is None or new.function.autotune is None:
         return None
-    if set(old.named) == set(new.named) or old.function.autotune.prunes or new.function.autotune.prunes:
+    if list_alike(old, new) or old.function.autotune.prunes or new.function.autotune.prunes:
         return None
     listed = [(version, item) for version in (old, new) for item in version.configurations]
     longest = max(len(old.configurations), len(new.configurations))

@@ -24,7 +24,7 @@ from advisor.comparison.kernels.attempts import (
 )
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.kernel_digest import converts_otherwise
-from advisor.comparison.kernels.kernel_version import KernelVersion
+from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed
 from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
 from advisor.comparison.kernels.one_launch import POINTERS, both_launches
@@ -143,7 +143,7 @@ def judged(
             reason = unseen or _reason(base, head)
             refused = [side for side in (base, head) if side.refused is not None]
             by_guess = all(side.kind in GUESSES_MATTER and not side.certain and not _LACKING.search(str(side.refused)) for side in refused)
-            if by_guess and not _tuned_alone(run):
+            if by_guess and not _tuned_alone(run, old, new):
                 sizes |= {**base.sizes, **head.sizes}
                 for side in refused:
                     sizes |= {item: "None" if value is None else value for item, value in side.invented.items()}
@@ -184,7 +184,7 @@ def judged(
                 notes += _assumed_types(base, head, "same_for_types")
             elif "*" in without or any(item.row.change for item in predictions):
                 notes += _assumed_types(base, head, "types")
-            others = _other_sizes(old, new, base, head) or _tuned_alone(run)
+            others = _other_sizes(old, new, base, head) or _tuned_alone(run, old, new)
             one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""
             if incomparable := others or guessed_alone or one_guess:
                 empty, reason = ["base", "head"], incomparable
@@ -216,7 +216,7 @@ def judged(
                 )
             )
             for entry in predictions:  # of what a changed launch passes no one value is both sides'
-                lacking = entry.lacking if not _tuned_alone(run) else {}
+                lacking = entry.lacking if not _tuned_alone(run, old, new) else {}
                 sizes = {name: value for name, value in {**sizes, **lacking}.items() if name not in entry.passed}
         notes += of_added(old, new, wanted, settings or KernelSettings(), workers, threads, compiling)
     if sizes and old is not None and new is not None:
@@ -305,10 +305,12 @@ def _reason(base: Attempt, head: Attempt) -> str:
     return "; ".join(f"{word}: {_why_refused(item)}" for word, item in (("base", base), ("head", head)) if item.refused)
 
 
-def _tuned_alone(run: Run) -> str:
+def _tuned_alone(run: Run, old: KernelVersion | None, new: KernelVersion | None) -> str:
     """That a version tunes constants which the other does not, in words: no configuration of the one is like one of the other; ""."""
-    sides = [item.parameters.keys() for item in (run.former, run.configuration) if item is not None]
-    names = sorted(sides[0] ^ sides[1]) if len(sides) == 2 else []
+    sides = [item.parameters for item in (run.former, run.configuration) if item is not None]
+    names = sorted(sides[0].keys() ^ sides[1].keys()) if len(sides) == 2 else []
+    if (called := constant_renamed(old, new)) and names == sorted(called) and sides[0][called[0]] == sides[1][called[1]]:
+        return ""  # the same value by another name
     return (
         f"where {named(names)} {agree(len(names), 'is', 'are')} tuned on one side alone: nothing says which values compare" if names else ""
     )
