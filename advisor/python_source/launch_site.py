@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from advisor.python_source.bindings import is_none
+from advisor.python_source.bindings import is_none, names_in
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.launch_walk import AroundLaunch, Hangs, LaunchWalk
 from advisor.python_source.literal_values import Symbol
@@ -80,7 +80,9 @@ class LaunchSite(AroundLaunch):
         count = len(set(passed.values()))
         if count < 2 or set(passed.values()) != set(range(count)) or self.first.fewest.get(tensor, 0) > count:
             return None
-        return count if self.innermost.issuperset(name for name, index in passed.items() if index == count - 1) else None
+        last = {name for name, index in passed.items() if index == count - 1}
+        used = self.innermost & passed.keys() & names_in(*self.kernel.node.body)
+        return count if used or last <= self.innermost else None
 
     def is_one_of_several(self, tensor: str) -> bool:
         """Whether a tensor whose dimensions are not known has two or more, so far as not said in two ways."""
@@ -191,7 +193,8 @@ class LaunchSite(AroundLaunch):
         """Strides that are passed, without those that are given: those of contiguous tensors.
 
         A tensor whose shape is not said has as many dimensions as strides are passed of it, if these are two or more in a row from 0, and
-        the kernel goes along the last of them as along the innermost one: many kernels leave out the innermost, which is always 1.
+        the kernel goes along one of them as along the innermost one: many kernels leave out the innermost, which is always 1. Which of them
+        that is the launch says: where it passes two in the wrong order, they are taken as passed.
         Otherwise none is taken for the innermost one, but what counts from the end.
         """
         strides: dict[str, int | None] = {}
@@ -199,6 +202,9 @@ class LaunchSite(AroundLaunch):
             if name in given or not isinstance(stride, Stride):
                 continue
             rank = self.rank(stride.tensor)
+            if rank == 2 and self._is_transposed(stride.tensor, given):
+                strides[name] = 1
+                continue
             if rank is not None and -rank <= stride.index < rank:
                 inner = range(stride.index % rank + 1, rank)
             elif rank is None and stride.index < 0:
@@ -211,6 +217,11 @@ class LaunchSite(AroundLaunch):
             extents = [self.walk(known).extent(Extent(stride.tensor, index)) for index in inner]
             strides[name] = math.prod(e for e in extents if e is not None) if None not in extents else None
         return strides
+
+    def _is_transposed(self, matrix: str, given: Mapping[str, Any]) -> bool:
+        """Whether the stride of a matrix that is 1 where it is contiguous is given, and is more: the other one is 1."""
+        last = [name for name, index in self._strides_of(matrix).items() if index % 2 == 1]
+        return any(type(given.get(name)) is int and given[name] > 1 for name in last)
 
     def grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The grid; None: it is none.

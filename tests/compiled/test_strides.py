@@ -198,6 +198,7 @@ def test_rows_taken_for_contiguous_are_read_across_as_given_ones_are(pool: Pool)
         found = check_compiled(inspection, analysis.facts, load_gpu("H100"), analysis)
         rules.append(next(finding for finding in found if finding.rule == "uncoalesced-access"))
     assert took[0] == pytest.approx(took[1], rel=0.02)
+    assert "stride_packed = 8,192: are two strides swapped?" in rules[1].remedy and "stride_packed = " in rules[0].evidence
     title = "The load of packed and 2 other accesses are not coalesced"
     assert rules[1].title == title and rules[0].title == f"{title} (guessed: stride_out, stride_packed)"
     assert (rules[1].saving_us or 0.0) > 0.5 * took[1], "of all of them, for one order of threads is that of all"

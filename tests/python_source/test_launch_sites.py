@@ -281,6 +281,7 @@ def run(x, other):
         # All of them, of a tensor whose dimensions are not said, and where they are.
         (STORE.format(" * sd"), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),
         (STORE.format(""), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),  # unused
+        (STORE.format(" * sd"), "pass", "x.stride(0), x.stride(2), x.stride(1)", {"sm": None, "sh": 1, "sd": None}),  # in the wrong order
         (STORE.format("+ sd"), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": None}),
         (STORE.format(""), "pass", "*x.stride()", {}),  # of how many dimensions is not said
         (STORE.format(""), "H = x.size(3)", "*x.stride()", {}),
@@ -300,6 +301,15 @@ def test_only_the_innermost_stride_is_one(store: str, first: str, passed: str, s
     made = parse_source(ATTENTION.format(store=store, first=first, passed=passed), "f.py")
     found = grid_from_launches(made, "f", {})
     assert found is not None and found.strides == strides
+
+
+@pytest.mark.parametrize(("row", "column"), [(1, None), (4096, 1), (None, None)])
+def test_a_matrix_whose_inner_stride_is_given_lies_the_other_way_round(row: int | None, column: int | None) -> None:
+    kernel = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef f(x, sr, sc, D: tl.constexpr):\n"
+    kernel += "    tl.store(x + tl.program_id(0) * sr + tl.arange(0, D) * sc, 0.0)\n\n"
+    made = parse_source(kernel + "def run(x):\n    f[(8,)](x, x.stride(1), x.stride(0), D=64)\n", "f.py")
+    found = grid_from_launches(made, "f", {"sr": row} if row is not None else {})
+    assert found is not None and found.strides == {"sc": column} | ({"sr": 1} if row is None else {})
 
 
 def test_a_tensor_has_the_rank_that_it_is_given_last() -> None:

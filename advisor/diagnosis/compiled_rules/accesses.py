@@ -23,6 +23,7 @@ from advisor.diagnosis.pricing import first
 from advisor.diagnosis.rule import amount, make_finding, microseconds, rule
 from advisor.pipelines.bound import throughput_per_us
 from advisor.pipelines.demand import Demand
+from advisor.python_source.stride_use import possible_unit_strides
 from advisor.result.schema import Finding
 from advisor.system import grouped
 from advisor.system.errors import several
@@ -44,13 +45,16 @@ def uncoalesced_access(context: CompiledContext) -> Finding | None:
     all_unused = context.work.sector_bytes if context.work is not None else unused
     named = f"The {worst.kind} of {worst.argument or 'memory'}"
     others = len(apart) - 1
+    steps = _steps(context, worst)
     return make_finding(
         context,
         "warning" if share > 0.3 else "advice",
         f"{named} and {several(others, 'other access')} are not coalesced" if others else f"{named} is not coalesced",
         evidence=f"{used} element{'s' if used > 1 else ''} of {element_bytes(worst.element):g} bytes in a row, in sectors of "
-        f"{worst.sector_ratio:.1f} times the useful bytes; {100 * share:.0f} % of the bytes the kernel moves",
-        remedy="let the block run along the tensor's contiguous dimension, or change the tensor's layout",
+        f"{worst.sector_ratio:.1f} times the useful bytes; {100 * share:.0f} % of the bytes the kernel moves"
+        + (f"; neighbouring threads lie {' and '.join(steps)} elements apart" if steps else ""),
+        remedy="let the block run along the tensor's contiguous dimension, or change the tensor's layout"
+        + (f" ({steps[0]}: are two strides swapped?)" if steps else ""),
         line=worst.line,
         file=worst.file,
         saving_us=context.without(
@@ -139,6 +143,14 @@ def _untold(context: CompiledContext, access: AccessDemand) -> list[str]:
     launch = context.inspection.launch
     unaligned, values = launch.source.kernel(launch.kernel).unaligned, launch.given.scalars
     return _gone_by(context, access, {name for name in unaligned if type(value := values.get(name)) is int and value % 16 == 0})
+
+
+def _steps(context: CompiledContext, access: AccessDemand) -> list[str]:
+    """The strides, `stride_col = 4,096`, that an access goes along with neighbouring threads, as far as they are known."""
+    launch = context.inspection.launch
+    values = launch.given.scalars if context.inspection.likely is None else context.inspection.likely.scalars
+    along = _gone_by(context, access, possible_unit_strides(launch.source.kernel(launch.kernel).node))
+    return [f"{name} = {value:,}" for name in along if type(value := values.get(name)) is int and value > 1]
 
 
 def _unfolded(context: CompiledContext, access: AccessDemand) -> list[str]:
