@@ -3,8 +3,11 @@ compared; what else they do is not, and a comparison names them so that nobody t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from advisor.comparison.kernels.beside import came_or_went, of_torch
 from advisor.comparison.kernels.importers import TESTS, located, parsed
 from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
@@ -21,9 +24,29 @@ KERNELS = b"triton"
 Sides = tuple[SourceFile | None, SourceFile | None]
 
 
-def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> tuple[str, ...]:
-    """`path::function`, or `path::Class.method`, of plain functions around kernels: first those that both sides have and that differ, then
-    those that went, then those that came and launch no kernel. Comments, docstrings, annotations and tests aside.
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A function around kernels that a change touches.
+
+    Attributes:
+        title: `path::function`, or `path::Class.method`.
+        word: "new", "removed", or "": both sides have it.
+        calls: Which calls of torch came or went in it, in words; "": none.
+    """
+
+    title: str
+    word: str = ""
+    calls: str = ""
+
+    def text(self, told: str) -> str:
+        """As it is named beside what is told of the change already."""
+        more = "; ".join(filter(None, (self.word, self.calls if self.calls not in told else "")))
+        return f"{self.title} ({more})" if more else self.title
+
+
+def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> list[Changed]:
+    """The plain functions around kernels that a change touches: first those that came and launch no kernel, then those that both sides have
+    and that differ, then those that went. Comments, docstrings, annotations and tests aside.
 
     Args:
         base, head: The trees.
@@ -33,16 +56,29 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     of_kernels = {change.path: _sides(base, head, change) for change in files if _names_kernels(base, head, change)}
     imported = set(_imported(of_kernels, [change.path for change in files]))
     others = {change.path: _sides(base, head, change) for change in files if change.path in imported - of_kernels.keys()}
-    differ, went, came = list[str](), list[str](), list[str]()
+    came, differ, went = list[Changed](), list[Changed](), list[Changed]()
     for path, (old, new) in sorted({**of_kernels, **others}.items()):
         if new is None or (old is None and path in of_kernels):
             continue  # it went, cannot be read, or is a new file of kernels: said elsewhere
         before, after = (_functions(side) if side is not None else {} for side in (old, new))
         launching = _launching(new)
-        differ += [f"{path}::{name}" for name in after if name in before and before[name] != after[name]]
-        went += [f"{path}::{name}" for name in _whole(before, after)]
-        came += [f"{path}::{name}" for name in _whole(after, before) if name not in launching]
-    return (*differ, *went, *came)
+        fresh = [name for name in _whole(after, before) if name not in launching]
+        came += [Changed(f"{path}::{name}", "new", came_or_went(Counter(), _calls(new, after.get(name, ())))) for name in fresh]
+        both = [name for name in after if name in before and _tree(old, before[name]) != _tree(new, after[name])]
+        differ += [Changed(f"{path}::{name}", "", came_or_went(_calls(old, before[name]), _calls(new, after[name]))) for name in both]
+        went += [Changed(f"{path}::{name}", "removed") for name in _whole(before, after)]
+    return [*came, *differ, *went]
+
+
+def _calls(source: SourceFile | None, functions: Sequence[Function]) -> Counter[str]:
+    """The calls of torch in functions of a file."""
+    calls = source.module_names.calls.items() if source is not None else ()
+    return Counter(
+        text
+        for name, items in calls
+        for call in items
+        if source is not None and (text := of_torch(name, call)) and not set(functions).isdisjoint(source.module_names.above(call))
+    )
 
 
 def _names_kernels(base: Tree, head: Tree, change: FileChange) -> bool:
@@ -64,8 +100,8 @@ def _imported(files: dict[str, Sides], paths: Sequence[str]) -> Iterator[str]:
         yield from (place for item in imports if (place := located(paths, path, item)) is not None)
 
 
-def _functions(source: SourceFile) -> dict[str, list[str]]:
-    """What each function is that stands in no other one, by its name with its class; those of Triton aside."""
+def _functions(source: SourceFile) -> dict[str, list[Function]]:
+    """The functions that stand in no other one, by their names with their classes; those of Triton aside."""
     graph = source.module_names
     found = []
     for node in (item for item in graph.nodes if isinstance(item, Function)):
@@ -74,9 +110,18 @@ def _functions(source: SourceFile) -> dict[str, list[str]]:
             continue
         if any(dotted(getattr(item, "func", item)).endswith("jit") for item in node.decorator_list):
             continue  # Gluon's, or another language's
-        name = ".".join([*(item.name for item in above), node.name])
-        found.append((name, without_local_names([undocumented(node)], set())[0]))
+        found.append((".".join([*(item.name for item in above), node.name]), node))
     return grouped(found)
+
+
+def _tree(source: SourceFile | None, functions: Sequence[Function]) -> str:
+    """What functions of one name do, but for their launches of kernels, which are compared as such."""
+    graph = source.module_names if source is not None else None
+    launches = [call for _, call in graph.launches if not set(functions).isdisjoint(graph.above(call))] if graph is not None else []
+    whole = "\x1d".join(without_local_names([undocumented(node) for node in functions], set()))
+    for text in without_local_names(launches, set()):
+        whole = whole.replace(text, "launch")
+    return whole
 
 
 def _whole(one: Iterable[str], other: Collection[str]) -> list[str]:

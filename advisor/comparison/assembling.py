@@ -21,6 +21,7 @@ from advisor.rendering.comparison_files import answer
 from advisor.rendering.figures import shortened
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
+    SAME_CODE,
     STATIC_WORDS,
     UNKNOWN,
     Compared,
@@ -36,6 +37,8 @@ MOST_NAMED = 2
 LAUNCHED = "launched otherwise"
 WORKED_OUT = "whose launch other code works out"
 IMPORTING = "importing what changed"
+LONGEST_NOTE = 160
+"""Characters of what is said of a file, where that is all there is."""
 LONGEST_REASON = 120
 """Characters of why it is."""
 
@@ -237,6 +240,9 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         origin = evidence(row for subject in subjects for row in subject.measured)
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
     if told_rows := {word: count for word, count in static.items() if word != "cannot-tell"}:
+        if set(told_rows) == {"predicted-unchanged"} and all(row.reason == SAME_CODE for subject in subjects for row in subject.static):
+            names = dict.fromkeys(row.kernel for subject in subjects for row in subject.static)
+            return f"{_several([*names])}: {SAME_CODE}"
         if set(told_rows) == {"within-doubt"}:
             return f"{_doubt(subjects)}: measure both sides to know"
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
@@ -245,6 +251,9 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         return _listed(subjects)
     if any(subject.resources for subject in subjects):
         return "Compiled resources only: nothing was measured, and nothing could be predicted"
+    match subjects:
+        case [Subject(kind="file", failures=(), notes=(first, *_))]:
+            return shortened(first.rstrip("."), LONGEST_NOTE)
     if subjects:
         gone = all(subject.change == "removed" for subject in subjects)
         return _listed(subjects) if gone else f"{_listed(subjects)}: nothing could be predicted, and nothing was measured"

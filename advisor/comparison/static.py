@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from advisor.advising.exports import triton_config
-from advisor.rendering.comparison_words import doubt_of
+from advisor.rendering.comparison_words import doubt_of, share_of
 from advisor.rendering.figures import UTILISED, microseconds, percent, share_text, unit_peak
 from advisor.rendering.views import cause_name
 from advisor.result.comparison_schema import (
@@ -217,7 +217,7 @@ def judge(
     # Of two launches that are not the same nobody knows that nothing changed, where no such prediction could tell.
     least = PREDICTED_TAU if compiled or head.configuration == against.configuration or not change else 0.0
     if least <= abs(math.log1p(change)) < doubt and doubt >= PREDICTED_TAU:
-        return "within-doubt", f"±{100 * math.expm1(doubt):.0f} % is what such a prediction can tell", change
+        return "within-doubt", f"±{100 * share_of(doubt, change):.0f} % is what such a prediction can tell", change
     if not 1 / (1 + PREDICTED_TAU) - 1 < change < PREDICTED_TAU:
         verdict: StaticVerdict = "predicted-regressed" if change > 0 else "predicted-improved"
         return verdict, f"the predictions differ by {100 * PREDICTED_TAU:.0f} % or more", change

@@ -136,8 +136,15 @@ class Graph:
         other ways too."""
         scope = next((item for item in reversed(scopes) if name in arguments(item) or name in self.binders(item)), None)
         bound = self.binders(scope).get(name, []) if scope is not None else []
-        values = [node if isinstance(node, ast.FunctionDef) else dict(plainly_given(self.parent(node))).get(name) for node in bound]
+        values = [node if isinstance(node, ast.FunctionDef) else dict(plainly_given(self._assigning(node))).get(name) for node in bound]
         return [value for value in values if value is not None] if None not in values else []
+
+    def _assigning(self, target: ast.AST) -> ast.AST:
+        """What stands around a name that is bound: of `a, b = 1, 2` the whole assignment."""
+        node = self.parent(target)
+        while isinstance(node, ast.Tuple | ast.List):
+            node = self.parent(node)
+        return node
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:

@@ -123,9 +123,10 @@ class ModuleNames(Graph):
         return items
 
     def deciding(self, name: str, reader: FunctionReader | None = None) -> list[ast.AST]:
-        """The same without what else stands in a branch with them: of an `if` the condition, and what is within it; but for what a file
-        does as a script alone (`if __name__ == "__main__":`), where it gives the name something besides, and for branches of which a reader
-        of the file knows that they do not run."""
+        """The same without what else stands in a branch with them: of an `if` the condition, and what is within it, of a `try` what is
+        within it (what else may fail there, another import, say, does not count); but for what a file does as a script alone
+        (`if __name__ == "__main__":`), where it gives the name something besides, and for branches of which a reader of the file knows
+        that they do not run."""
         nodes: list[ast.AST] = []
         statements = self.statements(name)
         script = [it for it in statements if isinstance(it, ast.If) and ast.unparse(it.test).startswith("__name__ ==")]
@@ -136,10 +137,18 @@ class ModuleNames(Graph):
                     holds = self._decided(reader, decides, Place()) if reader is not None else None
                     arms = [body for body, when in ((branches.body, True), (branches.orelse, False)) if holds in (None, when)]
                     waiting += [inner for body in arms for inner in self._touching(body).get(name, ())]
+                case ast.Try() as attempt if inner := self._within(attempt, name):
+                    waiting += inner
+                    continue
                 case decides:
                     pass
             nodes.append(decides)
         return nodes
+
+    def _within(self, attempt: ast.Try, name: str) -> list[ast.stmt]:
+        """The statements of a `try` and its handlers that bind a name."""
+        parts = [attempt.body, *(handler.body for handler in attempt.handlers), attempt.orelse, attempt.finalbody]
+        return [statement for part in parts for statement in self._touching(part).get(name, ())]
 
     def place(self, node: ast.FunctionDef | None = None) -> Place:
         """The place of a function: where the first of its decorators stands; None: after all of the file."""

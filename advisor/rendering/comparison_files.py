@@ -29,6 +29,7 @@ from advisor.result.comparison_schema import (
     comparison_to_json,
     evidence,
 )
+from advisor.result.problem import ASKED
 from advisor.result.schema import Finding, Latency
 from advisor.system.resources import phrase
 
@@ -479,6 +480,8 @@ def _within(sentence: str) -> str:
 
 def _limited(side: StaticSide) -> str:
     us, share = side.predicted.us if side.predicted is not None else 0.0, side.share_of_peak or 0
+    if share >= 1 and side.peak_pipeline in ASKED:
+        return ""  # more is asked of it than it gives in that time: the L1 gives some
     return figures.limited_by(side.peak_pipeline, figures.share_text(share), share, us, side.trips_in_turn)
 
 

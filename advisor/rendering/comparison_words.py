@@ -13,6 +13,7 @@ from advisor.rendering import figures
 from advisor.result.comparison_schema import (
     MEASURED_WORDS,
     PREDICTED_TAU,
+    SAME_CODE,
     SHARED_ERROR,
     STATIC_WORDS,
     Compared,
@@ -153,7 +154,7 @@ def static_order(rows: Sequence[StaticRow]) -> list[StaticRow]:
 
 def reason_of(row: StaticRow) -> str:
     """Why a row has its verdict, where that means little without, or what it comes from."""
-    return row.reason if row.verdict in REASONED else row.cause
+    return row.reason if row.verdict in REASONED or row.reason == SAME_CODE else row.cause
 
 
 def reasoned(rows: Sequence[StaticRow]) -> list[tuple[StaticRow, str]]:
@@ -232,10 +233,15 @@ def what_counts() -> str:
 
 
 def doubt_text(row: StaticRow) -> tuple[float, str]:
-    """The least change of a row that its predictions can tell, as a logarithm and as `8 %`."""
+    """The least change of a row that its predictions can tell, as a logarithm and, the way it went, as `8 %`."""
     known = [side.predicted for side in (row.base or row.default, row.head) if side is not None and side.predicted is not None]
     least = max(doubt_of(*known), math.log1p(PREDICTED_TAU))
-    return least, figures.percent(math.expm1(least))
+    return least, figures.percent(share_of(least, row.change))
+
+
+def share_of(least: float, change: float | None) -> float:
+    """A change's logarithm as a share of what was, as a change of that direction is told: 23 % more, or 19 % less."""
+    return -math.expm1(-least) if (change or 0.0) < 0 else math.expm1(least)
 
 
 def doubt_of(*latencies: Latency) -> float:
@@ -529,7 +535,7 @@ def first_listed(items: Sequence[str]) -> Sequence[str]:
 """Configurations that came, or went, that are named."""
 
 
-MOST_AROUND = 4
+MOST_AROUND = 6
 """Functions around kernels that are named; the rest is counted."""
 
 
@@ -539,11 +545,13 @@ def around_alone(around: Sequence[str]) -> str:
 
 
 def around_kernels(comparison: ComparisonResult) -> str:
-    """Which functions around kernels changed, and what of them is compared; empty: none, or the headline says so."""
-    names = [item.rpartition("/")[2].replace("::", ": ") for item in comparison.around]
-    return phrase("answer.around", functions=_around(names)) if names and comparison.subjects else ""
+    """Which functions around kernels changed, by file, and what of them is compared; empty: none, or the headline says so."""
+    if not comparison.around or not comparison.subjects:
+        return ""
+    named = grouped(item.partition("::")[::2] for item in comparison.around[:MOST_AROUND])
+    files = [f"{path.rpartition('/')[2]}: {', '.join(names)}" for path, names in named.items()]
+    return phrase("answer.around", functions="; ".join(files) + _more(len(comparison.around[MOST_AROUND:])))
 
 
 def _around(names: Sequence[str]) -> str:
-    more = f", and {len(names) - MOST_AROUND} more" if len(names) > MOST_AROUND else ""
-    return ", ".join(names[:MOST_AROUND]) + more
+    return ", ".join(names[:MOST_AROUND]) + _more(len(names[MOST_AROUND:]))

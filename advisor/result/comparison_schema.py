@@ -30,6 +30,9 @@ regressed; of those that measured 2 to 10 % faster 2 % are called regressed, of 
 SHARED_ERROR = 0.7
 """Of a prediction's error, what two configurations of one problem do not share, at most."""
 
+SAME_CODE = "the same code, launched alike"
+"""The reason of a row of which nothing changes for certain."""
+
 StaticVerdict = Literal[
     "failed",
     "predicted-regressed",
@@ -275,6 +278,7 @@ __all__ = [
     "BASE_IS_FASTER",
     "COMPARISON_SCHEMA_VERSION",
     "MEASURED_WORDS",
+    "SAME_CODE",
     "STATIC_WORDS",
     "Compared",
     "ComparisonResult",

@@ -48,7 +48,7 @@ def named(tmp_path, **edits: tuple[str, str]):
             (tmp_path / side / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / side / path).write_text(text)
     trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
-    return changed_functions(*trees, changes(*trees))
+    return [item.text("") for item in changed_functions(*trees, changes(*trees))]
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,19 @@ def named(tmp_path, **edits: tuple[str, str]):
     [
         ("if fast else", "if not fast else", ["pkg/op.py::forward"]),
         ("return forward(x)", "return forward(x, False)", ["pkg/op.py::Op.apply"]),
-        ("class Op:", "class Other:", ["pkg/op.py::Op", "pkg/op.py::Other"]),
-        ("    def apply(", "    def call(", ["pkg/op.py::Op.apply", "pkg/op.py::Op.call"]),
+        ("class Op:", "class Other:", ["pkg/op.py::Other (new)", "pkg/op.py::Op (removed)"]),
+        ("    def apply(", "    def call(", ["pkg/op.py::Op.call (new)", "pkg/op.py::Op.apply (removed)"]),
         ("def forward(x, fast: bool = True):", 'def forward(x, fast=True) -> torch.Tensor:\n    """Twice."""', []),
         ("* 2)", "* 3)", []),  # a kernel's body: compared as such
         ("def forward(", "def launched(x):\n    double[(1,)](x, BLOCK=64)\n\ndef forward(", []),  # a new launch is
-        ("def forward(", "def more(x):\n    return x\n\ndef forward(", ["pkg/op.py::more"]),
+        ("def forward(", "def more(x):\n    return x\n\ndef forward(", ["pkg/op.py::more (new)"]),
+        (
+            "def forward(",
+            "def more(x):\n    return torch.sum(x.clone())\n\ndef forward(",
+            ["pkg/op.py::more (new; now calls .clone, torch.sum)"],
+        ),
+        ("return run(x) if", "return torch.mul(x, 3) if", ["pkg/op.py::forward (now calls torch.mul)"]),
+        ("BLOCK=64", "BLOCK=32", []),  # the launch itself: compared
         ("return 1", "return 2", []),  # nothing of kernels
     ],
 )
@@ -70,9 +77,9 @@ def test_what_is_named(tmp_path, old, new, expected):
 
 
 def test_what_a_changed_file_of_kernels_imports_is_around_them(tmp_path):
-    assert named(tmp_path, helper=("// 64", "// 32")) == ()  # its own file alone changed, and names no kernel
+    assert named(tmp_path, helper=("// 64", "// 32")) == []  # its own file alone changed, and names no kernel
     both = named(tmp_path, helper=("// 64", "// 32"), caller=("if fast", "if not fast"))
-    assert both == ("pkg/helpers.py::sized", "pkg/op.py::forward")
+    assert both == ["pkg/helpers.py::sized", "pkg/op.py::forward"]
 
 
 def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
@@ -84,3 +91,10 @@ def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
     both = compared_files(repository, predictor, base, {"op.py": other.replace("* 2)", "* 3)")}, compiling=False)
     line = "Python around kernels changed: op.py: forward. Only launches, what these pass, and calls of torch beside them are compared"
     assert line in to_text(both) and line in to_comment(both)
+
+
+def test_a_file_of_which_a_call_of_torch_is_all_that_changed_is_the_headline(repository, predictor):
+    base = {"op.py": textwrap.dedent(KERNEL).replace("from .helpers import sized", "def sized(x): return 4")}
+    head = base["op.py"].replace("BLOCK=64)", "BLOCK=64)\n    x.clone()")
+    found = compared_files(repository, predictor, base, {"op.py": head}, compiling=False)
+    assert found.headline == "Beside the launch, run now calls .clone"

@@ -61,6 +61,26 @@ def test_a_helper_that_stands_in_one_more_place_is_no_helper_that_changed(reposi
     assert compared(repository, base, head, predictor).subjects == ()
 
 
+def test_what_else_stands_in_a_try_is_no_part_of_a_name(repository, predictor):
+    guarded = """
+try:
+    from far import tuned
+except ImportError:
+    def tuned(kernel):
+        return kernel
+"""
+    more = guarded.replace("    from far", "    from far import other\n    from far").replace(
+        "    def tuned", "    other = None\n    def tuned"
+    )
+    files = {"pkg/__init__.py": "", "pkg/helpers.py": helpers(2) + guarded}
+    files["pkg/k.py"] = kernels("from .helpers import scale, tuned").replace("@triton.jit", "@tuned\n@triton.jit")
+    base, head = repository.commit(files), repository.commit({"pkg/helpers.py": helpers(2) + more})
+    assert compared(repository, base, head, predictor).subjects == ()
+    head = repository.commit({"pkg/helpers.py": helpers(2) + more.replace("return kernel", "return None")})
+    (subject,) = compared(repository, base, head, predictor).subjects
+    assert "What it takes from other files changed: tuned." in subject.notes
+
+
 def test_helpers_that_changed_are_named_and_who_imports_them_is_not_compared(repository, predictor):
     files = {"pkg/__init__.py": "", "pkg/helpers.py": helpers(2), "pkg/k.py": kernels("from .helpers import scale")}
     base, head = repository.commit(files), repository.commit({"pkg/helpers.py": helpers(4)})

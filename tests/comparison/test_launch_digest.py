@@ -51,6 +51,16 @@ def run(x):
 BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL}
 
 
+def test_a_block_that_has_a_name_of_a_pair_first_is_no_other_block(repository, predictor):
+    text = KERNEL.replace("n, block, num_warps", "n, BLOCK=triton.next_power_of_2(n), num_warps")
+    pair = text.replace("    if n < 64", "    size, two = triton.next_power_of_2(n), 2\n    if n < 64").replace(
+        "BLOCK=triton.next_power_of_2(n)", "BLOCK=size"
+    )
+    assert pair.count("size") == 2
+    found = compared_files(repository, predictor, {**BASE, "ops/scale.py": text}, {**BASE, "ops/scale.py": pair})
+    assert found.subjects == ()
+
+
 def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
@@ -488,7 +498,11 @@ def test_changed_by_hand_names_arguments_and_keeps_to_keys_that_are_passed_still
     text = KERNEL.replace("@triton.jit", '@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n"])\n@triton.jit')
     other = text.replace("x_ptr, n,", "x_ptr, size,").replace('key=["n"]', 'key=["size"]').replace("< n", "< size")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (text, other))
-    assert changed_by_hand(old, new) == ["The kernel takes size and no longer takes n.", "The key of its autotuning changed: n → size."]
+    assert changed_by_hand(old, new) == ["The kernel takes size in place of n.", "The key of its autotuning changed: n → size."]
+    wrapped = versions(parse_source(text.replace("@triton.autotune", "@library.entry\n@triton.autotune"), "k.py"), {})["scale"]
+    assert changed_by_hand(wrapped, wrapped) == [] and changed_by_hand(wrapped, versions(parse_source(text, "k.py"), {})["scale"]) == [
+        "It is no longer decorated with library.entry."
+    ]
     turned = versions(parse_source(text.replace("x_ptr, n,", "n, x_ptr,"), "k.py"), {})["scale"]
     assert changed_by_hand(old, turned) == ["The arguments of the kernel stand in another order."]
     plain, constant = (KERNEL.replace("x_ptr, n,", f"x_ptr, {n},") for n in ("n", "n: tl.constexpr"))

@@ -194,8 +194,8 @@ def test_sizes_that_one_side_takes_are_others_where_the_other_launcher_has_no_su
 def test_what_one_side_alone_tunes_is_not_compared():
     sides = tuned(1).configurations[0], Configuration(parameters={"GROUPS": 2}, num_warps=1)
     run = resources.Run(configuration=sides[1], former=sides[0], problem=None, element="bf16")
-    assert resources._tuned_alone(run).startswith("where B and GROUPS are tuned on one side alone")
-    assert resources._tuned_alone(resources.Run(configuration=sides[1], problem=None, element="bf16")) == ""
+    assert resources._tuned_alone(run, None, None).startswith("where B and GROUPS are tuned on one side alone")
+    assert resources._tuned_alone(resources.Run(configuration=sides[1], problem=None, element="bf16"), None, None) == ""
 
 
 def test_a_cast_of_what_is_guessed_to_be_wide_is_compiled_of_what_is_not(repository, predictor):

@@ -84,7 +84,7 @@ def test_an_argument_of_another_name_alone_is_no_change(repository, predictor, c
     other = other.replace("store(s, x", f"store(counts, {changed or 'x'}").replace("s=s", "counts=counts")
     found = compared(repository, predictor, {"k.py": text}, {"k.py": other})
     assert found.renamed == (() if changed else ("k.py::kernel (s → counts)",))
-    assert [subject.notes[0] for subject in found.subjects] == (["The kernel takes counts and no longer takes s."] if changed else [])
+    assert [subject.notes[0] for subject in found.subjects] == (["The kernel takes counts in place of s."] if changed else [])
 
 
 def test_what_became_a_helper_was_not_renamed(repository, predictor):

@@ -14,6 +14,7 @@ from advisor.compiled.demand import demand
 from advisor.compiled.demand.likely_places import LOOKED_AT
 from advisor.learned.analytical import AnalyticalPredictor
 from advisor.rendering.comparison_files import to_comment
+from advisor.result.comparison_schema import SAME_CODE
 
 from .repository import Repository, compared_files
 
@@ -586,6 +587,42 @@ def test_two_launches_that_do_not_do_the_same_work_are_not_compared(repository, 
         )
     else:
         assert row.verdict in ("predicted-improved", "within-doubt") and row.change is not None and row.change < 0
+
+
+TWICE = """def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets)
+    tl.store(y_ptr + offsets, x)
+
+
+def run(x, y, n):
+    copy[(4096,)](x, y, n, BLOCK=1024)
+"""
+
+
+def test_a_load_that_the_compiler_merges_changes_no_code(repository):
+    """What is said leads with that, and asks for no measurement."""
+    text = TWICE.replace("offsets, x)", "offsets, x + x)")
+    found, subject = one(repository, text, text.replace("x + x", "x + tl.load(x_ptr + offsets)"))
+    assert [(row.verdict, row.reason) for row in subject.static] == [("predicted-unchanged", SAME_CODE)]
+    assert found.headline == f"copy: {SAME_CODE}" and f"**predicted unchanged**: {SAME_CODE}" in to_comment(found)
+
+
+def test_a_side_that_stores_some_elements_again_computes_nothing_else(repository):
+    again = TWICE.replace("    tl.store(", "    tl.store(y_ptr + offsets, x)\n    tl.debug_barrier()\n    tl.store(").replace(
+        "offsets, x)\n\n", "offsets, x * 2)\n\n"
+    )
+    _, subject = one(repository, TWICE, again)
+    (row,) = subject.static
+    assert row.verdict == "not comparable" and row.reason.startswith("one side stores some elements again: 4,194,304 elements")
+
+
+def test_an_argument_of_another_name_has_the_type_of_the_one_in_its_place(repository):
+    """`index_ptr` and `block_ptr` are guessed otherwise by their names and uses; one launch passes one tensor."""
+    text = TWICE.replace("x_ptr", "chunk_idx_ptr").replace("offsets, x)", "offsets, x + 1)")
+    _, subject = one(repository, text, text.replace("chunk_idx_ptr", "block_ptr").replace("x + 1", "1 + x"))
+    assert "The kernel takes block_ptr in place of chunk_idx_ptr." in subject.notes
+    assert [row.reason for row in subject.static] == [SAME_CODE]
 
 
 SEVEN = "[" + ", ".join(f"triton.Config({{'BLOCK': {64 << power}}})" for power in range(7)) + "]"

@@ -133,10 +133,10 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     """The calls of torch that came or went in the functions that launch a kernel, a note each function."""
     sides = [dict(_torch_calls(version)) for version in (old, new)]
     both = sides[0].keys() & sides[1].keys()
-    return sorted(f"Beside the launch, {name} {text}." for name in both if (text := _came_or_went(sides[0][name], sides[1][name])))
+    return sorted(f"Beside the launch, {name} {text}." for name in both if (text := came_or_went(sides[0][name], sides[1][name])))
 
 
-def _came_or_went(before: Counter[str], after: Counter[str]) -> str:
+def came_or_went(before: Counter[str], after: Counter[str]) -> str:
     """Which of the calls of a function came or went, in words; empty: none."""
     gone, came = _only_in(before, after), _only_in(after, before)
     if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
@@ -161,7 +161,7 @@ def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
             worked_out = [pair for pair in pairs if pair[0] != pair[1] and ("(" in "".join(pair) or all(map(is_literal, pair)))]
             texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in dict.fromkeys(sorted(worked_out))]
             notes += [f"{function} calls {launcher} with {', '.join(texts[:MOST_NAMED])}."] if texts else []
-        if text := _came_or_went(besides, now):
+        if text := came_or_went(besides, now):
             beside.setdefault((function, text), launcher)
     return notes + [f"Beside its call of {launcher}, {function} {text}." for (function, text), launcher in beside.items()]
 
@@ -258,7 +258,7 @@ def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
 def _calls_beside(graph: ModuleNames, scope: Scope, launch: Call) -> Counter[str]:
     """The calls of torch in a function that a launch within it, or a call that launches, comes with."""
     inside: list[tuple[Expression, str]] = [
-        (call, _of_torch(name, call) or _of_file(graph, name, call))
+        (call, of_torch(name, call) or _of_file(graph, name, call))
         for name, calls in graph.calls.items()
         for call in calls
         if scope in graph.scopes_around(call)
@@ -276,10 +276,10 @@ def _of_file(graph: ModuleNames, name: str, call: Call) -> str:
     if len(functions) != 1 or any(functions[0] in graph.scopes_around(node) for _, node in graph.launches):
         return ""
     inside = ((inner, node) for inner, calls in graph.calls.items() for node in calls if functions[0] in graph.scopes_around(node))
-    return name if any((text := _of_torch(inner, node)) and not text.startswith(EMPTY) for inner, node in inside) else ""
+    return name if any((text := of_torch(inner, node)) and not text.startswith(EMPTY) for inner, node in inside) else ""
 
 
-def _of_torch(name: str, call: Call) -> str:
+def of_torch(name: str, call: Call) -> str:
     """What a call of torch is called, by the last part of its name; "": it is none that launches something."""
     text = dotted(call.func)
     element = next((written(item.value) for item in call.keywords if item.arg == "dtype"), "")

@@ -269,7 +269,9 @@ def arguments_changed(old: JitFunction, new: JitFunction, launched: bool) -> Ite
     before, after = ([parameter.name for parameter in side.parameters] for side in (old, new))
     values = {parameter.name for side in (old, new) for parameter in side.parameters if not (launched and parameter.is_constexpr)}
     came, gone = ([name for name in one if name in values and name not in other] for one, other in ((after, before), (before, after)))
-    if came or gone:
+    if other_names := arguments_renamed(old, new):
+        yield phrase("answer.in_place", before=named([*other_names]), after=named([*other_names.values()]))
+    elif came or gone:
         words = (f"takes {', '.join(came)}" * bool(came), f"no longer takes {', '.join(gone)}" * bool(gone))
         yield phrase("answer.arguments", what=" and ".join(filter(None, words)))
     elif set(before) == set(after) and before != after:

@@ -26,7 +26,7 @@ from advisor.python_source.bindings import (
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.language import last_name
+from advisor.python_source.language import dotted, last_name
 from advisor.rendering.figures import shortened
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
@@ -142,6 +142,18 @@ def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.
     return node
 
 
+def _unnamed(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> ast.AST:
+    """What a name is given in its place, where the names within that are the same at the call: to name a value first changes nothing.
+    What a condition chooses stays a name."""
+    value = _as_given(node, graph, scopes, call)
+    if isinstance(value, ast.IfExp):
+        return node
+    way = _Way.to(graph, call, scopes[0] if scopes else None)
+    between = (other for name in _values(value) for scope in scopes for other in graph.binders(scope).get(name, ()))
+    moved = any(_position(other) >= _position(value) and way.leads(other, getattr(other, "id", "")) for other in between)
+    return node if moved else value
+
+
 Position = tuple[float, float]
 """Line and column."""
 
@@ -215,7 +227,11 @@ def _host_code(
     """
     graph = launching.source.module_names
     waiting = [
-        (scopes[0] if scopes else None, call, [node for _, node in _passed(function, tunable, graph, scopes, call)])
+        (
+            scopes[0] if scopes else None,
+            call,
+            [_unnamed(node, graph, scopes, call) for _, node in _passed(function, tunable, graph, scopes, call)],
+        )
         for scopes, call in launching.calls
     ]
     done: set[tuple[int, str]] = set()
@@ -566,10 +582,19 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     heuristics = [side.function.heuristics.keys() for side in (old, new)]
     for word, names in (("gives", heuristics[1] - heuristics[0]), ("no longer gives", heuristics[0] - heuristics[1])):
         notes += [f"@triton.heuristics {word} {', '.join(sorted(names))}."] if names else []
+    others = [_decorators(side.function) for side in (old, new)]
+    for word, names in (("It is now decorated with", others[1] - others[0]), ("It is no longer decorated with", others[0] - others[1])):
+        notes += [f"{word} {', '.join(sorted(names))}."] if names else []
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
     return notes
+
+
+def _decorators(function: JitFunction) -> set[str]:
+    """The names of a kernel's decorators, but for Triton's own."""
+    names = {dotted(getattr(item, "func", item)) for item in function.node.decorator_list}
+    return {name for name in names if name.rpartition(".")[2] not in ("jit", "autotune", "heuristics")} - {""}
 
 
 def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bool) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from advisor.comparison.kernels.kernel_digest import arguments_renamed
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.comparison.kernels.launch_digest import changed_launches
@@ -21,6 +22,7 @@ from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.assumptions import INTEGERS
 from advisor.compiled.guesses.inference import Guess, guesses
 from advisor.compiled.guesses.usage import usage_of
+from advisor.compiled.guesses.usage_marks import Usage
 from advisor.compiled.launches.launch import KernelLaunch, Origin
 from advisor.compiled.launches.provenance import GRID, NO_DECISION, origins
 from advisor.compiled.launches.target import grid_of, make_launch
@@ -253,7 +255,7 @@ def _made(
     """The launch of a version with values, each with where it is from."""
     source = version.source.on(*gpu.triton_target[:2])
     function = version.function
-    names, constants = {*function.names}, function.constants
+    names, constants, usage = {*function.names}, function.constants, usage_of(source, function)
     around = names_around_launches(source, function.name) if values.keys() - names and not _elsewhere(version) else frozenset()
     tuned = dict(configuration.parameters) if configuration is not None else {}
     options = {
@@ -263,7 +265,7 @@ def _made(
     launch = make_launch(
         source,
         function.name,
-        types={name: type_name(kind) for name, kind in settings.types.items() if name in names},
+        types={name: _of_pointer(type_name(kind), usage[name]) for name, kind in settings.types.items() if name in names},
         constexprs={name: value for name, value in {**values, **tuned}.items() if name in constants},
         arguments={name: value for name, value in values.items() if name in (names - constants) | around},
         options=options,
@@ -275,6 +277,11 @@ def _made(
     listed: dict[str, Origin] = dict.fromkeys([*tuned, *options], "literal")
     origins_ = {**whence, **listed}
     return replace(launch, origins={name: origins_.get(name, origin) for name, origin in launch.origins.items()})
+
+
+def _of_pointer(kind: str, usage: Usage) -> str:
+    """A type that is said of an argument: of a tensor that of its elements, however it is written (`bf16`, `*bf16`)."""
+    return f"*{kind}" if usage.pointer and not kind.startswith(POINTERS) and kind != "constexpr" else kind
 
 
 def _elsewhere(version: KernelVersion) -> Sequence[Launching]:
@@ -442,15 +449,16 @@ def _sized(
 
 
 def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, function: JitFunction) -> KernelLaunch:
-    """A launch of `function` with what was guessed of the other side's: nothing is guessed twice, and a constant of the other side alone is
-    the value of an argument. Numbers are inferred alike; were they given, nothing would be taken of which strides are multiples of 16."""
-    given = launch.given
+    """A launch of `function` with what was guessed of the other side's: nothing is guessed twice, an argument of another name is the one in
+    its place, and a constant of the other side alone is the value of an argument. Numbers are inferred alike; were they given, nothing
+    would be taken of which strides are multiples of 16."""
+    given, its = launch.given, other.source.kernel(other.kernel)
+    called = arguments_renamed(its, function)
+    signature, constexprs = ({called.get(name, name): item for name, item in of.items()} for of in (guess.signature, guess.constexprs))
     open_ = {*function.names} - {*given.constexprs, *given.scalars}
-    types = {
-        name: kind for name, kind in guess.signature.items() if name in open_ and name not in given.types and kind.startswith(POINTERS)
-    }
-    constants = {name: value for name, value in guess.constexprs.items() if name in open_ and name not in types}
-    of_other = other.source.kernel(other.kernel).constants - function.constants
+    types = {name: kind for name, kind in signature.items() if name in open_ and name not in given.types and kind.startswith(POINTERS)}
+    constants = {name: value for name, value in constexprs.items() if name in open_ and name not in types}
+    of_other = its.constants - function.constants
     passed = {name: value for name, value in constants.items() if name in of_other and isinstance(value, int | float)}
     constants = {name: value for name, value in constants.items() if name not in passed}
     merged = replace(
@@ -459,7 +467,7 @@ def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, function
         constexprs={**constants, **given.constexprs},
         scalars={**passed, **given.scalars},
     )
-    whence = origins(other, guess)
+    whence = {called.get(name, name): origin for name, origin in origins(other, guess).items()}
     return replace(launch, given=merged, origins={**launch.origins, **{name: whence[name] for name in (*types, *constants, *passed)}})
 
 

@@ -31,7 +31,7 @@ from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
 from advisor.rendering.comparison_words import doubt_text
 from advisor.rendering.figures import microseconds, quantity
-from advisor.result.comparison_schema import Resources, StaticRow, StaticVerdict
+from advisor.result.comparison_schema import SAME_CODE, Resources, StaticRow, StaticVerdict
 from advisor.result.schema import Latency, LaunchReport
 from advisor.system.resources import phrase
 
@@ -57,9 +57,10 @@ def stores(attempt: Attempt) -> bool:
 
 
 def machine_code(attempt: Attempt) -> str:
-    """The machine code, without remarks."""
+    """The machine code, without remarks, and without the lines that hold nothing else."""
     compiled = attempt.compiled
-    return _REMARKS.sub("", (compiled.sass or compiled.amdgcn or compiled.ptx)) if compiled is not None else ""
+    text = _REMARKS.sub("", compiled.sass or compiled.amdgcn or compiled.ptx) if compiled is not None else ""
+    return "\n".join(line for line in text.splitlines() if line.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +175,7 @@ def time_verdict(
     by_guess = by_guess or not passed.isdisjoint(lacking) or (GRID in passed and None in grids)
     changed = by_guess or bool(overruled)
     if alike and not changed and (same or not guessed_code(base, head)):
-        row = without_time(row, "predicted-unchanged", "the same code, launched alike") if lacking else row
+        row = without_time(row, "predicted-unchanged", SAME_CODE) if lacking else replace(row, reason=SAME_CODE)
     elif lacking or not (stores(base) and stores(head)):
         row = without_time(row, "cannot-tell", _without(lacking, alike and not changed, stores(base) and stores(head)))
     elif alike and overruled:
@@ -478,11 +479,18 @@ SAME_WORK = 1.2
 """Times as much up to which two launches are two configurations of one problem: blocks at an edge or on a diagonal."""
 
 
+def _alike(stored: Sequence[float]) -> bool:
+    """Whether two launches store as much."""
+    return abs(math.log(stored[1] / stored[0])) <= math.log1p(STORED_ALIKE) if all(stored) else stored[0] == stored[1]
+
+
 def _other_work(base: KernelDemand, head: KernelDemand, most: float = OTHER_WORK) -> str:
     """That two launches do not do the same, in words: they do not store as much, or multiply or read many times as much; "": they do."""
     stored = [_stored(side) for side in (base, head)]
-    if not (abs(math.log(stored[1] / stored[0])) <= math.log1p(STORED_ALIKE) if all(stored) else stored[0] == stored[1]):
-        return f"{NOT_THE_SAME}: {stored[0]:,.0f} elements are stored in the base, {stored[1]:,.0f} in the head"
+    if not _alike(stored):
+        places = [sum(side.likely_written_footprints.values()) for side in (base, head)]
+        what = "one side stores some elements again" if all(places) and _alike(places) else NOT_THE_SAME
+        return f"{what}: {stored[0]:,.0f} elements are stored in the base, {stored[1]:,.0f} in the head"
     flop = [side.total_tensor_flop for side in (base, head)]
     if all(flop) and max(flop) > most * min(flop):
         return f"{NOT_THE_SAME}: products of {flop[0]:,.0f} FLOP in the base, of {flop[1]:,.0f} in the head"
