@@ -38,9 +38,9 @@ class Changed:
     word: str = ""
     calls: str = ""
 
-    def text(self, told: str) -> str:
-        """As it is named beside what is told of the change already."""
-        more = "; ".join(filter(None, (self.word, self.calls if self.calls not in told else "")))
+    def text(self, notes: str) -> str:
+        """As it is named beside the notes on the change."""
+        more = "; ".join(filter(None, (self.word, self.calls if self.calls not in notes else "")))
         return f"{self.title} ({more})" if more else self.title
 
 
@@ -103,15 +103,15 @@ def _imported(files: dict[str, Sides], paths: Sequence[str]) -> Iterator[str]:
 def _functions(source: SourceFile) -> dict[str, list[Function]]:
     """The functions that stand in no other one, by their names with their classes; those of Triton aside."""
     graph = source.module_names
-    found = []
+    functions = []
     for node in (item for item in graph.nodes if isinstance(item, Function)):
         above = [item for item in graph.above(node) if isinstance(item, Definition)]
         if any(isinstance(item, Function) for item in above) or node.name in source.definitions:
             continue
         if any(dotted(getattr(item, "func", item)).endswith("jit") for item in node.decorator_list):
             continue  # Gluon's, or another language's
-        found.append((".".join([*(item.name for item in above), node.name]), node))
-    return grouped(found)
+        functions.append((".".join([*(item.name for item in above), node.name]), node))
+    return grouped(functions)
 
 
 def _tree(source: SourceFile | None, functions: Sequence[Function]) -> str:

@@ -126,25 +126,25 @@ def test_two_gpus_are_one_answer_and_several_rows_are_none():
 
 
 def test_a_change_within_doubt_is_the_answer_and_why_says_how_often_such_pairs_went_that_way():
-    reason = f"{pairs_that_went(-0.222)}; 22.8 GB → 11.5 GB requested of the L2"
-    doubtful = replace(judged(2334.0, 1816.0), verdict="within-doubt", reason=reason, cause="22.8 GB → 11.5 GB requested of the L2")
+    reason = f"{pairs_that_went(-0.195)}; 22.8 GB → 11.5 GB requested of the L2"
+    doubtful = replace(judged(2334.0, 1880.0), verdict="within-doubt", reason=reason, cause="22.8 GB → 11.5 GB requested of the L2")
     subject = a_kernel(doubtful)
     text = headline([subject], *counts([subject]))
     assert text.startswith(
-        "No difference is certain on H100: −22.2 % predicted, less than the model's doubt of ±27 % (2,334 → 1,816 µs; 80 % intervals "
+        "No difference is certain on H100: −19.5 % predicted, less than the model's doubt of ±22 % (2,334 → 1,880 µs; 80 % intervals "
     )
     assert text.endswith(": 22.8 GB → 11.5 GB requested of the L2; BLOCK 128 → 4096; not measured")
-    assert why([subject]).startswith("Of 100 pairs of configurations predicted so far apart 84 were measured that way on an H100. Before: ")
-    plain = a_kernel(replace(doubtful, reason="±27 % is what such a prediction can tell; 22.8 GB → 11.5 GB requested of the L2"))
+    assert why([subject]).startswith("Of 100 pairs of configurations predicted so far apart 76 were measured that way on an H100. Before: ")
+    plain = a_kernel(replace(doubtful, reason="±22 % is what such a prediction can tell; 22.8 GB → 11.5 GB requested of the L2"))
     assert why([plain]).startswith("Before: "), "the headline has the doubt"
     other = replace(a_kernel(), title="k.py::other")
-    assert answer([subject, other]).startswith("No difference is certain in k on H100: −22.2 % predicted, ")
+    assert answer([subject, other]).startswith("No difference is certain in k on H100: −19.5 % predicted, ")
     nearer = a_kernel(replace(judged(100.0, 98.0), verdict="within-doubt"))
     assert answer([nearer]) == "" and headline([nearer], *counts([nearer])).endswith(
-        " of k on H100; −2.0 % predicted, less than the model's doubt of ±27 %: measure both sides to know"
+        " of k on H100; −2.0 % predicted, less than the model's doubt of ±22 %: measure both sides to know"
     )
     several = [nearer, replace(nearer, static=(replace(judged(100.0, 103.0), verdict="within-doubt"),))]
-    assert "2 changes predicted, −2.0 % to +3.0 %, all less than the model's doubt of ±27 % or more: " in headline(
+    assert "2 changes predicted, −2.0 % to +3.0 %, all less than the model's doubt of ±22 % or more: " in headline(
         several, *counts(several)
     )
 

@@ -146,7 +146,7 @@ def _unnamed(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.C
     """What a name is given in its place, where the names within that are the same at the call: to name a value first changes nothing.
     What a condition chooses stays a name."""
     value = _as_given(node, graph, scopes, call)
-    if isinstance(value, ast.IfExp):
+    if isinstance(value, ast.IfExp) or not scopes or scopes[-1] not in graph.above(value):
         return node
     way = _Way.to(graph, call, scopes[0] if scopes else None)
     between = (other for name in _values(value) for scope in scopes for other in graph.binders(scope).get(name, ()))
