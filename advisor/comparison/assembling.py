@@ -12,7 +12,7 @@ from typing import Any, cast
 from advisor import __version__
 from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
-from advisor.comparison.kernels.launch_digest import SAME
+from advisor.comparison.kernels.changed_launches import SAME
 from advisor.comparison.settings import Settings
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor

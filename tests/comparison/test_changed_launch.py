@@ -7,8 +7,8 @@ import re
 import pytest
 
 from advisor.comparison.kernels.attempts import Attempt
+from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_version import versions
-from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.resources import _why_refused
 from advisor.compiled.compiler.kernel import CompileError
 from advisor.python_source.source import parse_source

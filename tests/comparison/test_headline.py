@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.comparison.assembling import counts, headline
-from advisor.comparison.kernels.launch_digest import SAME
+from advisor.comparison.kernels.changed_launches import SAME
 from advisor.result.comparison_schema import UNKNOWN, Failure, StaticRow, Subject
 
 NOTHING = "nothing could be predicted, and nothing was measured"

@@ -8,8 +8,9 @@ import pytest
 
 from advisor.comparison.kernels import kernel_digest
 from advisor.comparison.kernels.beside import in_its_place, torch_calls
+from advisor.comparison.kernels.changed_launches import _apart, changed_by_hand, changed_launches
 from advisor.comparison.kernels.kernel_version import own_launches, versions
-from advisor.comparison.kernels.launch_digest import _apart, changed_by_hand, changed_launches, launch_digest
+from advisor.comparison.kernels.launch_digest import launch_digest
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
 

@@ -17,11 +17,11 @@ from typing import Any
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import Compiling, same_body
 from advisor.comparison.kernels.beside import in_its_place, launches_besides, torch_calls
+from advisor.comparison.kernels.changed_launches import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.importers import ODD
 from advisor.comparison.kernels.kernel_digest import arguments_renamed, meaning, own_tree, renamed, with_other_names
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed, list_alike
-from advisor.comparison.kernels.launch_digest import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import Reading, as_one, judged_at_each, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, TypeGuard
+from functools import lru_cache
+from typing import TypeGuard
 
-from advisor.comparison.kernels.kernel_digest import arguments_changed, meaning, own_tree, without_local_names
-from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
-from advisor.compiled.launches.provenance import named
+from advisor.comparison.kernels.kernel_digest import meaning, without_local_names
+from advisor.comparison.kernels.kernel_version import Launching
 from advisor.python_source.bindings import (
     Function,
     Graph,
@@ -26,11 +25,9 @@ from advisor.python_source.bindings import (
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.language import dotted, last_name
-from advisor.rendering.figures import shortened
+from advisor.python_source.language import last_name
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
-from advisor.system.resources import phrase
 
 LONGEST = 80
 """Characters that are shown of an expression."""
@@ -279,7 +276,7 @@ def _with_names(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
     return node
 
 
-def _renamed(old: Graph, new: Graph) -> dict[str, dict[str, str]]:
+def renamed_arguments(old: Graph, new: Graph) -> dict[str, dict[str, str]]:
     """By function what its arguments are called now, where it has as many as before: by their places, callers give them the same."""
     sides = [{scope.name: scope.args for scope in graph.scopes if isinstance(scope, Function)} for graph in (old, new)]
     renamed = {}
@@ -394,212 +391,8 @@ def written(node: ast.AST) -> str:
         return "…"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedLaunch:
-    """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before.
-
-    Attributes:
-        old, new: Its launches.
-        words: What changed.
-        names: Options and constants that both take, and "grid", for which other expressions are passed, or that hang on code that changed.
-        code: Whether other code changed too that what is passed is worked out from.
-    """
-
-    old: Launching
-    new: Launching
-    words: str
-    names: frozenset[str]
-    code: bool
-
-
-@lru_cache(maxsize=4)
-def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLaunch, ...]:
-    """What changed in how a kernel is launched.
-
-    Files are compared with what they were. Where one no longer launches the kernel and one does that did not, the launch moved; what
-    launches it besides, a test or a benchmark, say, or no longer does, changes no launch.
-    """
-    before, after = ({item.where: item for item in version.launching} for version in (old, new))
-    pairs = [(before[where], launching) for where, launching in after.items() if where in before]
-    lost, gained = ([one[where] for where in one if where not in other] for one, other in ((before, after), (after, before)))
-    if len(lost) == len(gained) == 1:
-        pairs.append((lost[0], gained[0]))
-    if not pairs:
-        return ()
-    former, function = old.function, new.function
-    tunable = {*former.constants, *function.constants}
-    alone = {name for name in tunable if not (former.parameter(name) and function.parameter(name))}
-    tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
-    out = []
-    for one, other in pairs:
-        renamed = _renamed(one.source.module_names, other.source.module_names)
-        digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
-        hangs = partial(_alone_differs, former, function, one, other, renamed)
-        if (differing := _differing(*digests, hangs)) is not None:
-            names, code = differing
-            one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
-            texts = [{name: _trees(side, name) for name in code} for side in (one, other)]
-            same = {name for name in code if texts[0][name] == texts[1][name] or name in one_sided}
-            code = [name for name in code if name not in same or not texts[0][name] or not texts[1][name]] or ([] if names else code)
-            both = sorted(digests[0].passed.keys() & digests[1].passed.keys())
-            hanging = list(filter(hangs, both)) if not names and SPREAD not in both else []
-            words = _in_words(*digests, names, code, hanging)
-            if names and (otherwise := [name for name in both if name not in names and _rebound(one, name) != _rebound(other, name)]):
-                words += f", and {named(otherwise)}, worked out otherwise"
-            if not names:  # else the values that it passes changed
-                digests = (
-                    launch_digest(former, one, tunable, renamed, conditions=False),
-                    launch_digest(function, other, tunable, conditions=False),
-                )
-                where = [_where(side) for side in (one, other)]
-                if _differing(*digests) is None and where[0] != where[1]:
-                    words, code, hanging = f"it is made {where[0]} → {where[1]}", [], []
-                elif _differing(*digests) is None and where[1] != ALWAYS:
-                    within = f" in {_listed(code)}" if code else ""
-                    words, code, hanging = f"it is made {where[1]}, which is worked out otherwise than before{within}", [], []
-            both_take = frozenset(names or hanging) - alone
-            out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
-    return tuple(out)
-
-
-def _rebound(launching: Launching, name: str) -> list[tuple[str, ...]]:
-    """The statements, each under its conditions, that give something to a name which launches of a file pass as it is, where their
-    function has several: what one alone gives it is passed in its place."""
-    graph, out = launching.source.module_names, []
-    for scopes, call in launching.calls:
-        passed = any(item.arg == name and written(item.value) == name for item in call.keywords)
-        nodes = graph.binders(scopes[-1]).get(name, ()) if passed and scopes else ()
-        tests = [[written(test) for test, _ in graph.conditions(node)] for node in nodes if len(nodes) > 1]
-        out += [(*test, written(graph.parent(node))) for test, node in zip(tests, nodes, strict=False)]
-    return out
-
-
-def _alone_differs(former: JitFunction, function: JitFunction, one: Launching, other: Launching, renamed: Renamed, name: str) -> bool:
-    """Whether what launches pass for one name changed, whatever else they pass."""
-    return _differing(launch_digest(former, one, {name}, renamed), launch_digest(function, other, {name})) is not None
-
-
-def _trees(launching: Launching, name: str) -> list[str]:
+def host_trees(launching: Launching, name: str) -> list[str]:
     """What stands for a name at the top of a file; of a method, or of a function within another, its code."""
     graph = launching.source.module_names
     nodes = graph.statements(name) or [scope for scope in graph.scopes if isinstance(scope, Function) and scope.name == name]
     return list(map(ast.dump, nodes))
-
-
-def _where(launching: Launching) -> str:
-    """Under which conditions a file launches a kernel, in words: as they are written."""
-    graph = launching.source.module_names
-    tests = [[(written(test), wanted) for test, wanted in graph.conditions(call)] for _, call in launching.calls]
-    every = [" and ".join(text if wanted else f"not ({text})" for text, wanted in each_call) for each_call in tests]
-    return f"where {' or '.join(dict.fromkeys(shortened(text, LONGEST) for text in every))}" if all(every) else ALWAYS
-
-
-def _differing(
-    old: LaunchDigest, new: LaunchDigest, hangs: Callable[[str], bool] = lambda name: True
-) -> tuple[list[str], list[str]] | None:
-    """The names for which launches pass other expressions that `hangs` holds of, and the functions whose code changed besides; None:
-    nothing changed, but for names of functions and of what they work out."""
-    gone, came = old.host.keys() - new.host.keys(), new.host.keys() - old.host.keys()
-    both = old.host.keys() & new.host.keys()
-    elsewhere = [sorted(host[name] for name in names) for host, names in ((old.host, gone), (new.host, came))]
-    if elsewhere[0] == elsewhere[1] and all(old.host[name] == new.host[name] for name in both):
-        return None
-    differ = {name for name in both if not _only_more(old.host[name], new.host[name])}
-    if gone and came and not _only_more(*({host[name] for name in names} for host, names in ((old.host, gone), (new.host, came)))):
-        differ |= gone | came
-    names = [name for name in dict.fromkeys([*old.passed, *new.passed]) if len({*map(frozenset, _texts(old, new, name))}) > 1]
-    if old.spread != new.spread:  # what one side names, the other may have there
-        names = [name for name in names if name not in old.unnamed | new.unnamed]
-    names = list(filter(hangs, names))
-    if not names and not differ:
-        return None
-    return names, sorted(((differ | gone | came) if not names else differ - old.launching - new.launching) - {""})
-
-
-def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str], hanging: Sequence[str]) -> str:
-    parts = [" → ".join(_apart(name, *_texts(old, new, name))) for name in names]
-    if code:
-        what = [f"the {name}" if name == GRID else name for name in hanging]
-        parts.append(f"the code of {_listed(code)}" + (f", on which {named(what)} depend" + "s" * (len(what) == 1)) * bool(what))
-    return ", and ".join(parts or ["the code around it"])
-
-
-def _only_more(one: Iterable[Any], other: Iterable[Any]) -> bool:
-    """Whether there is nothing but launches more or less: those of a test, say, which pass what others pass."""
-    return set(one) <= set(other) or set(other) <= set(one)
-
-
-def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, ...]]:
-    """What the launches of two sides pass for a name: what its names are given, but as it is written where that is not known of both."""
-    values = [side.assigned.get(name, ()) for side in (old, new)]
-    written = [side.passed.get(name, ()) for side in (old, new)]
-    unknown = any(text.isidentifier() and text in texts for side, texts in zip(values, written, strict=True) for text in side)
-    return written if unknown and written[0] == written[1] else values
-
-
-def _apart(name: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str]:
-    """What two sides pass for a name, in words; where those are the same up to where they are cut off, from where they part."""
-    texts = _text(name, old), _text(name, new)
-    if texts[0] != texts[1] or len(old) != 1 or len(new) != 1:
-        return texts
-    same = next((place for place, (a, b) in enumerate(zip(old[0], new[0], strict=False)) if a != b), min(len(old[0]), len(new[0])))
-    start = old[0].rfind(" ", 0, same) + 1
-    return tuple(f"{name}=…{shortened(text[start:], LONGEST)}" for text in (old[0], new[0]))  # type: ignore[return-value]
-
-
-def _text(name: str, passed: Sequence[str]) -> str:
-    values = " or ".join(shortened(text.strip("{}") if name == SPREAD else text, LONGEST) for text in passed)
-    return (values or "nothing") if name == SPREAD else f"{name}={values}" if values else f"no {name}"
-
-
-SAME = "The kernel is the same; its launch"
-"""Begins the note on a launch that changed where the kernel did not."""
-
-
-def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
-    """How launches of a kernel changed, `same`: while it did not."""
-    how = SAME if same else "The launch"
-    alike = grouped((launch.words, launch.new.where or "its file") for launch in changed)
-    return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first of some names."""
-    return f"{', '.join(names[:MOST_NAMED])}{', …' if len(names) > MOST_NAMED else ''}"
-
-
-def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """What changed beside the body: the arguments, the key by which a kernel is tuned anew, and what prunes its list."""
-    if old is None or new is None:
-        return []
-    notes = list(arguments_changed(old.function, new.function, bool(old.launching and new.launching)))
-    keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
-    if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
-        less = ", ".join(name for name in keys[0] if name not in keys[1])
-        less = less if set(keys[1]) < set(keys[0]) <= {parameter.name for parameter in new.function.parameters} else ""
-        consequence = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
-        notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{consequence}")
-    heuristics = [side.function.heuristics.keys() for side in (old, new)]
-    for word, names in (("gives", heuristics[1] - heuristics[0]), ("no longer gives", heuristics[0] - heuristics[1])):
-        notes += [f"@triton.heuristics {word} {', '.join(sorted(names))}."] if names else []
-    others = [_decorators(side.function) for side in (old, new)]
-    for word, names in (("It is now decorated with", others[1] - others[0]), ("It is no longer decorated with", others[0] - others[1])):
-        notes += [f"{word} {', '.join(sorted(names))}."] if names else []
-    pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
-    if pruning[0] != pruning[1]:
-        notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
-    return notes
-
-
-def _decorators(function: JitFunction) -> set[str]:
-    """The names of a kernel's decorators, but for Triton's own."""
-    names = {dotted(getattr(item, "func", item)) for item in function.node.decorator_list}
-    return {name for name in names if name.rpartition(".")[2] not in ("jit", "autotune", "heuristics")} - {""}
-
-
-def unread_body(old: KernelVersion | None, new: KernelVersion | None, differ: bool) -> list[str]:
-    """That no prediction tells of a body that changed, alone or beside the configurations (`differ`: of those that are compared)."""
-    if old is None or new is None:
-        return []
-    alone = old.named == new.named and not differ
-    return [phrase("answer.body")] if alone or own_tree(old.function.node) != own_tree(new.function.node) else []

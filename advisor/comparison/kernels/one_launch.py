@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_digest import arguments_renamed
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
-from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.assumptions import INTEGERS

@@ -23,9 +23,9 @@ from advisor.comparison.kernels.attempts import (
     with_other_flags,
 )
 from advisor.comparison.kernels.beside import in_its_place
+from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_digest import converts_otherwise
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed
-from advisor.comparison.kernels.launch_digest import changed_launches
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
 from advisor.comparison.kernels.one_launch import POINTERS, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time

@@ -15,7 +15,7 @@ from typing import Any
 
 from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
-from advisor.comparison.kernels.launch_digest import ChangedLaunch
+from advisor.comparison.kernels.changed_launches import ChangedLaunch
 from advisor.comparison.static import PREDICTED_TAU, both_near_peak, largest_step, pairs_that_stayed, pairs_that_went, static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.assembly import matrix_instruction
