@@ -31,6 +31,7 @@ from advisor.result.comparison_schema import (
 )
 from advisor.result.problem import ASKED
 from advisor.result.schema import Finding, Latency
+from advisor.system import grouped
 from advisor.system.resources import phrase
 
 NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
@@ -427,11 +428,14 @@ MOST_GPUS = 2
 
 
 def answering(subjects: Sequence[Subject]) -> Sequence[StaticRow]:
-    """The rows that are the answer, one a GPU; none where something was measured, or several rows say something."""
+    """The rows that are the answer, one a GPU, those within doubt last; none where something was measured, or several rows of a GPU say
+    something."""
     rows = [row for subject in subjects for row in subject.static if row.verdict != "cannot-tell"]
+    rows.sort(key=_is_doubtful)
     sure = all(row.verdict in ("predicted-improved", "predicted-regressed", "within-doubt") and _sides(row) is not None for row in rows)
-    sure = sure and all(abs(row.change or 0.0) >= PREDICTED_TAU for row in rows if row.verdict == "within-doubt")
-    alone = len({row.gpu for row in rows}) == len(rows) <= MOST_GPUS and len({row.verdict for row in rows}) == 1
+    sure = sure and all(abs(row.change or 0.0) >= PREDICTED_TAU for row in rows if _is_doubtful(row))
+    verdicts = {row.verdict for row in rows} - {"within-doubt"}
+    alone = len({row.gpu for row in rows}) == len(rows) <= MOST_GPUS and len(verdicts) <= 1
     return rows if sure and alone and not any(subject.measured for subject in subjects) else ()
 
 
@@ -450,9 +454,15 @@ def answer(subjects: Sequence[Subject]) -> str:
     changed = f": {causes}" if causes else ""
     states = " and ".join(sorted({problem.cache for row in rows for problem in row.problems}))
     cache = phrase("answer.cache", state=states) if states else ""
-    kind = "undecided" if rows[0].verdict == "within-doubt" else "predicted"
+    kind = "undecided" if _is_doubtful(rows[0]) else "predicted"
     whose = f"{'in ' * (kind == 'undecided')}{subject.title.rpartition('::')[2]} " if len(subjects) > 1 else ""
-    return phrase(f"answer.{kind}", what=f"{whose}{f'{name} and '.join(map(_on_gpu, rows))}{name}", changed=changed, cache=cache)
+    groups = grouped((_is_doubtful(row), f"{_on_gpu(row)}{name}") for row in rows)
+    what = phrase("answer.besides").join(" and ".join(group) for group in groups.values())
+    return phrase(f"answer.{kind}", what=f"{whose}{what}", changed=changed, cache=cache)
+
+
+def _is_doubtful(row: StaticRow) -> bool:
+    return row.verdict == "within-doubt"
 
 
 def why(subjects: Sequence[Subject]) -> str:

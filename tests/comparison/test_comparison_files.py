@@ -139,6 +139,9 @@ def test_a_change_within_doubt_is_the_answer_and_why_says_how_often_such_pairs_w
     assert why([plain]).startswith("Before: "), "the headline has the doubt"
     other = replace(a_kernel(), title="k.py::other")
     assert answer([subject, other]).startswith("No difference is certain in k on H100: −19.5 % predicted, ")
+    mixed = a_kernel(doubtful, judged(253.0, 43.0, "H200"))
+    assert answer([mixed]).startswith("Predicted about 6x faster on H200 (253.0 → 43.0 µs; ")
+    assert ", while no difference is certain on H100: −19.5 % predicted, less than the model's doubt of ±22 %" in answer([mixed])
     nearer = a_kernel(replace(judged(100.0, 98.0), verdict="within-doubt"))
     assert answer([nearer]) == "" and headline([nearer], *counts([nearer])).endswith(
         " of k on H100; −2.0 % predicted, less than the model's doubt of ±22 %: measure both sides to know"
