@@ -6,6 +6,7 @@ What nothing says of the launch (types of arguments, flags) is guessed once, for
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -376,11 +377,24 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     shown = [_sided(name, sides) for name in taken]  # as the other side passes them
     shown += [_sided(name, [guess.constexprs for guess in guesses]) for name in list(invented)[:MOST_SHOWN]]
     shown += [f"{len(invented) - MOST_SHOWN} more"] if len(invented) > MOST_SHOWN else []
-    guessed = f"{' '.join(shown)} (guessed)" if shown else ""
-    assumed = f"{' '.join(typical)} (typical)" if typical else ""
+    guessed = f"{_fitting(shown)} (guessed)" if shown else ""
+    assumed = f"{_fitting(typical)} (typical)" if typical else ""
     others = [name for name in names if name not in sizes and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
     differing = tuple(f"{name} {shown_value(sides[0][name])} → {shown_value(sides[1][name])}" for name in others)
-    return ", ".join(filter(None, (" ".join(texts), assumed, guessed))) or "no constants", differing
+    return ", ".join(filter(None, (_fitting(texts), assumed, guessed))) or "no constants", differing
+
+
+LONGEST_PART = 120
+"""Characters of a label's constants of one kind."""
+
+
+def _fitting(texts: Sequence[str]) -> str:
+    """Constants, as many as a label holds, of too many those that differ first, and how many more there are."""
+    if sum(map(len, texts)) + len(texts) > LONGEST_PART:
+        texts = sorted(texts, key=lambda text: " → " not in text)
+    lengths = itertools.accumulate(len(text) + 1 for text in texts)
+    count = max(sum(length <= LONGEST_PART for length in lengths), 1)
+    return " ".join([*texts[:count], *([f"{len(texts) - count} more"] if len(texts) > count else [])])
 
 
 def _sided(name: str, sides: Sequence[Mapping[str, Any]]) -> str:
