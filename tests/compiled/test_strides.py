@@ -9,6 +9,7 @@ from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.guesses.inference import Given, guesses
+from advisor.compiled.launches.configured import pinned
 from advisor.compiled.launches.launch import inspect_launch, request_for
 from advisor.compiled.launches.target import make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
@@ -115,6 +116,19 @@ def test_a_stride_of_heads_that_a_launch_passes_last_is_not_the_last_one() -> No
     strides = {name for name in guess.signature if name.startswith("stride")}
     assert {name for name in strides if guess.constexprs.get(name) == 1} == {"stride_od"}
     assert guess.divisible == guess.strides == strides - {"stride_od"} and not guess.not_specialized
+
+
+def test_another_configuration_of_a_launch_has_the_strides_of_the_launch(pool: Pool) -> None:
+    """Two outer strides of a tensor of three dimensions, the last of which by its name might be 1."""
+    text = TRANSPOSED.replace("def launch(x, y, out):\n", "def launch(x, y, out):\n    G, N, K = y.shape\n").replace(
+        "y.stride(-1)", "y.stride(1)"
+    )
+    launch = make_launch(parse_source(text, "k.py"), "gemm", arguments={"K": 4096})
+    inspection = inspect_launch(launch, SM_90, pool, sass=False)
+    assert {"stride_bk", "stride_bn"} <= inspection.guess.strides
+    again = pinned(inspection)
+    guess = next(guesses(again.source, again.source.kernel("gemm"), again.given))
+    assert guess.signature == inspection.guess.signature and guess.constexprs == inspection.guess.constexprs
 
 
 def test_a_stride_of_another_name_is_known_as_one_where_it_is_launched() -> None:

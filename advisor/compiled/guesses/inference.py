@@ -309,7 +309,7 @@ class _Draft:
         function, given, signature = self.function, self.given, self.signature
         unknown = unknown_strides(signature, given.scalars)
         launched = [n for n in given.multiples if signature.get(n) in INTEGERS and n not in given.types and n not in given.scalars]
-        fixed = {*function.unspecialized, *launched}
+        fixed = {*function.unspecialized, *given.multiples}
         untyped = [name for name in unknown if name not in fixed and name not in recorded]
         self.unit = unit_strides(function, untyped, given.scalars)
         for name in self.unit:

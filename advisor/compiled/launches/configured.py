@@ -43,7 +43,6 @@ def pinned(inspection: Inspection) -> KernelLaunch:
         types=guess.signature,
         constexprs={**launch.given.constexprs, **guess.constexprs},
         options=guess.options,
-        multiples=frozenset(),
     )
     divisible = request_for(launch, guess, inspection.compiled.target).divisible
     return replace(launch, given=given, divisible=divisible)
