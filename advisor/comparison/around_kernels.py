@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from advisor.comparison.kernels.beside import came_or_went, of_torch
+from advisor.comparison.kernels.beside import came_or_went, handed_on, of_torch
 from advisor.comparison.kernels.importers import TESTS, located, parsed
 from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
@@ -62,6 +62,10 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
             continue  # it went, cannot be read, or is a new file of kernels: said elsewhere
         before, after = (_functions(side) if side is not None else {} for side in (old, new))
         launching = _launching(new)
+        helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in (old, new)]
+        came += [
+            Changed(f"{path}::{name}", "new") for name in sorted(helpers[1] - helpers[0]) if old is None or name not in old.definitions
+        ]
         fresh = [name for name in _whole(after, before) if name not in launching]
         came += [Changed(f"{path}::{name}", "new", came_or_went(Counter(), _calls(new, after.get(name, ())))) for name in fresh]
         both = [name for name in after if name in before and _tree(old, before[name]) != _tree(new, after[name])]
@@ -72,12 +76,15 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
 
 def _calls(source: SourceFile | None, functions: Sequence[Function]) -> Counter[str]:
     """The calls of torch in functions of a file."""
-    calls = source.module_names.calls.items() if source is not None else ()
+    if source is None:
+        return Counter()
+    graph = source.module_names
+    calls = ((name, call, graph.above(call)) for name, items in graph.calls.items() for call in items)
+    inside = ((name, call, next((item for item in functions if item in above), None)) for name, call, above in calls)
     return Counter(
         text
-        for name, items in calls
-        for call in items
-        if source is not None and (text := of_torch(name, call)) and not set(functions).isdisjoint(source.module_names.above(call))
+        for name, call, around in inside
+        if around is not None and not handed_on(graph, around, call) and (text := of_torch(name, call))
     )
 
 

@@ -251,7 +251,14 @@ def _autotune(decorator: ast.Call, evaluator: FunctionReader) -> Autotune:
     except NotLiteralError as error:
         problem = f"the configurations: {error}"
     prunes = ast.unparse(pruning) if pruning is not None else "None"
+    names = {node.id for node in ast.walk(pruning) if isinstance(node, ast.Name)} if pruning is not None else set()
+    if making := [name for name in sorted(names) if name in evaluator.functions and _makes_configurations(evaluator.functions[name])]:
+        configs, problem = (), f"the configurations: {making[0]}, which prunes them, makes others"
     return Autotune(configs=configs, key=key, problem=problem, prunes="" if prunes == "None" else prunes)
+
+
+def _makes_configurations(function: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "Config" for node in ast.walk(function))
 
 
 def _unfiltered(listed: ast.expr | None, pruning: ast.expr | None) -> tuple[ast.expr | None, ast.expr | None]:

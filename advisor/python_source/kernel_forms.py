@@ -16,6 +16,17 @@ DEEPEST = 6
 """Names of names that are followed."""
 
 
+def asserted(kernel: ast.FunctionDef) -> dict[str, int]:
+    """Whole numbers that constants of a kernel have to be: `tl.static_assert(n == 4)`."""
+    tests = [node.args[0] for node in ast.walk(kernel) if isinstance(node, ast.Call) and last_name(node) == "static_assert" and node.args]
+    equal = [(test.left, test.comparators[0]) for test in tests if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)]
+    return {
+        name.id: value.value
+        for name, value in equal
+        if isinstance(name, ast.Name) and isinstance(value, ast.Constant) and type(value.value) is int
+    }
+
+
 def grid_of(call: ast.Call) -> ast.expr:
     """The grid of a launch."""
     assert isinstance(call.func, ast.Subscript)

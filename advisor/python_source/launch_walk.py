@@ -40,6 +40,7 @@ from advisor.python_source.tensors import (
     OTHER_NAMES,
     SAME_SHAPE,
     SAME_TYPE,
+    TYPE_OF,
     Extent,
     Number,
     Stride,
@@ -415,7 +416,10 @@ class LaunchWalk(FunctionReader):
         if owner is None or last not in SAME_SHAPE | SAME_TYPE | {"view"}:
             return None
         tensor = self._tensor(owner)
-        element = tensor.element if last in SAME_TYPE or (last == "view" and self._takes_sizes(node)) else None
+        element = tensor.element if last in SAME_TYPE or (last == "view" and self._takes_sizes(node)) else TYPE_OF.get(last)
+        if last == "to":
+            kinds = [_type_named(item) for item in (*node.args, *(k.value for k in node.keywords if k.arg == "dtype"))]
+            element = next((kind for kind in kinds if kind is not None), None)
         if last in SAME_SHAPE:
             return replace(tensor, element=element)
         sizes = self._sizes(node.args, last) if last in ("view", "reshape") else None

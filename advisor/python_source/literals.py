@@ -370,7 +370,11 @@ class Evaluator:
         left = plain(self.visit(node.left))
         for op, item in zip(node.ops, node.comparators, strict=True):
             right = plain(self.visit(item))
-            if not _COMPARE[type(op)](left, right):
+            try:
+                holds = _COMPARE[type(op)](left, right)
+            except TypeError:
+                raise NotLiteralError(f"{ast.unparse(node)[:60]} compares what cannot be compared here") from None
+            if not holds:
                 return False
             left = right
         return True

@@ -81,6 +81,10 @@ class Present:
             return False
         raise NotLiteralError("a version of torch is unknown")
 
+    def __lt__(self, other: object) -> bool:
+        raise NotLiteralError("a version of torch is unknown")
+
+    __le__ = __gt__ = __ge__ = __lt__
     __hash__ = object.__hash__
 
 

@@ -22,6 +22,8 @@ SAME_TYPE = frozenset(
     | {"zero_"}
 )
 """Methods and attributes of a tensor that give one of the same type."""
+TYPE_OF = {"half": "float16", "float": "float32", "bfloat16": "bfloat16"}
+"""Methods of a tensor that give one of a type -> that type."""
 MOST_DIMENSIONS = 8
 OTHER_NAMES = {"long": "int64", "short": "int16", "double": "float64"}
 """Types by names that torch has besides."""

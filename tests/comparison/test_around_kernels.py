@@ -68,6 +68,7 @@ def named(tmp_path, **edits: tuple[str, str]):
             ["pkg/op.py::more (new; now calls .clone, torch.sum)"],
         ),
         ("return run(x) if", "return torch.mul(x, 3) if", ["pkg/op.py::forward (now calls torch.mul)"]),
+        ("def forward(", "@triton.jit\ndef gate(x):\n    return x * 2\n\ndef forward(", ["pkg/op.py::gate (new)"]),  # a helper
         ("BLOCK=64", "BLOCK=32", []),  # the launch itself: compared
         ("return 1", "return 2", []),  # nothing of kernels
     ],
@@ -89,7 +90,7 @@ def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
     assert alone.headline == "No kernel and no table changed; Python around kernels did, and its other work is not judged: forward"
     assert alone.around == ("op.py::forward",) and to_comment(alone).count("forward") == 1
     both = compared_files(repository, predictor, base, {"op.py": other.replace("* 2)", "* 3)")}, compiling=False)
-    line = "Python around kernels changed: op.py: forward. Only launches, what these pass, and calls of torch beside them are compared"
+    line = "Python around kernels changed: op.py: forward. Only launches, their constants and options, and calls of torch are compared"
     assert line in to_text(both) and line in to_comment(both)
 
 

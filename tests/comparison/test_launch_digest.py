@@ -462,8 +462,47 @@ def test_what_prunes_its_configurations_is_named(repository, predictor):
     assert compared(repository, predictor, {"ops/scale.py": pruned.replace("== 1", "<= 2")}, {"ops/scale.py": pruned}).subjects
 
 
+def test_a_list_that_its_pruning_makes_anew_is_not_read(repository, predictor):
+    tuned = KERNEL.replace("@triton.jit", '@triton.autotune(configs=[triton.Config({"BLOCK": 64})], key=["n"])\n@triton.jit')
+    prune = "def prune(configs, named, **more):\n    return [triton.Config({'BLOCK': 128})]\n\n\n@triton.autotune"
+    pruned = tuned.replace("@triton.autotune", prune).replace('key=["n"]', 'key=["n"], prune_configs_by={"early_config_prune": prune}')
+    (subject,) = compared(repository, predictor, {"ops/scale.py": pruned}, {"ops/scale.py": tuned}).subjects
+    assert "head: the configurations: prune, which prunes them, makes others" in subject.notes
+    assert not (subject.configurations_added or subject.configurations_removed)
+
+
+def test_an_argument_that_is_none_now_is_named(repository, predictor):
+    text = (
+        KERNEL.replace("def scale(x_ptr,", "def scale(x_ptr, work,")
+        .replace("](x, n,", "](x, work=x, n=n, BLOCK=")
+        .replace("BLOCK= block", "BLOCK=block")
+    )
+    (subject,) = compared(repository, predictor, {"ops/scale.py": text.replace("work=x", "work=None")}, {"ops/scale.py": text}).subjects
+    assert subject.notes[0] == "The kernel is the same; its launch in its file changed: work=x → work=None."
+
+
+def test_constants_that_a_launch_does_not_name_are_named():
+    """Launched with `**options`, of which it is not known what they hold."""
+    text = KERNEL.replace("x, n, block, num_warps=warps", "x, n, **options(n)")
+    more = text.replace("BLOCK: tl.constexpr = 1024", "BLOCK: tl.constexpr = 1024, SPLIT: tl.constexpr = 1")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (text, more))
+    assert changed_by_hand(old, new) == ["The kernel takes SPLIT."]
+
+
+def test_what_is_handed_on_is_not_called():
+    text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    def made(size):\n        return torch.zeros(size)\n    CALL\n")
+    old = versions(parse_source(KERNEL, "k.py"), {})["scale"]
+    handed, called = (versions(parse_source(text.replace("CALL", item), "k.py"), {})["scale"] for item in ("keep(made)", "made(n)"))
+    assert torch_calls(old, handed) == [] and torch_calls(old, called) == ["Beside the launch, run now calls torch.zeros."]
+
+
 def test_what_a_heuristic_gives_now_is_named():
     given = KERNEL.replace("@triton.jit", '@triton.heuristics({"BLOCK": lambda args: 64})\n@triton.jit')
+    other = versions(parse_source(given.replace("args: 64", "named: 128"), "k.py"), {})["scale"]
+    same = versions(parse_source(given.replace("args: 64", "named: 64"), "k.py"), {})["scale"]
+    first = versions(parse_source(given, "k.py"), {})["scale"]
+    assert changed_by_hand(first, other) == ["What @triton.heuristics gives for BLOCK is worked out otherwise."]
+    assert changed_by_hand(first, same) == []
     old, new = (versions(parse_source(text, "k.py"), {})["scale"] for text in (KERNEL, given))
     assert changed_by_hand(old, new) == ["@triton.heuristics gives BLOCK."]
     assert changed_by_hand(new, old) == ["@triton.heuristics no longer gives BLOCK."]

@@ -191,6 +191,14 @@ def test_sizes_that_one_side_takes_are_others_where_the_other_launcher_has_no_su
     assert ("different problems" in resources._other_sizes(version(KERNEL), version(head), *sides)) is said
 
 
+def test_a_constant_that_an_assertion_settles_is_no_typical_size():
+    text = KERNEL.replace("n_cols, BLOCK: tl", "n_cols: tl.constexpr, BLOCK: tl").replace(
+        "    row = tl", "    tl.static_assert(n_cols == 4)\n    row = tl"
+    )
+    base, _ = both_launches((version(text),) * 2, (None, None), H100, "bf16", None, KernelSettings())
+    assert base.sizes["n_cols"] == base.launch.given.constexprs["n_cols"] == 4
+
+
 def test_what_one_side_alone_tunes_is_not_compared():
     sides = tuned(1).configurations[0], Configuration(parameters={"GROUPS": 2}, num_warps=1)
     run = resources.Run(configuration=sides[1], former=sides[0], problem=None, element="bf16")

@@ -535,6 +535,9 @@ def test_a_kernel_that_is_launched_besides_is_said(repository, came):
     found, subject = one(repository, *sides)
     assert f"Besides, run {'launches' if came else 'no longer launches'} total." in subject.notes
     assert "in its place" not in to_comment(found)
+    if came:
+        under = one_more.replace("    total[(1,)]", "    if n > 8:\n        total[(1,)]")
+        assert "Besides, run launches total under a condition." in one(repository, sides[0], under)[1].notes
 
 
 def test_a_launch_that_became_tuned_is_no_prediction_of_no_change(repository):

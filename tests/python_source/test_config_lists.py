@@ -106,6 +106,12 @@ def test_branches_for_a_vendor_are_decided_where_the_target_is_known(condition: 
         blocks(text)
 
 
+def test_a_version_that_is_compared_is_not_known() -> None:
+    text = f"\nif torch.version.cuda < '12.8':\n    configs = {CONFIGS}\nelse:\n    configs = []\n{KERNEL}"
+    with pytest.raises(NotLiteralError, match="configs is defined in 2 branches"):
+        blocks(text, "cuda")
+
+
 @pytest.mark.parametrize(
     ("arch", "blackwell", "hopper"),
     [(90, False, True), (100, True, False), (120, True, False), (80, False, False), ("gfx942", False, False)],

@@ -80,8 +80,9 @@ def test_names_are_followed_as_far_as_they_are_assigned_once() -> None:
         "made.view(torch.uint8)",
         "made.view(kind)",
         "made.view(dtype=kind)",
-        "made.float()",
         "made.to(kind)",
+        "made.to(kind.device)",
+        "x.to(dtype=kind)",
         "made if wanted else x",
         "made + 1",
         "torch.empty_like(made, dtype=kind)",
@@ -92,6 +93,20 @@ def test_names_are_followed_as_far_as_they_are_assigned_once() -> None:
 )
 def test_a_type_that_is_not_said_is_not_known(text: str) -> None:
     assert type_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("x.float()", "float32"),
+        ("made.half().t()", "float16"),
+        ("x.bfloat16()", "bfloat16"),
+        ("x.to(torch.float32)", "float32"),
+        ("x.to(n, dtype=torch.int64)", "int64"),
+    ],
+)
+def test_a_tensor_that_is_converted_has_the_type_that_it_is_converted_to(text: str, kind: str) -> None:
+    assert type_of(text) == kind
 
 
 def test_a_type_has_one_name() -> None:

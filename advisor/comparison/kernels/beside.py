@@ -116,8 +116,13 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
     for version, names in ((old, {}), (new, former)):
         kernels: dict[str, set[str]] = {}
         for graph, _, function, site, others in _functions(version):
-            besides = {names.get(kernel, kernel) for kernel, call in others if not graph.excludes(site[1], call)}
-            kernels.setdefault(function, set()).update(besides - {old.function.name, new.function.name})
+            around_launch = {written(test) for test, _ in graph.conditions(site[1])}
+            besides = {
+                names.get(kernel, kernel) + SOMETIMES * any(written(test) not in around_launch for test, _ in graph.conditions(call))
+                for kernel, call in others
+                if not graph.excludes(site[1], call) and kernel not in (old.function.name, new.function.name)
+            }
+            kernels.setdefault(function, set()).update(besides)
         sides.append(kernels)
     notes = []
     for function in sides[0].keys() & sides[1].keys():
@@ -264,10 +269,19 @@ def _calls_beside(graph: ModuleNames, scope: Scope, launch: Call) -> Counter[str
         if scope in graph.scopes_around(call)
     ]
     inside += [(node, f"torch.{operation} of {name}") for node, operation, name in operations(scope, MADE | LIKE)]
-    beside = [(node, text) for node, text in inside if text and node is not launch and not graph.excludes(launch, node)]
+    inside = [(node, text) for node, text in inside if text and node is not launch and not handed_on(graph, scope, node)]
+    beside = [(node, text) for node, text in inside if not graph.excludes(launch, node)]
     around = {written(test) for test, _ in graph.conditions(launch)}
     open_ = {id(node) for node, _ in beside if any(written(test) not in around for test, _ in graph.conditions(node))}
     return Counter(text + SOMETIMES * (id(node) in open_) for node, text in beside)
+
+
+def handed_on(graph: ModuleNames, scope: Scope, node: Expression) -> bool:
+    """Whether a node stands in a function within another one that this never calls: it is handed on, as an allocator is."""
+    scopes = graph.scopes_around(node)
+    inner = scopes[scopes.index(scope) + 1 :] if scope in scopes else []
+    names = [item.name for item in inner if isinstance(item, Function)]
+    return any(not any(dotted(call.func) == name for call in graph.calls.get(name, ())) for name in names)
 
 
 def _of_file(graph: ModuleNames, name: str, call: Call) -> str:

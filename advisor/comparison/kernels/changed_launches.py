@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
-from advisor.comparison.kernels.kernel_digest import arguments_changed, own_tree
+from advisor.comparison.kernels.kernel_digest import arguments_changed, own_tree, without_local_names
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
 from advisor.comparison.kernels.launch_digest import (
     ALWAYS,
@@ -23,6 +23,7 @@ from advisor.comparison.kernels.launch_digest import (
     written,
 )
 from advisor.compiled.launches.provenance import named
+from advisor.python_source.bindings import arguments, call_arguments, is_none
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted
 from advisor.rendering.figures import shortened
@@ -69,6 +70,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
     tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
     out = []
     for one, other in pairs:
+        tunable |= _none(former, one) ^ _none(function, other)
         renamed = renamed_arguments(one.source.module_names, other.source.module_names)
         digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
         hangs = partial(_alone_differs, former, function, one, other, renamed)
@@ -97,6 +99,12 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             both_take = frozenset(names or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
+
+
+def _none(function: JitFunction, launching: Launching) -> set[str]:
+    """The arguments for which all launches of a file pass None: another code, where the others pass a tensor."""
+    sides = [call_arguments(function.node, call)[0] for _, call in launching.calls]
+    return {name for name in set().union(*sides) if all(name in side and is_none(side[name]) for side in sides)}
 
 
 def _rebound(launching: Launching, name: str) -> list[tuple[str, ...]]:
@@ -202,7 +210,8 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     """What changed beside the body: the arguments, the key by which a kernel is tuned anew, and what prunes its list."""
     if old is None or new is None:
         return []
-    notes = list(arguments_changed(old.function, new.function, bool(old.launching and new.launching)))
+    named_elsewhere = _passed(old) | _passed(new) if old.launching and new.launching else None
+    notes = list(arguments_changed(old.function, new.function, named_elsewhere))
     keys = [side.function.autotune.key if side.function.autotune is not None else None for side in (old, new)]
     if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
         less = ", ".join(name for name in keys[0] if name not in keys[1])
@@ -212,6 +221,9 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     heuristics = [side.function.heuristics.keys() for side in (old, new)]
     for word, names in (("gives", heuristics[1] - heuristics[0]), ("no longer gives", heuristics[0] - heuristics[1])):
         notes += [f"@triton.heuristics {word} {', '.join(sorted(names))}."] if names else []
+    rules = [{name: _rule(node) for name, node in side.function.heuristics.items()} for side in (old, new)]
+    if otherwise := sorted(name for name in rules[0].keys() & rules[1].keys() if rules[0][name] != rules[1][name]):
+        notes.append(f"What @triton.heuristics gives for {', '.join(otherwise)} is worked out otherwise.")
     others = [_decorators(side.function) for side in (old, new)]
     for word, names in (("It is now decorated with", others[1] - others[0]), ("It is no longer decorated with", others[0] - others[1])):
         notes += [f"{word} {', '.join(sorted(names))}."] if names else []
@@ -219,6 +231,18 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     if pruning[0] != pruning[1]:
         notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
     return notes
+
+
+def _passed(version: KernelVersion) -> set[str]:
+    """The arguments that launches of a kernel name, or its configurations and heuristics do."""
+    calls = [call for launching in version.launching for _, call in launching.calls]
+    tuned = {name for configuration in version.configurations for name in configuration.parameters}
+    return tuned.union(version.function.heuristics, *(call_arguments(version.function.node, call)[0] for call in calls))
+
+
+def _rule(function: Any) -> str:
+    """What a function of `@triton.heuristics` does, whatever its argument is called."""
+    return "".join(without_local_names([function], arguments(function)))
 
 
 def _decorators(function: JitFunction) -> set[str]:

@@ -263,11 +263,16 @@ def _parts(tree: ast.AST, local: Set[str], numbers: dict[str, str]) -> Iterator[
             yield repr(node_)
 
 
-def arguments_changed(old: JitFunction, new: JitFunction, launched: bool) -> Iterator[str]:
-    """Which arguments came or went, or that they stand in another order; of constants a launch tells what is passed, where both are
-    `launched`."""
+def arguments_changed(old: JitFunction, new: JitFunction, passed: Collection[str] | None) -> Iterator[str]:
+    """Which arguments came or went, or that they stand in another order; of constants that launches pass by name (`passed`; None: no launch
+    is known on one side) these tell."""
     before, after = ([parameter.name for parameter in side.parameters] for side in (old, new))
-    values = {parameter.name for side in (old, new) for parameter in side.parameters if not (launched and parameter.is_constexpr)}
+    values = {
+        parameter.name
+        for side in (old, new)
+        for parameter in side.parameters
+        if passed is None or not parameter.is_constexpr or parameter.name not in passed
+    }
     came, gone = ([name for name in one if name in values and name not in other] for one, other in ((after, before), (before, after)))
     if other_names := arguments_renamed(old, new):
         yield phrase("answer.in_place", before=named([*other_names]), after=named([*other_names.values()]))

@@ -29,6 +29,7 @@ from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.jit_function import MISSING, JitFunction
+from advisor.python_source.kernel_forms import asserted
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import (
     PROBE,
@@ -298,7 +299,11 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
     elements = {name for site in _sites(version) for name in passed_elements(site)}
     handed = {name: getattr(node, "id", "") for site in _sites(version) for name, node in site.passed.items()}  # by which name
     extents = {name for name, use in usage_of(launch.source, launch.source.kernel(launch.kernel)).items() if use.extent}
+    settled = asserted(version.function.node)
     for name in (item for item in names if item in unknown):
+        if name in settled and not blocks:
+            yield name, settled[name]
+            continue
         small = type(value := guess.constexprs.get(name)) is int and value < OF_BLOCK
         others = (item for item in names if item != name and (item.startswith("BLOCK") or item in extents))
         if blocks and small and BLOCK.fullmatch(name) and not any(others):
