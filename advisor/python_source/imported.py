@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.python_source.bindings import is_none
+from advisor.python_source.bindings import is_none, plainly_given
 from advisor.python_source.imports import HANDED_ON, MOST_HANDS, Import
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
@@ -35,6 +35,10 @@ def function_meant(source: SourceFile, name: str, items: Sequence[Import] | None
         given = [expression for expression in file.alternatives.get(there, ()) if not is_none(expression)]
         if given:  # besides None, where it cannot be imported
             alone = len(given) == len(file.module_names.statements(there)) == 1
+            if not alone and file.backend is not None:  # in a branch for the target
+                live = file.module_names.deciding(there, file.evaluator())
+                given = [value for node in live for called, value in plainly_given(node) if called == there] or given
+                alone = len(given) == 1
             module, _, other_name = (dotted(given[0]) if alone else "").rpartition(".")
             other = imported_file(file, module) if module else file  # power = tools.power
             return function_meant(other, other_name, None, depth + 1) if other is not None and other_name else None

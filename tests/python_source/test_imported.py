@@ -94,6 +94,15 @@ def test_which_of_two_kernels_a_name_is_must_be_known(tmp_path: Path) -> None:
         rebuilt(source_of(tmp_path, "rounded(1.0)", head))
 
 
+@pytest.mark.parametrize(("backend", "kept", "other"), [("cuda", "x + 1", "x - 1"), ("hip", "x - 1", "x + 1")])
+def test_a_branch_for_the_target_says_which_of_two_kernels_a_name_is(backend: str, kept: str, other: str, tmp_path: Path) -> None:
+    """As flash-linear-attention names its softplus, in a file that others import it from."""
+    head = "import torch\n" + ROUND + "if torch.version.hip is None:\n    rounded = up\nelse:\n    rounded = down\n"
+    for files in ({"head": head}, {"head": "from helpers import rounded\n", "helpers": HEAD + head}):
+        source = source_of(tmp_path, "rounded(1.0)", files.pop("head"), **files)
+        assert kept in rebuilt(source.on(backend)) and other not in rebuilt(source.on(backend))
+
+
 def test_another_name_of_a_kernel_compiles(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     from advisor.compiled.compiler.kernel import Target
