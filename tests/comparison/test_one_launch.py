@@ -199,6 +199,14 @@ def test_a_constant_that_an_assertion_settles_is_no_typical_size():
     assert base.sizes["n_cols"] == base.launch.given.constexprs["n_cols"] == 4
 
 
+def test_what_follows_from_typical_sizes_is_typical_too():
+    text = KERNEL.replace("BLOCK: tl.constexpr,", "BLOCK: tl.constexpr, HALF: tl.constexpr, ").replace(
+        "block, double,", "block, n_cols // 2, double,"
+    )
+    assert [*resources._following(version(text), {"n_cols"})] == ["HALF"]
+    assert [*resources._following(version(text), {"n_rows"})] == []
+
+
 def test_what_one_side_alone_tunes_is_not_compared():
     sides = tuned(1).configurations[0], Configuration(parameters={"GROUPS": 2}, num_warps=1)
     run = resources.Run(configuration=sides[1], former=sides[0], problem=None, element="bf16")

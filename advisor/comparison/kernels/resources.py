@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +27,7 @@ from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_digest import converts_otherwise
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed
+from advisor.comparison.kernels.launch_digest import launch_digest
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
 from advisor.comparison.kernels.one_launch import POINTERS, both_launches
 from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
@@ -166,7 +167,7 @@ def judged(
                     continue
             if run.former is not None and best_run is not None:
                 run, (base, head) = best_run, timed
-            label, differing = _label(run, base, head)
+            label, differing = _label(run, old, new, base, head)
             guessed_alone = _guessed_of_one(old, new, base, head)
             notes += [note for note in remarks if note != unseen and not guessed_alone]
             empty = [word for word, item in (("base", base), ("head", head)) if item.compiled is not None and not stores(item)]
@@ -358,7 +359,7 @@ def refused_line(version: KernelVersion | None, error: AdvisorError | None) -> i
     return nodes[-1].lineno + int(matched[1]) - 1 if nodes else None
 
 
-def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]]:
+def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]]:
     """With what either side was compiled: its configuration, or else what its launch passes; and what of that is a guess. Beside it what
     of the configuration, or of what is passed, is another on the head: `BLOCK 64 → 32`."""
     guesses = [side.guess for side in (base, head) if side.guess is not None]
@@ -370,6 +371,7 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     sizes = {*base.sizes, *head.sizes, *(name for guess in guesses for name in guess.settled)}
     launches = [side.launch for side in (base, head) if side.launch is not None]
     sizes |= {name for launch in launches for name in OPTION_NAMES if launch.origins.get(name) == "typical"}
+    sizes |= {name for version in (old, new) if version is not None for name in _following(version, sizes)}
     names = dict.fromkeys([*sides[0], *sides[1]])
     taken = [name for name in names if name in OPTION_NAMES and any(launch.origins.get(name) in NO_DECISION for launch in launches)]
     texts = [_sided(name, sides) for name in names if name not in sizes and name not in taken]
@@ -382,6 +384,13 @@ def _label(run: Run, base: Attempt, head: Attempt) -> tuple[str, tuple[str, ...]
     others = [name for name in names if name not in sizes and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
     differing = tuple(f"{name} {shown_value(sides[0][name])} → {shown_value(sides[1][name])}" for name in others)
     return ", ".join(filter(None, (_fitting(texts), assumed, guessed))) or "no constants", differing
+
+
+def _following(version: KernelVersion, sizes: Set[str]) -> Iterator[str]:
+    """The constants that launches of a kernel work out from sizes."""
+    for launching in version.launching:
+        passed = launch_digest(version.function, launching, version.function.constants).assigned
+        yield from (name for name, texts in passed.items() if any(not sizes.isdisjoint(re.findall(r"\w+", text)) for text in texts))
 
 
 LONGEST_PART = 120
