@@ -57,11 +57,14 @@ def _meant(graph: Graph, name: str, call: ast.Call) -> list[str]:
     return list(dict.fromkeys(names)) if names and all(names) else [name]
 
 
+def alternatives(value: ast.AST) -> list[ast.AST]:
+    """What an expression may be: `a if small else b` is one of two."""
+    return [*alternatives(value.body), *alternatives(value.orelse)] if isinstance(value, ast.IfExp) else [value]
+
+
 def _choices(value: ast.AST) -> list[ast.AST]:
     """What an expression may be: `a if small else b` is one of two, and None is nothing that can be launched."""
-    if isinstance(value, ast.IfExp):
-        return [*_choices(value.body), *_choices(value.orelse)]
-    return [] if isinstance(value, ast.expr) and is_none(value) else [value]
+    return [item for item in alternatives(value) if not (isinstance(item, ast.expr) and is_none(item))]
 
 
 def may_be_kernel(node: ast.AST, name: str) -> TypeGuard[ast.expr | ast.stmt]:
@@ -100,10 +103,19 @@ _APPLIED = frozenset({"triton.jit", "triton.autotune", "triton.heuristics"})
 
 
 def decorated(tree: ast.Module) -> ast.Module:
-    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it."""
+    """A file in which what it applies to its functions, `kernel = triton.jit(kernel)`, stands above them: the same, as Python reads it. So
+    does what it tries to apply, as to a tuner without a GPU at hand."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    tree.body = _without_applied(tree.body, functions)
+    for attempt in (node for node in tree.body if isinstance(node, ast.Try)):
+        attempt.body = _without_applied(attempt.body, functions) or [ast.copy_location(ast.Pass(), attempt)]
+    return tree
+
+
+def _without_applied(body: Sequence[ast.stmt], functions: Mapping[str, ast.FunctionDef]) -> list[ast.stmt]:
+    """Statements without those that apply a decorator to a function, which it has then."""
     kept = []
-    for node in tree.body:
+    for node in body:
         names = [target.id for target in node.targets if isinstance(target, ast.Name)] if isinstance(node, ast.Assign) else []
         call = node.value if isinstance(node, ast.Assign) else None
         function = functions.get(names[0]) if len(names) == 1 else None
@@ -113,8 +125,7 @@ def decorated(tree: ast.Module) -> ast.Module:
             function.decorator_list.insert(0, ast.copy_location(call.func, function))
         else:
             kept.append(node)
-    tree.body = kept
-    return tree
+    return kept
 
 
 RUNNING = frozenset({"getattr", "setattr", "eval", "exec", "compile", "open", "globals", "locals", "vars", "__import__", "input"})

@@ -364,6 +364,9 @@ def test_a_hook_that_changed_lists_no_configurations(repository, predictor):
     other = {"k.py": text.replace("SIZE", "1").replace("listed(pre", "listed(2, pre")}
     (subject,) = compared_files(repository, predictor, sides[0], other).subjects
     assert "What lists its configurations changed, and cannot be read." in subject.notes
+    tuner = {"k.py": sides[0]["k.py"].replace("@triton.autotune(", "@libtuner(")}
+    (subject,) = compared_files(repository, predictor, sides[0], tuner).subjects
+    assert "It is now decorated with libtuner." in subject.notes and not any("lists its" in note for note in subject.notes)
 
 
 @pytest.mark.parametrize("name", ["tl._experimental_load", "tl.extra.cuda.experimental_load"])

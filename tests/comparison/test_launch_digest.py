@@ -489,6 +489,17 @@ def test_constants_that_a_launch_does_not_name_are_named():
     assert changed_by_hand(old, new) == ["The kernel takes SPLIT."]
 
 
+def test_a_function_of_torch_by_another_name_is_called():
+    text = KERNEL.replace("    return torch.relu(x)", "    act = torch.relu if n > 8 else torch.sin\n    return act(x)")
+    always = KERNEL.replace("    return torch.relu(x)", "    act = torch.relu\n    return act(x)")
+    plain, chosen, named = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text, always))
+    assert torch_calls(plain, named) == []
+    assert torch_calls(chosen, plain) == ["Beside the launch, run no longer calls torch.sin under a condition and always calls torch.relu."]
+    assert torch_calls(plain, chosen) == [
+        "Beside the launch, run now calls torch.sin under a condition and calls under a condition alone torch.relu."
+    ]
+
+
 def test_what_is_handed_on_is_not_called():
     text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    def made(size):\n        return torch.zeros(size)\n    CALL\n")
     old = versions(parse_source(KERNEL, "k.py"), {})["scale"]

@@ -13,6 +13,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import LONGEST, written
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import Call, Definition, Expression, Function, Scope, names_in, operations, plainly_given
+from advisor.python_source.kernel_forms import alternatives
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import LaunchCall
@@ -146,8 +147,18 @@ def came_or_went(before: Counter[str], after: Counter[str]) -> str:
     gone, came = _only_in(before, after), _only_in(after, before)
     if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
         gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(EMPTY)}) for calls in (gone, came))
+    always = Counter({text: n for text, n in came.items() if gone[text + SOMETIMES] == n})  # where it was under a condition
+    seldom = Counter({text: n for text, n in gone.items() if came[text + SOMETIMES] == n})
+    moved = {name for text in (*always, *seldom) for name in (text, text + SOMETIMES)}
+    gone, came = (Counter({text: n for text, n in calls.items() if text not in moved}) for calls in (gone, came))
     fewer = Counter({text: n for text, n in gone.items() if after[text]})
-    parts = (("no longer calls", gone - fewer), ("calls less often", fewer), ("now calls", came))
+    parts = (
+        ("no longer calls", gone - fewer),
+        ("calls less often", fewer),
+        ("now calls", came),
+        ("always calls", always),
+        ("calls under a condition alone", seldom),
+    )
     return " and ".join(f"{word} {_counted(calls)}" for word, calls in parts if calls)
 
 
@@ -262,18 +273,23 @@ def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
 
 def _calls_beside(graph: ModuleNames, scope: Scope, launch: Call) -> Counter[str]:
     """The calls of torch in a function that a launch within it, or a call that launches, comes with."""
-    inside: list[tuple[Expression, str]] = [
-        (call, of_torch(name, call) or _of_file(graph, name, call))
-        for name, calls in graph.calls.items()
-        for call in calls
-        if scope in graph.scopes_around(call)
-    ]
+    calls = [(name, call) for name, items in graph.calls.items() for call in items if scope in graph.scopes_around(call)]
+    inside: list[tuple[Expression, str]] = [(call, of_torch(name, call) or _of_file(graph, name, call)) for name, call in calls]
+    inside += [(call, text) for name, call in calls for text in _by_another_name(graph, scope, name, call)]
     inside += [(node, f"torch.{operation} of {name}") for node, operation, name in operations(scope, MADE | LIKE)]
     inside = [(node, text) for node, text in inside if text and node is not launch and not handed_on(graph, scope, node)]
     beside = [(node, text) for node, text in inside if not graph.excludes(launch, node)]
     around = {written(test) for test, _ in graph.conditions(launch)}
     open_ = {id(node) for node, _ in beside if any(written(test) not in around for test, _ in graph.conditions(node))}
-    return Counter(text + SOMETIMES * (id(node) in open_) for node, text in beside)
+    return Counter(text.removesuffix(SOMETIMES) + SOMETIMES * (text.endswith(SOMETIMES) or id(node) in open_) for node, text in beside)
+
+
+def _by_another_name(graph: ModuleNames, scope: Scope, name: str, call: Call) -> list[str]:
+    """The functions of torch that a name of a function stands for, `product = torch.bmm if big else torch.mm`, where a call is of it."""
+    values = graph.given([scope], name) if dotted(call.func) == name else []
+    names = [dotted(value) for given in values for value in alternatives(given)]
+    of_torch_ = [text for text in names if text.startswith("torch.") and not text.startswith(_OF_HOST)]
+    return [text + SOMETIMES * (len(of_torch_) > 1) for text in of_torch_]
 
 
 def handed_on(graph: ModuleNames, scope: Scope, node: Expression) -> bool:

@@ -391,7 +391,7 @@ def _hooks_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[st
 def _listing(version: KernelVersion) -> list[ast.AST]:
     """What a kernel's configurations are listed by: what its tuner is given, but for the key, and what prunes them."""
     calls = [node for node in version.function.node.decorator_list if isinstance(node, ast.Call)]
-    tuning = [node for node in calls if dotted(node.func).endswith("autotune")]
+    tuning = [node for node in calls if dotted(node.func).endswith("autotune") or any(word.arg == "configs" for word in node.keywords)]
     return [
         part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg not in ("key", "prune_configs_by")))
     ]
