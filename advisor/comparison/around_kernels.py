@@ -3,6 +3,7 @@ compared; what else they do is not, and a comparison names them so that nobody t
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.bindings import Definition, Function
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
+from advisor.result.comparison_schema import WRITES
 from advisor.system import grouped
 
 LARGEST_CHANGE = 200
 """Python files that are looked through: each takes some 20 ms."""
+_CODE = re.compile(r"""["'].*(?:@triton\.jit|\btl\.(?:load|store|arange|program_id)\b)""")
+"""Code of a kernel within a text."""
 KERNELS = b"triton"
 """Stands in every file that holds kernels, or that imports them from where they lie."""
 
@@ -32,15 +36,17 @@ class Changed:
         title: `path::function`, or `path::Class.method`.
         word: "new", "removed", or "": both sides have it.
         calls: Which calls of torch came or went in it, in words; "": none.
+        writes: Whether it writes code of kernels as text, which is not compared.
     """
 
     title: str
     word: str = ""
     calls: str = ""
+    writes: bool = False
 
     def text(self, notes: str) -> str:
         """As it is named beside the notes on the change."""
-        more = "; ".join(filter(None, (self.word, self.calls if self.calls not in notes else "")))
+        more = "; ".join(filter(None, (self.word, WRITES * self.writes, self.calls if self.calls not in notes else "")))
         return f"{self.title} ({more})" if more else self.title
 
 
@@ -69,7 +75,10 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
         fresh = [name for name in _whole(after, before) if name not in launching]
         came += [Changed(f"{path}::{name}", "new", came_or_went(Counter(), _calls(new, after.get(name, ())))) for name in fresh]
         both = [name for name in after if name in before and _tree(old, before[name]) != _tree(new, after[name])]
-        differ += [Changed(f"{path}::{name}", "", came_or_went(_calls(old, before[name]), _calls(new, after[name]))) for name in both]
+        differ += [
+            Changed(f"{path}::{name}", "", came_or_went(_calls(old, before[name]), _calls(new, after[name])), _writes(new, after[name]))
+            for name in both
+        ]
         went += [Changed(f"{path}::{name}", "removed") for name in _whole(before, after)]
     return [*came, *differ, *went]
 
@@ -86,6 +95,12 @@ def _calls(source: SourceFile | None, functions: Sequence[Function]) -> Counter[
         for name, call, around in inside
         if around is not None and not handed_on(graph, around, call) and (text := of_torch(name, call))
     )
+
+
+def _writes(source: SourceFile, functions: Sequence[Function]) -> bool:
+    """Whether functions hold code of kernels as text: `code.writeline("@triton.jit")`."""
+    lines = source.text.splitlines()
+    return any(_CODE.search(line) for node in functions for line in lines[node.lineno - 1 : node.end_lineno])
 
 
 def _names_kernels(base: Tree, head: Tree, change: FileChange) -> bool:

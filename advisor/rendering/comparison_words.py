@@ -16,6 +16,7 @@ from advisor.result.comparison_schema import (
     SAME_CODE,
     SHARED_ERROR,
     STATIC_WORDS,
+    WRITES,
     Compared,
     ComparisonResult,
     MeasuredRow,
@@ -541,7 +542,8 @@ MOST_AROUND = 6
 
 def around_alone(around: Sequence[str]) -> str:
     """The headline where nothing changed but functions around kernels."""
-    return phrase("answer.around_alone", functions=_around([item.rpartition("::")[2] for item in around]))
+    key = "answer.around_writing" if any(WRITES in item for item in around) else "answer.around_alone"
+    return phrase(key, functions=_around([item.rpartition("::")[2] for item in around]))
 
 
 def around_kernels(comparison: ComparisonResult) -> str:

@@ -30,6 +30,8 @@ regressed; of those that measured 2 to 10 % faster 2 % are called regressed, of 
 SHARED_ERROR = 0.7
 """Of a prediction's error, what two configurations of one problem do not share, at most."""
 
+WRITES = "writes code of kernels"
+"""Stands behind a function around kernels that holds code of kernels as text."""
 SAME_CODE = "the same code, launched alike"
 """The reason of a row of which nothing changes for certain."""
 
@@ -280,6 +282,7 @@ __all__ = [
     "MEASURED_WORDS",
     "SAME_CODE",
     "STATIC_WORDS",
+    "WRITES",
     "Compared",
     "ComparisonResult",
     "Failure",

@@ -94,6 +94,18 @@ def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
     assert line in to_text(both) and line in to_comment(both)
 
 
+def test_code_of_kernels_as_text_is_said_not_to_be_compared(repository, predictor):
+    """As FlagGems writes its kernels of any rank."""
+    lines = """def written(code):
+    code.writeline("@triton.jit")
+    code.writeline("def copy(x, y):")
+    code.writeline("    tl.store(y, tl.load(x))")
+"""
+    found = compared_files(repository, predictor, {"op.py": lines}, {"op.py": lines.replace("load(x))", "load(x) + 1)")}, compiling=False)
+    said = "Code that writes kernels as text changed, which cannot be compared: written (writes code of kernels)"
+    assert found.headline == said and found.around == ("op.py::written (writes code of kernels)",)
+
+
 def test_a_file_of_which_a_call_of_torch_is_all_that_changed_is_the_headline(repository, predictor):
     base = {"op.py": textwrap.dedent(KERNEL).replace("from .helpers import sized", "def sized(x): return 4")}
     head = base["op.py"].replace("BLOCK=64)", "BLOCK=64)\n    x.clone()")

@@ -350,6 +350,14 @@ def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
     assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"
 
 
+def test_an_option_that_is_none_of_tritons_is_an_option_of_the_launch():
+    """Of another vendor's, which gives its compiler a size of its buffers."""
+    text = "def run(x, n):\n    fill[(4,)](x, x.stride(0), n, BLOCK=64LIMIT)\n"
+    assert words(KERNEL + text.replace("LIMIT", ""), KERNEL + text.replace("LIMIT", ", buffer_limit=2048")) == [
+        "no buffer_limit → buffer_limit=2048"
+    ]
+
+
 def test_a_hook_that_changed_lists_no_configurations(repository, predictor):
     head = (
         KERNEL.partition("@triton.jit")[0] + "from somewhere import listed\n\n\ndef hook(args):\n    args['d'].block_shape = [SIZE]\n\n\n"

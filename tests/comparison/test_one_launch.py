@@ -126,7 +126,7 @@ def test_warps_that_are_taken_from_another_launch_are_called_typical(repository,
     pytest.importorskip("triton")
     old, new = KERNEL + BACKWARD, KERNEL + BACKWARD.replace("0.0, mask", "1.0, mask")
     (found,) = compared_files(repository, predictor, {"k.py": old}, {"k.py": new}, compiling=True).subjects
-    assert [row.label for row in found.resources] == ["BLOCK=4096, num_warps=8 (typical)"]
+    assert [row.label for row in found.resources] == ["BLOCK=4096 num_warps=8 (typical)"]
 
 
 def test_a_caller_that_goes_leaves_both_sides_with_what_it_passed(repository, predictor):

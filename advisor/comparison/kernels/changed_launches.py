@@ -70,7 +70,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
     tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
     out = []
     for one, other in pairs:
-        tunable |= _none(former, one) ^ _none(function, other)
+        tunable |= (_none(former, one) ^ _none(function, other)) | _of_others(former, one) | _of_others(function, other)
         renamed = renamed_arguments(one.source.module_names, other.source.module_names)
         digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
         hangs = partial(_alone_differs, former, function, one, other, renamed)
@@ -105,6 +105,11 @@ def _none(function: JitFunction, launching: Launching) -> set[str]:
     """The arguments for which all launches of a file pass None: another code, where the others pass a tensor."""
     sides = [call_arguments(function.node, call)[0] for _, call in launching.calls]
     return {name for name in set().union(*sides) if all(name in side and is_none(side[name]) for side in sides)}
+
+
+def _of_others(function: JitFunction, launching: Launching) -> set[str]:
+    """What launches pass by names that are no argument's: options of another vendor's Triton, say."""
+    return {word.arg for _, call in launching.calls for word in call.keywords if word.arg and function.parameter(word.arg) is None}
 
 
 def _rebound(launching: Launching, name: str) -> list[tuple[str, ...]]:

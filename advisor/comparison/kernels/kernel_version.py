@@ -63,7 +63,7 @@ def _version(source: SourceFile, function: JitFunction, entry: Any, launching: t
         elif isinstance(entry.get("space"), dict):
             configurations, named = _space(entry["space"])
         elif not launching:
-            problem = "No launch of it was found, and neither @triton.autotune nor a KERNELS literal beside it."
+            problem = "No launch of it was found by its name, and neither @triton.autotune nor a KERNELS literal beside it."
     except (InputError, *ODD) as error:
         configurations, named, problem, unread = (), (), f"the configurations cannot be read: {error}", True
     return KernelVersion(

@@ -370,7 +370,7 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
         sides = [item.flat() for item in (run.former or run.configuration, run.configuration)]
     sizes = {*base.sizes, *head.sizes, *(name for guess in guesses for name in guess.settled)}
     launches = [side.launch for side in (base, head) if side.launch is not None]
-    sizes |= {name for launch in launches for name in OPTION_NAMES if launch.origins.get(name) == "typical"}
+    sizes |= {name for launch in launches for name, origin in launch.origins.items() if origin == "typical"}
     sizes |= {name for version in (old, new) if version is not None for name in _following(version, sizes)}
     names = dict.fromkeys([*sides[0], *sides[1]])
     taken = [name for name in names if name in OPTION_NAMES and any(launch.origins.get(name) in NO_DECISION for launch in launches)]
