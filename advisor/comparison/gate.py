@@ -48,7 +48,7 @@ def gate(subjects: Sequence[Subject], wanted: tuple[str, ...], *, unjudged: int 
     triggered = [sentence for condition in wanted for sentence in _triggers(subjects, condition)]
     listed = ", ".join(wanted) or "nothing"
     if not subjects:
-        sentence = "Nothing was compared: no kernel and no table changed."
+        sentence = "Nothing was compared: no kernel and no table that can be read changed."
     elif not triggered and not comparable(subjects):
         sentence = "Nothing could be compared: no row has two sides that can be."
     elif not triggered:

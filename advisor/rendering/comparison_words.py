@@ -542,8 +542,11 @@ MOST_AROUND = 6
 
 def around_alone(around: Sequence[str]) -> str:
     """The headline where nothing changed but functions around kernels."""
-    key = "answer.around_writing" if any(WRITES in item for item in around) else "answer.around_alone"
-    return phrase(key, functions=_around([item.rpartition("::")[2] for item in around]))
+    names = grouped((WRITES in item, item.rpartition("::")[2]) for item in around)
+    if True not in names:
+        return phrase("answer.around_alone", functions=_around(names[False]))
+    first = phrase("answer.around_writing", functions=_around([item.partition(" (")[0] for item in names[True]]))
+    return f"{first}; {phrase('answer.around_others', functions=_around(names[False]))}" if False in names else first
 
 
 def around_kernels(comparison: ComparisonResult) -> str:

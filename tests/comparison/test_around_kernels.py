@@ -102,8 +102,12 @@ def test_code_of_kernels_as_text_is_said_not_to_be_compared(repository, predicto
     code.writeline("    tl.store(y, tl.load(x))")
 """
     found = compared_files(repository, predictor, {"op.py": lines}, {"op.py": lines.replace("load(x))", "load(x) + 1)")}, compiling=False)
-    said = "Code that writes kernels as text changed, which cannot be compared: written (writes code of kernels)"
+    said = "Code that writes kernels as text changed, which cannot be compared: written"
     assert found.headline == said and found.around == ("op.py::written (writes code of kernels)",)
+    both = {"op.py": lines + "\n\ndef run(x):\n    return x\n"}
+    head = {"op.py": both["op.py"].replace("load(x))", "load(x) + 1)").replace("return x", "return -x")}
+    found = compared_files(repository, predictor, both, head, compiling=False)
+    assert found.headline == f"{said}; other Python around kernels changed, too: run"
 
 
 def test_a_file_of_which_a_call_of_torch_is_all_that_changed_is_the_headline(repository, predictor):

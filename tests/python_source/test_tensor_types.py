@@ -61,6 +61,11 @@ def test_a_type_is_what_is_asserted(asserted: str) -> None:
     assert type_of("x", f"assert {asserted}") == type_of("x.t()", f"assert {asserted}") == "int8"
 
 
+@pytest.mark.parametrize(("kind", "known"), [("int8", "int8"), ("float32", None)])
+def test_a_tensor_of_another_type_is_converted_where_it_is_one(kind: str, known: str | None) -> None:
+    assert type_of("x", f"if x.dtype != torch.int8:\n    x = x.to(torch.{kind})") == known
+
+
 @pytest.mark.parametrize("asserted", ["x.dtype != torch.int8", "n > 1 or x.dtype == torch.int8", "x.dtype == kind.dtype"])
 def test_a_type_is_not_what_may_be_another(asserted: str) -> None:
     assert type_of("x", f"assert {asserted}") is None
