@@ -52,7 +52,8 @@ class Changed:
 
 def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> list[Changed]:
     """The plain functions around kernels that a change touches: first those that came and launch no kernel, then those that both sides have
-    and that differ, then those that went. Comments, docstrings, annotations and tests aside.
+    and that differ, of these first those that call torch otherwise, then those that went. Comments, docstrings, annotations and tests
+    aside.
 
     Args:
         base, head: The trees.
@@ -80,7 +81,7 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
             for name in both
         ]
         went += [Changed(f"{path}::{name}", "removed") for name in _whole(before, after)]
-    return [*came, *differ, *went]
+    return [*came, *sorted(differ, key=lambda item: not item.calls), *went]
 
 
 def _calls(source: SourceFile | None, functions: Sequence[Function]) -> Counter[str]:

@@ -350,6 +350,12 @@ def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
     assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"
 
 
+def test_one_more_value_behind_those_that_a_launch_is_worked_out_from_changes_nothing():
+    text = "def run(ctx, x):\n    q, n, MORE*rest = ctx.saved\n    fill[(4,)](x, x.stride(0), 8, BLOCK=n)\n"
+    assert words(KERNEL + text.replace("MORE", ""), KERNEL + text.replace("MORE", "mean, ")) == []
+    assert words(KERNEL + text.replace("n, MORE", "n, "), KERNEL + text.replace("q, n, MORE", "q, mean, n, ")) != []
+
+
 def test_an_option_that_is_none_of_tritons_is_an_option_of_the_launch():
     """Of another vendor's, which gives its compiler a size of its buffers."""
     text = "def run(x, n):\n    fill[(4,)](x, x.stride(0), n, BLOCK=64LIMIT)\n"

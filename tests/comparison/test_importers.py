@@ -61,6 +61,13 @@ def test_a_helper_that_stands_in_one_more_place_is_no_helper_that_changed(reposi
     assert compared(repository, base, head, predictor).subjects == ()
 
 
+def test_a_helper_that_a_file_defines_anew_is_its_own(repository, predictor):
+    own = "\n\n@triton.jit\ndef scale(x):\n    return x\n"
+    files = {"pkg/__init__.py": "", "pkg/helpers.py": helpers(2), "pkg/k.py": kernels("from .helpers import scale") + own}
+    base, head = repository.commit(files), repository.commit({"pkg/helpers.py": helpers(4)})
+    assert {subject.path for subject in compared(repository, base, head, predictor).subjects} == {"pkg/helpers.py"}
+
+
 def test_what_else_stands_in_a_try_is_no_part_of_a_name(repository, predictor):
     guarded = """
 try:

@@ -112,7 +112,8 @@ def behind(
                 attributes.setdefault(owner, set()).add(attribute)
         stars = () if nodes else tuple(replace(star, alias=name, name=name) for star in source.module_names.stars)
         inner = source.module_names.inner_imports.get(name, ())
-        imported[name] = [import_ for import_ in (*source.module_names.imports.get(name, ()), *inner, *stars) if not import_.is_triton]
+        outer = source.module_names.last_imports(name) if definitions else source.module_names.imports.get(name, ())
+        imported[name] = [import_ for import_ in (*outer, *inner, *stars) if not import_.is_triton]  # but for what it defines anew
     return trees, {item: attributes.get(name, set()) for name, items in imported.items() for item in items}
 
 

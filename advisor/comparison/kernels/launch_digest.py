@@ -347,17 +347,27 @@ def _parts(node: ast.AST, kept: Set[int]) -> Iterator[tuple[ast.AST, set[str]]]:
 
 
 def _pairs(node: ast.Assign) -> list[ast.Assign]:
-    """`m, n = x.shape`, or `m, n = x.shape[0], y.shape[0]`, as one statement for each name; none: it is no such statement."""
+    """`m, n = x.shape`, `m, *rest = x.shape`, or `m, n = x.shape[0], y.shape[0]`, as one statement for each name; none: it is no such
+    statement."""
     target, value = node.targets[0], node.value
-    if not isinstance(target, ast.Tuple) or any(isinstance(item, ast.Starred) for item in target.elts):
+    if not isinstance(target, ast.Tuple):
         return []
-    values: list[ast.expr] = [ast.Subscript(value, ast.Constant(index), ast.Load()) for index, _ in enumerate(target.elts)]
+    starred = [index for index, item in enumerate(target.elts) if isinstance(item, ast.Starred)]
+    places: list[ast.expr] = [
+        ast.Constant(index) if not starred or index < starred[0] else ast.Constant(index - len(target.elts))
+        for index in range(len(target.elts))
+    ]
+    for index in starred:
+        places[index] = ast.Slice(ast.Constant(index), ast.Constant(index + 1 - len(target.elts)))
+    values: list[ast.expr] = [ast.Subscript(value, place, ast.Load()) for place in places]
+    if isinstance(value, ast.Tuple) and starred:
+        return []
     if isinstance(value, ast.Tuple):
         if len(value.elts) != len(target.elts):
             return []
         values = value.elts
-    pairs = zip(target.elts, values, strict=True)
-    return [ast.copy_location(ast.Assign(targets=[name], value=part), node) for name, part in pairs]
+    names = [item.value if isinstance(item, ast.Starred) else item for item in target.elts]
+    return [ast.copy_location(ast.Assign(targets=[name], value=part), node) for name, part in zip(names, values, strict=True)]
 
 
 _BINDING = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.Expr | ast.withitem | ast.FunctionDef
