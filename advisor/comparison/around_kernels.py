@@ -94,7 +94,7 @@ def _calls(source: SourceFile | None, functions: Sequence[Function]) -> Counter[
     return Counter(
         text
         for name, call, around in inside
-        if around is not None and not handed_on(graph, around, call) and (text := of_torch(name, call))
+        if around is not None and not handed_on(graph, around, call) and (text := of_torch(graph, name, call))
     )
 
 

@@ -389,6 +389,13 @@ def is_of_itself(node: ast.Assign) -> bool:
     return isinstance(owner, ast.Name) and isinstance(node.targets[0], ast.Name) and owner.id == node.targets[0].id
 
 
+def returns_before(scope: ast.AST, node: ast.AST) -> list[ast.expr]:
+    """The conditions under which a function returns before a node: `if n < 64: return …`."""
+    body = scope.body if isinstance(scope, Function) else []
+    leaving = [item for item in body if isinstance(item, ast.If) and isinstance(item.body[-1], ast.Return)]
+    return [item.test for item in leaving if (item.end_lineno or 0) < getattr(node, "lineno", 0)]
+
+
 def required(function: Function) -> set[str]:
     """Arguments without a default that a function does not assign anew."""
     named = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}

@@ -275,8 +275,8 @@ class LaunchWalk(FunctionReader):
         arms = [statement.body, statement.orelse] if holds is not False else [statement.orelse, statement.body]
         if holds is None:
             match statement.test:
-                case ast.Compare(left=ast.Attribute(attr="dtype") as asked, ops=[ast.NotEq()], comparators=[kind]):
-                    is_kind = ast.Compare(left=asked, ops=[ast.Eq()], comparators=[kind])
+                case ast.Compare(left=ast.Attribute(attr="dtype") as kind_of, ops=[ast.NotEq()], comparators=[kind]):
+                    is_kind = ast.Compare(left=kind_of, ops=[ast.Eq()], comparators=[kind])
                     arms[1] = [ast.copy_location(ast.Assert(test=is_kind), statement), *arms[1]]  # `if x.dtype != kind: x = x.to(kind)`
             return self._either(statement, arms, hangs)
         return next((end for arm in arms if (end := self._either(statement, [arm], hangs)) is _GOES_ON), _LEAVES)

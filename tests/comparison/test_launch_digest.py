@@ -65,7 +65,10 @@ def test_a_block_that_has_a_name_of_a_pair_first_is_no_other_block(repository, p
 def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert torch_calls(old, new) == ["Beside the launch, run now calls torch.zeros under a condition."]
+    assert torch_calls(old, new) == [
+        "Before its launch, run now returns where n < 8.",
+        "Beside the launch, run now calls torch.zeros under a condition.",
+    ]
     text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    found = torch.zeros(n) if n > 9 else None\n    torch.ones(n)\n")
     new = versions(parse_source(text, "k.py"), {})["scale"]
     assert torch_calls(old, new) == ["Beside the launch, run now calls torch.ones, torch.zeros under a condition."]
@@ -498,6 +501,33 @@ def test_a_function_of_torch_by_another_name_is_called():
     assert torch_calls(plain, chosen) == [
         "Beside the launch, run now calls torch.sin under a condition and calls under a condition alone torch.relu."
     ]
+
+
+@pytest.mark.parametrize(
+    ("imported", "call", "named"),
+    [
+        ("import torch.nn.functional as F", "F.pad(x)", "torch.nn.functional.pad"),
+        ("from torch.nn.functional import pad", "pad(x)", "torch.nn.functional.pad"),
+        ("from torch import stack", "stack(x)", "torch.stack"),
+        ("from torch import nn", "nn.Parameter(x)", ""),
+        ("from numpy import stack", "stack(x)", ""),
+    ],
+)
+def test_functions_of_torch_are_known_by_what_the_file_imports(imported, call, named):
+    text = KERNEL.replace("import torch\n", f"import torch\n{imported}\n").replace(
+        "    return torch.relu", f"    {call}\n    return torch.relu"
+    )
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
+    assert torch_calls(old, new) == ([f"Beside the launch, run now calls {named}."] if named else [])
+
+
+def test_a_return_before_the_launch_is_named():
+    text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    if n < 8:\n        return torch.sin(x)\n")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
+    assert torch_calls(old, new) == ["Before its launch, run now returns where n < 8."]
+    assert torch_calls(new, old) == ["Before its launch, run no longer returns where n < 8."]
+    after = KERNEL.replace("    return torch.relu(x)", "    if n < 8:\n        return torch.sin(x)\n    return torch.relu(x)")
+    assert not any("returns" in note for note in torch_calls(old, versions(parse_source(after, "k.py"), {})["scale"]))
 
 
 def test_what_is_handed_on_is_not_called():

@@ -16,9 +16,11 @@ from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, read_settings
 from advisor.comparison.static import pairs_that_stayed
 from advisor.compiled.compiler.pool import Pool
+from advisor.compiled.launches.launch import JUDGED
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import parse_source
 from advisor.rendering.comparison_files import to_comment, to_text
+from advisor.result.comparison_schema import Resources
 from advisor.result.schema import Configuration
 
 from .repository import compared_files
@@ -205,6 +207,26 @@ def test_what_follows_from_typical_sizes_is_typical_too():
     )
     assert [*resources._following(version(text), {"n_cols"})] == ["HALF"]
     assert [*resources._following(version(text), {"n_rows"})] == []
+
+
+def test_a_typical_size_is_one_that_the_launcher_takes():
+    text = KERNEL.replace("def scale", "def cross_entropy").replace("scale[", "cross_entropy[")
+    refusing = text.replace("    cross_entropy[", "    if block > 65536:\n        raise ValueError(block)\n    cross_entropy[")
+    sizes = []
+    for item in (text, refusing):
+        base, _ = both_launches((version(item, "cross_entropy"),) * 2, (None, None), H100, "bf16", None, KernelSettings())
+        sizes.append((base.sizes["n_cols"], base.launch.given.constexprs["BLOCK"]))
+    assert sizes == [(128256, 131072), (32064, 32768)]
+
+
+def test_one_side_that_is_an_estimate_is_not_compared():
+    sizes = {"registers_per_thread": 32, "spill_bytes": None, "shared_memory_bytes": None}
+    held = {origin: Resources(origin=origin, **sizes) for origin in ("compiled", "estimated")}
+    judged = SimpleNamespace(metadata={JUDGED: 131072})
+    compiled, estimated = resources.Attempt(resources=held["compiled"]), resources.Attempt(resources=held["estimated"], compiled=judged)
+    said = resources._one_estimated(compiled, estimated)
+    assert said.startswith("where the head was not compiled, for its block of 131,072 elements")
+    assert resources._one_estimated(estimated, estimated) == resources._one_estimated(compiled, compiled) == ""
 
 
 def test_what_one_side_alone_tunes_is_not_compared():

@@ -12,7 +12,17 @@ from advisor.comparison.kernels.importers import TESTS
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import LONGEST, written
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import Call, Definition, Expression, Function, Scope, names_in, operations, plainly_given
+from advisor.python_source.bindings import (
+    Call,
+    Definition,
+    Expression,
+    Function,
+    Scope,
+    names_in,
+    operations,
+    plainly_given,
+    returns_before,
+)
 from advisor.python_source.kernel_forms import alternatives
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
@@ -45,6 +55,8 @@ ONE_TYPE = {
 """Types by other names of theirs."""
 EMPTY = "torch.empty"
 """Makes a tensor of no contents: another type of its elements is another launch."""
+_FUNCTIONS = ("torch.nn.functional", "torch.special", "torch.linalg", "torch.fft")
+"""Modules of torch's whose functions launch kernels."""
 _OF_HOST = (
     "torch.cuda",
     "torch.empty",
@@ -136,10 +148,23 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
 
 
 def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
-    """The calls of torch that came or went in the functions that launch a kernel, a note each function."""
+    """The calls of torch that came or went in the functions that launch a kernel, and where these return before the launch in one version
+    alone, a note each function."""
     sides = [dict(_torch_calls(version)) for version in (old, new)]
     both = sides[0].keys() & sides[1].keys()
-    return sorted(f"Beside the launch, {name} {text}." for name in both if (text := came_or_went(sides[0][name], sides[1][name])))
+    notes = [f"Beside the launch, {name} {text}." for name in both if (text := came_or_went(sides[0][name], sides[1][name]))]
+    left = [dict(_returning(version)) for version in (old, new)]
+    for name in left[0].keys() & left[1].keys():
+        for word, tests in (("now", left[1][name] - left[0][name]), ("no longer", left[0][name] - left[1][name])):
+            notes += [f"Before its launch, {name} {word} returns where {' or '.join(sorted(tests))}."] if tests else []
+    return sorted(notes)
+
+
+def _returning(version: KernelVersion) -> Iterator[tuple[str, set[str]]]:
+    """By function around a launch of a version under which conditions it returns before that."""
+    for _, _, (scopes, launch) in _launches(version):
+        if scopes and (function := getattr(scopes[-1], "name", "")):
+            yield function, {shortened(written(test), LONGEST) for test in returns_before(scopes[-1], launch)}
 
 
 def came_or_went(before: Counter[str], after: Counter[str]) -> str:
@@ -274,7 +299,7 @@ def _torch_calls(version: KernelVersion) -> Iterator[tuple[str, Counter[str]]]:
 def _calls_beside(graph: ModuleNames, scope: Scope, launch: Call) -> Counter[str]:
     """The calls of torch in a function that a launch within it, or a call that launches, comes with."""
     calls = [(name, call) for name, items in graph.calls.items() for call in items if scope in graph.scopes_around(call)]
-    inside: list[tuple[Expression, str]] = [(call, of_torch(name, call) or _of_file(graph, name, call)) for name, call in calls]
+    inside: list[tuple[Expression, str]] = [(call, of_torch(graph, name, call) or _of_file(graph, name, call)) for name, call in calls]
     inside += [(call, text) for name, call in calls for text in _by_another_name(graph, scope, name, call)]
     inside += [(node, f"torch.{operation} of {name}") for node, operation, name in operations(scope, MADE | LIKE)]
     inside = [(node, text) for node, text in inside if text and node is not launch and not handed_on(graph, scope, node)]
@@ -284,10 +309,18 @@ def _calls_beside(graph: ModuleNames, scope: Scope, launch: Call) -> Counter[str
     return Counter(text.removesuffix(SOMETIMES) + SOMETIMES * (text.endswith(SOMETIMES) or id(node) in open_) for node, text in beside)
 
 
+def _as_torch(graph: ModuleNames, text: str) -> str:
+    """A dotted name, with the module of torch that its first part stands for: of `F.pad`, after `import torch.nn.functional as F`."""
+    root, _, rest = text.partition(".")
+    modules = [f"{item.module}.{item.name}" if item.name else item.module for item in graph.imports.get(root, ()) if not item.level]
+    module = next((module for module in modules if module.startswith(_FUNCTIONS) or (not rest and module.startswith("torch."))), "")
+    return ".".join(filter(None, (module, rest))) if module else text
+
+
 def _by_another_name(graph: ModuleNames, scope: Scope, name: str, call: Call) -> list[str]:
     """The functions of torch that a name of a function stands for, `product = torch.bmm if big else torch.mm`, where a call is of it."""
     values = graph.given([scope], name) if dotted(call.func) == name else []
-    names = [dotted(value) for given in values for value in alternatives(given)]
+    names = [_as_torch(graph, dotted(value)) for given in values for value in alternatives(given)]
     of_torch_ = [text for text in names if text.startswith("torch.") and not text.startswith(_OF_HOST)]
     return [text + SOMETIMES * (len(of_torch_) > 1) for text in of_torch_]
 
@@ -306,12 +339,12 @@ def _of_file(graph: ModuleNames, name: str, call: Call) -> str:
     if len(functions) != 1 or any(functions[0] in graph.scopes_around(node) for _, node in graph.launches):
         return ""
     inside = ((inner, node) for inner, calls in graph.calls.items() for node in calls if functions[0] in graph.scopes_around(node))
-    return name if any((text := of_torch(inner, node)) and not text.startswith(EMPTY) for inner, node in inside) else ""
+    return name if any((text := of_torch(graph, inner, node)) and not text.startswith(EMPTY) for inner, node in inside) else ""
 
 
-def of_torch(name: str, call: Call) -> str:
+def of_torch(graph: ModuleNames, name: str, call: Call) -> str:
     """What a call of torch is called, by the last part of its name; "": it is none that launches something."""
-    text = dotted(call.func)
+    text = _as_torch(graph, dotted(call.func))
     element = next((written(item.value) for item in call.keywords if item.arg == "dtype"), "")
     if text == EMPTY and element.startswith("torch."):
         return f"{text} of {ONE_TYPE.get(element, element)}"

@@ -107,6 +107,8 @@ MOST_ROUNDS = 3
 """Of asking which names of the launcher a grid hangs on: one may follow from others."""
 ELEMENT_BYTES = 2
 """Of tensors of which nothing is said."""
+LEAST_SIZE = 1_024
+"""No typical size is made smaller for a launcher that refuses it."""
 POINTERS = ("*", "tensordesc")
 """Begin the types of arguments that are tensors."""
 WARPS_OF_A_ROW = ((32_768, 32), (8_192, 16), (0, 8))
@@ -316,7 +318,15 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
             else next((its for item in (name, handed.get(name, "")) if (its := typical_size(item, version.function.name, names))), None)
         )
         if size is not None:
-            yield name, size
+            yield name, _launched_with(version, name, size)
+
+
+def _launched_with(version: KernelVersion, name: str, size: int) -> int:
+    """A typical size, or the largest of its fourths that a launching function does not refuse."""
+    sites = _sites(version)
+    while sites and size > LEAST_SIZE and all(site.refuses({name: size}) for site in sites):
+        size //= 4
+    return size
 
 
 @lru_cache(maxsize=4)

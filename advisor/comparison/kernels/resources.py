@@ -186,7 +186,7 @@ def judged(
                 notes += _assumed_types(base, head, "same_for_types")
             elif "*" in without or any(item.row.change for item in predictions):
                 notes += _assumed_types(base, head, "types")
-            others = _other_sizes(old, new, base, head) or _tuned_alone(run, old, new)
+            others = _other_sizes(old, new, base, head) or _tuned_alone(run, old, new) or _one_estimated(base, head)
             one_guess = ONE_GUESS if same and any(item.one_guess for item in predictions) else ""
             if incomparable := others or guessed_alone or one_guess:
                 empty, reason = ["base", "head"], incomparable
@@ -316,6 +316,17 @@ def _tuned_alone(run: Run, old: KernelVersion | None, new: KernelVersion | None)
     return (
         f"where {named(names)} {agree(len(names), 'is', 'are')} tuned on one side alone: nothing says which values compare" if names else ""
     )
+
+
+def _one_estimated(base: Attempt, head: Attempt) -> str:
+    """That one side alone was compiled, in words: of the other, whose block Triton may take minutes for, registers are an estimate; ""."""
+    origins_ = [item.resources.origin if item.resources is not None else "" for item in (base, head)]
+    if set(origins_) != {"compiled", "estimated"}:
+        return ""
+    side, blamed = ("base", base) if origins_[0] == "estimated" else ("head", head)
+    assert blamed.compiled is not None
+    elements = f"{int(blamed.compiled.metadata[JUDGED]):,}"
+    return f"where the {side} was not compiled, for its block of {elements} elements exceeds the registers and takes Triton minutes"
 
 
 def _types_decide(old: KernelVersion | None, new: KernelVersion | None, base: Attempt, head: Attempt) -> bool:
