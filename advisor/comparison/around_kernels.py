@@ -3,13 +3,14 @@ compared; what else they do is not, and a comparison names them so that nobody t
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from advisor.comparison.kernels.beside import came_or_went, handed_on, of_torch
-from advisor.comparison.kernels.importers import TESTS, located, parsed
+from advisor.comparison.kernels.importers import ODD, TESTS, located, parsed
 from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.bindings import Definition, Function
@@ -17,6 +18,7 @@ from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import WRITES
 from advisor.system import grouped
+from advisor.system.errors import AdvisorError
 
 LARGEST_CHANGE = 200
 """Python files that are looked through: each takes some 20 ms."""
@@ -63,25 +65,31 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     of_kernels = {change.path: _sides(base, head, change) for change in files if _names_kernels(base, head, change)}
     imported = set(_imported(of_kernels, [change.path for change in files]))
     others = {change.path: _sides(base, head, change) for change in files if change.path in imported - of_kernels.keys()}
-    came, differ, went = list[Changed](), list[Changed](), list[Changed]()
+    parts: tuple[list[Changed], list[Changed], list[Changed]] = ([], [], [])
     for path, (old, new) in sorted({**of_kernels, **others}.items()):
         if new is None or (old is None and path in of_kernels):
             continue  # it went, cannot be read, or is a new file of kernels: said elsewhere
-        before, after = (_functions(side) if side is not None else {} for side in (old, new))
-        launching = _launching(new)
-        helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in (old, new)]
-        came += [
-            Changed(f"{path}::{name}", "new") for name in sorted(helpers[1] - helpers[0]) if old is None or name not in old.definitions
-        ]
-        fresh = [name for name in _whole(after, before) if name not in launching]
-        came += [Changed(f"{path}::{name}", "new", came_or_went(Counter(), _calls(new, after.get(name, ())))) for name in fresh]
-        both = [name for name in after if name in before and _tree(old, before[name]) != _tree(new, after[name])]
-        differ += [
-            Changed(f"{path}::{name}", "", came_or_went(_calls(old, before[name]), _calls(new, after[name])), _writes(new, after[name]))
-            for name in both
-        ]
-        went += [Changed(f"{path}::{name}", "removed") for name in _whole(before, after)]
+        with contextlib.suppress(AdvisorError, *ODD):  # told where the file itself is compared
+            for part, of_file in zip(parts, _of_file(path, old, new), strict=True):
+                part += of_file
+    came, differ, went = parts
     return [*came, *sorted(differ, key=lambda item: not item.calls), *went]
+
+
+def _of_file(path: str, old: SourceFile | None, new: SourceFile) -> tuple[list[Changed], list[Changed], list[Changed]]:
+    """The functions of a file that came, differ and went."""
+    before, after = (_functions(side) if side is not None else {} for side in (old, new))
+    launching, former = _launching(new), old.definitions.keys() if old is not None else ()
+    helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in (old, new)]
+    came = [Changed(f"{path}::{name}", "new") for name in sorted(helpers[1] - helpers[0]) if name not in former]
+    fresh = [name for name in _whole(after, before) if name not in launching]
+    came += [Changed(f"{path}::{name}", "new", came_or_went(Counter(), _calls(new, after.get(name, ())))) for name in fresh]
+    both = [name for name in after if name in before and _tree(old, before[name]) != _tree(new, after[name])]
+    differ = [
+        Changed(f"{path}::{name}", "", came_or_went(_calls(old, before[name]), _calls(new, after[name])), _writes(new, after[name]))
+        for name in both
+    ]
+    return came, differ, [Changed(f"{path}::{name}", "removed") for name in _whole(before, after)]
 
 
 def _calls(source: SourceFile | None, functions: Sequence[Function]) -> Counter[str]:
@@ -119,8 +127,9 @@ def _sides(base: Tree, head: Tree, change: FileChange) -> Sides:
 def _imported(files: dict[str, Sides], paths: Sequence[str]) -> Iterator[str]:
     """Which of some paths the heads of files import."""
     for path, (_, new) in files.items():
-        imports = [item for items in new.module_names.imports.values() for item in items] if new is not None else []
-        yield from (place for item in imports if (place := located(paths, path, item)) is not None)
+        with contextlib.suppress(AdvisorError, *ODD):
+            imports = [item for items in new.module_names.imports.values() for item in items] if new is not None else []
+            yield from (place for item in imports if (place := located(paths, path, item)) is not None)
 
 
 def _functions(source: SourceFile) -> dict[str, list[Function]]:

@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 
+from advisor.comparison import around_kernels
 from advisor.comparison.around_kernels import changed_functions
 from advisor.comparison.trees.trees import FolderTree, changes
 from advisor.rendering.comparison_files import to_comment, to_text
@@ -92,6 +93,20 @@ def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
     both = compared_files(repository, predictor, base, {"op.py": other.replace("* 2)", "* 3)")}, compiling=False)
     line = "Python around kernels changed: op.py: forward. Only launches, their constants and options, and calls of torch are compared"
     assert line in to_text(both) and line in to_comment(both)
+
+
+def test_a_file_that_cannot_be_followed_hides_no_other(tmp_path, monkeypatch):
+    """Whatever reading one raises, what changed in the others is named."""
+    whole = around_kernels._of_file
+
+    def failing(path, old, new):
+        if path.endswith("helpers.py"):
+            raise RecursionError
+        return whole(path, old, new)
+
+    monkeypatch.setattr(around_kernels, "_of_file", failing)
+    both = named(tmp_path, helper=("// 64", "// 32"), caller=("if fast", "if not fast"))
+    assert both == ["pkg/op.py::forward"]
 
 
 def test_code_of_kernels_as_text_is_said_not_to_be_compared(repository, predictor):
