@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from advisor.comparison.kernels.beside import came_or_went, handed_on, of_torch
-from advisor.comparison.kernels.importers import ODD, TESTS, located, parsed
+from advisor.comparison.kernels.importers import ODD, TESTS, is_source, located, parsed
 from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
-from advisor.python_source.bindings import Definition, Function
+from advisor.python_source.bindings import Definition, Function, texts_in
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import WRITES
@@ -22,7 +22,7 @@ from advisor.system.errors import AdvisorError
 
 LARGEST_CHANGE = 200
 """Python files that are looked through: each takes some 20 ms."""
-_CODE = re.compile(r"""["'].*(?:@triton\.jit|\btl\.(?:load|store|arange|program_id)\b)""")
+_CODE = re.compile(r"@triton\.jit|\btl\.(load|store)\(")
 """Code of a kernel within a text."""
 KERNELS = b"triton"
 """Stands in every file that holds kernels, or that imports them from where they lie."""
@@ -46,75 +46,78 @@ class Changed:
     calls: str = ""
     writes: bool = False
 
-    def text(self, notes: str) -> str:
+    def text(self, notes: Collection[str]) -> str:
         """As it is named beside the notes on the change."""
-        more = "; ".join(filter(None, (self.word, WRITES * self.writes, self.calls if self.calls not in notes else "")))
+        name = self.title.rpartition("::")[2].rpartition(".")[2]
+        noted = any(note.endswith(f", {name} {self.calls}.") for note in notes)
+        more = "; ".join(filter(None, (self.word, WRITES * self.writes, "" if noted else self.calls)))
         return f"{self.title} ({more})" if more else self.title
 
 
-def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> list[Changed]:
+def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> tuple[list[Changed], list[str]]:
     """The plain functions around kernels that a change touches: first those that came and launch no kernel, then those that both sides have
     and that differ, of these first those that call torch otherwise, then those that went. Comments, docstrings, annotations and tests
-    aside.
+    aside. Then what was left out, a sentence.
 
     Args:
         base, head: The trees.
         changed: Their files that differ; the first `LARGEST_CHANGE` of Python are looked at.
     """
-    files = [change for change in changed if change.path.endswith(".py") and not TESTS.search(change.path)][:LARGEST_CHANGE]
-    of_kernels = {change.path: _sides(base, head, change) for change in files if _names_kernels(base, head, change)}
-    imported = set(_imported(of_kernels, [change.path for change in files]))
-    others = {change.path: _sides(base, head, change) for change in files if change.path in imported - of_kernels.keys()}
+    python = [change for change in changed if change.path.endswith(".py") and not TESTS.search(change.path)]
+    files = {change.path: change for change in python[:LARGEST_CHANGE]}
+    of_kernels = {path: _sides(base, head, change) for path, change in files.items() if _names_kernels(base, head, change)}
+    imported = set(_imported(of_kernels, [*files]))
+    others = {path: _sides(base, head, files[path]) for path in imported - of_kernels.keys()}
     parts: tuple[list[Changed], list[Changed], list[Changed]] = ([], [], [])
-    for path, (old, new) in sorted({**of_kernels, **others}.items()):
-        if new is None or (old is None and path in of_kernels):
-            continue  # it went, cannot be read, or is a new file of kernels: said elsewhere
+    for path, sides in sorted({**of_kernels, **others}.items()):
+        entries = (files[path].base, files[path].head)
+        unread = any(entry is not None and side is None for entry, side in zip(entries, sides, strict=True))
+        if unread or (None in sides and any(side is not None and side.definitions for side in sides)):
+            continue  # it cannot be read, or kernels came or went with it: said elsewhere
         with contextlib.suppress(AdvisorError, *ODD):  # told where the file itself is compared
-            for part, of_file in zip(parts, _of_file(path, old, new), strict=True):
+            for part, of_file in zip(parts, _of_file(path, *sides), strict=True):
                 part += of_file
     came, differ, went = parts
-    return [*came, *sorted(differ, key=lambda item: not item.calls), *went]
+    left = len(python) - len(files)
+    warnings = [f"{left} changed Python files were not looked through for functions around kernels."] if left > 0 else []
+    return [*came, *sorted(differ, key=lambda item: not item.calls), *went], warnings
 
 
-def _of_file(path: str, old: SourceFile | None, new: SourceFile) -> tuple[list[Changed], list[Changed], list[Changed]]:
+def _of_file(path: str, old: SourceFile | None, new: SourceFile | None) -> tuple[list[Changed], list[Changed], list[Changed]]:
     """The functions of a file that came, differ and went."""
-    before, after = (_functions(side) if side is not None else {} for side in (old, new))
+    before, after = _functions(old), _functions(new)
+    calls = [_calls(side) for side in (old, new)]
     launching, former = _launching(new), old.definitions.keys() if old is not None else ()
     helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in (old, new)]
     came = [Changed(f"{path}::{name}", "new") for name in sorted(helpers[1] - helpers[0]) if name not in former]
     fresh = [name for name in _whole(after, before) if name not in launching]
-    came += [Changed(f"{path}::{name}", "new", came_or_went(Counter(), _calls(new, after.get(name, ())))) for name in fresh]
+    came += [Changed(f"{path}::{name}", "new", came_or_went(Counter(), calls[1][name])) for name in fresh]
     both = [name for name in after if name in before and _tree(old, before[name]) != _tree(new, after[name])]
-    differ = [
-        Changed(f"{path}::{name}", "", came_or_went(_calls(old, before[name]), _calls(new, after[name])), _writes(new, after[name]))
-        for name in both
-    ]
+    differ = [Changed(f"{path}::{name}", "", came_or_went(calls[0][name], calls[1][name]), _writes(after[name])) for name in both]
     return came, differ, [Changed(f"{path}::{name}", "removed") for name in _whole(before, after)]
 
 
-def _calls(source: SourceFile | None, functions: Sequence[Function]) -> Counter[str]:
-    """The calls of torch in functions of a file."""
-    if source is None:
-        return Counter()
-    graph = source.module_names
-    calls = ((name, call, graph.above(call)) for name, items in graph.calls.items() for call in items)
-    inside = ((name, call, next((item for item in functions if item in above), None)) for name, call, above in calls)
-    return Counter(
-        text
-        for name, call, around in inside
-        if around is not None and not handed_on(graph, around, call) and (text := of_torch(graph, name, call))
-    )
+def _calls(source: SourceFile | None) -> dict[str, Counter[str]]:
+    """The calls of torch in each function of a file, by its name with its class."""
+    calls: dict[str, Counter[str]] = defaultdict(Counter)
+    if source is not None:
+        graph = source.module_names
+        for name, call in ((name, call) for name, items in graph.calls.items() for call in items):
+            outer = [item for item in graph.above(call) if isinstance(item, Definition)]
+            around = next((item for item in outer if isinstance(item, Function)), None)
+            if around is not None and (text := of_torch(graph, name, call)) and not handed_on(graph, around, call):
+                calls[".".join(item.name for item in outer[: outer.index(around) + 1])][text] += 1
+    return calls
 
 
-def _writes(source: SourceFile, functions: Sequence[Function]) -> bool:
+def _writes(functions: Sequence[Function]) -> bool:
     """Whether functions hold code of kernels as text: `code.writeline("@triton.jit")`."""
-    lines = source.text.splitlines()
-    return any(_CODE.search(line) for node in functions for line in lines[node.lineno - 1 : node.end_lineno])
+    return any(_CODE.search(text) for node in functions for text in texts_in(node))
 
 
 def _names_kernels(base: Tree, head: Tree, change: FileChange) -> bool:
     sides = ((base, change.base), (head, change.head))
-    return any(entry is not None and entry.kind == "file" and KERNELS in tree.read(entry) for tree, entry in sides)
+    return any(entry is not None and is_source(entry) and KERNELS in tree.read(entry) for tree, entry in sides)
 
 
 def _sides(base: Tree, head: Tree, change: FileChange) -> Sides:
@@ -132,13 +135,15 @@ def _imported(files: dict[str, Sides], paths: Sequence[str]) -> Iterator[str]:
             yield from (place for item in imports if (place := located(paths, path, item)) is not None)
 
 
-def _functions(source: SourceFile) -> dict[str, list[Function]]:
+def _functions(source: SourceFile | None) -> dict[str, list[Function]]:
     """The functions that stand in no other one, by their names with their classes; those of Triton aside."""
+    if source is None:
+        return {}
     graph = source.module_names
     functions = []
     for node in (item for item in graph.nodes if isinstance(item, Function)):
         above = [item for item in graph.above(node) if isinstance(item, Definition)]
-        if any(isinstance(item, Function) for item in above) or node.name in source.definitions:
+        if any(isinstance(item, Function) for item in above) or node in source.definitions.get(node.name, ()):
             continue
         if any(dotted(getattr(item, "func", item)).endswith("jit") for item in node.decorator_list):
             continue  # Gluon's, or another language's
@@ -165,8 +170,10 @@ def _whole(one: Iterable[str], other: Collection[str]) -> list[str]:
     return [*names]
 
 
-def _launching(source: SourceFile) -> set[str]:
+def _launching(source: SourceFile | None) -> set[str]:
     """The functions, and classes, that launch kernels."""
+    if source is None:
+        return set()
     graph = source.module_names
     names = set()
     for _, call in graph.launches:

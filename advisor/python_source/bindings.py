@@ -389,10 +389,18 @@ def is_of_itself(node: ast.Assign) -> bool:
     return isinstance(owner, ast.Name) and isinstance(node.targets[0], ast.Name) and owner.id == node.targets[0].id
 
 
+def texts_in(function: Function) -> list[str]:
+    """The texts that stand in a function, but for those that stand by themselves, as its docstring."""
+    alone = {id(node.value) for node in ast.walk(function) if isinstance(node, ast.Expr)}
+    nodes = (node for node in ast.walk(function) if isinstance(node, ast.Constant) and id(node) not in alone)
+    return [node.value for node in nodes if isinstance(node.value, str)]
+
+
 def returns_before(scope: ast.AST, node: ast.AST) -> list[ast.expr]:
-    """The conditions under which a function returns before a node: `if n < 64: return …`."""
+    """The conditions under which a function returns before a node: `if n < 64: return …`, within `with` and `try` too."""
     body = scope.body if isinstance(scope, Function) else []
-    leaving = [item for item in body if isinstance(item, ast.If) and isinstance(item.body[-1], ast.Return)]
+    inside = [item for statement in body for item in statements_within(statement, (ast.With, ast.Try))]
+    leaving = [item for item in inside if isinstance(item, ast.If) and isinstance(item.body[-1], ast.Return)]
     return [item.test for item in leaving if (item.end_lineno or 0) < getattr(node, "lineno", 0)]
 
 

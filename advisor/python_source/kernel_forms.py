@@ -17,8 +17,9 @@ DEEPEST = 6
 
 
 def asserted(kernel: ast.FunctionDef) -> dict[str, int]:
-    """Whole numbers that constants of a kernel have to be: `tl.static_assert(n == 4)`."""
-    tests = [node.args[0] for node in ast.walk(kernel) if isinstance(node, ast.Call) and last_name(node) == "static_assert" and node.args]
+    """Whole numbers that constants of a kernel have to be, whatever else they are: `tl.static_assert(n == 4)`."""
+    calls = [node.value for node in kernel.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
+    tests = [call.args[0] for call in calls if last_name(call) == "static_assert" and call.args]
     equal = [(test.left, test.comparators[0]) for test in tests if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)]
     return {
         name.id: value.value

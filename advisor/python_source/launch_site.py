@@ -208,8 +208,8 @@ class LaunchSite(AroundLaunch):
             if name in given or not isinstance(stride, Stride):
                 continue
             rank = self.rank(stride.tensor)
-            if rank == 2 and self._is_transposed(stride.tensor, given):
-                strides[name] = 1
+            if rank == 2 and (inner_stride := self._transposed(stride.tensor, given)):
+                strides[name] = inner_stride if stride.index % 2 else 1
                 continue
             if rank is not None and -rank <= stride.index < rank:
                 inner = range(stride.index % rank + 1, rank)
@@ -224,10 +224,10 @@ class LaunchSite(AroundLaunch):
             strides[name] = math.prod(e for e in extents if e is not None) if None not in extents else None
         return strides
 
-    def _is_transposed(self, matrix: str, given: Mapping[str, Any]) -> bool:
-        """Whether the stride of a matrix that is 1 where it is contiguous is given, and is more: the other one is 1."""
-        last = [name for name, index in self._strides_of(matrix).items() if index % 2 == 1]
-        return any(type(given.get(name)) is int and given[name] > 1 for name in last)
+    def _transposed(self, matrix: str, given: Mapping[str, Any]) -> int:
+        """The stride of a matrix that is 1 where it is contiguous, where it is given and more: the other one is 1 then; 0: it is not."""
+        last = [given.get(name) for name, index in self._strides_of(matrix).items() if index % 2 == 1]
+        return next((value for value in last if type(value) is int and value > 1), 0)
 
     def grid(self, values: Mapping[str, Any]) -> tuple[int, ...] | None:
         """The grid; None: it is none.

@@ -4,6 +4,7 @@ a file puts in the place of Triton, or of a kernel that it has defined: what Pyt
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -137,18 +138,26 @@ class ModuleNames(Graph):
                     holds = self._decided(reader, decides, Place()) if reader is not None else None
                     arms = [body for body, when in ((branches.body, True), (branches.orelse, False)) if holds in (None, when)]
                     waiting += [inner for body in arms for inner in self._touching(body).get(name, ())]
-                case ast.Try() as attempt if inner := self._within(attempt, name):
-                    waiting += inner
-                    continue
+                case ast.Try() as attempt if trimmed := self._trimmed(attempt, name):
+                    decides = trimmed
                 case decides:
                     pass
             nodes.append(decides)
         return nodes
 
-    def _within(self, attempt: ast.Try, name: str) -> list[ast.stmt]:
-        """The statements of a `try` and its handlers that bind a name."""
-        parts = [attempt.body, *(handler.body for handler in attempt.handlers), attempt.orelse, attempt.finalbody]
-        return [statement for part in parts for statement in self._touching(part).get(name, ())]
+    def _trimmed(self, attempt: ast.Try, name: str) -> ast.Try | None:
+        """A `try` without the statements that do not bind a name, and without what else its imports import; None: none binds it."""
+
+        def kept(body: list[ast.stmt]) -> list[ast.stmt]:
+            return [_importing(statement, name) for statement in self._touching(body).get(name, ())]
+
+        handlers = [
+            ast.copy_location(ast.ExceptHandler(type=handler.type, name=None, body=kept(handler.body)), handler)
+            for handler in attempt.handlers
+        ]
+        trimmed = ast.Try(body=kept(attempt.body), handlers=handlers, orelse=kept(attempt.orelse), finalbody=kept(attempt.finalbody))
+        binds = any((trimmed.body, trimmed.orelse, trimmed.finalbody, *(handler.body for handler in handlers)))
+        return ast.copy_location(trimmed, attempt) if binds else None
 
     def place(self, node: ast.FunctionDef | None = None) -> Place:
         """The place of a function: where the first of its decorators stands; None: after all of the file."""
@@ -437,6 +446,15 @@ def triton_bound_again(names: ModuleNames) -> str | None:
         bound += [(node, name) for node, parts in declared if not any(part.is_triton and part.alias == name for part in parts)]
     lines = sorted((getattr(node, "lineno", 0), text) for node, text in bound)
     return f"cannot tell: {lines[0][1]} is bound again in line {lines[0][0]}" if lines else None
+
+
+def _importing(statement: ast.stmt, name: str) -> ast.stmt:
+    """An import of one name alone; another statement as it is."""
+    if not isinstance(statement, ast.Import | ast.ImportFrom):
+        return statement
+    alone = copy.copy(statement)
+    alone.names = [alias for alias in statement.names if name in bound_by(alias)] or statement.names
+    return alone
 
 
 def kernel_bound_again(names: ModuleNames, kernels: Sequence[ast.FunctionDef]) -> str | None:

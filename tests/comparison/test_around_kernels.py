@@ -49,7 +49,7 @@ def named(tmp_path, **edits: tuple[str, str]):
             (tmp_path / side / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / side / path).write_text(text)
     trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
-    return [item.text("") for item in changed_functions(*trees, changes(*trees))]
+    return [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,30 @@ def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
     both = compared_files(repository, predictor, base, {"op.py": other.replace("* 2)", "* 3)")}, compiling=False)
     line = "Python around kernels changed: op.py: forward. Only launches, their constants and options, and calls of torch are compared"
     assert line in to_text(both) and line in to_comment(both)
+
+
+def test_files_that_are_too_many_or_too_large_are_said_or_passed(tmp_path, monkeypatch):
+    for side in ("base", "head"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "large.py").write_text(f"# triton {side}\n" + "# comment\n" * 2_000_000)
+        for name in ("a", "b"):
+            (tmp_path / side / f"{name}.py").write_text(
+                f"import triton\n\ndef run(n):\n    return triton.cdiv(n, {len(side) + (side == 'head')})\n"
+            )
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    monkeypatch.setattr(around_kernels, "LARGEST_CHANGE", 1)
+    functions, warnings = changed_functions(*trees, changes(*trees))
+    assert [item.title for item in functions] == ["a.py::run"]
+    assert warnings == ["1 changed Python files were not looked through for functions around kernels."]
+    monkeypatch.setattr(around_kernels, "LARGEST_CHANGE", 3)
+    assert [item.title for item in changed_functions(*trees, changes(*trees))[0]] == ["a.py::run", "b.py::run"]
+
+
+@pytest.mark.parametrize("line", ["# the kernel doesn't mask its tl.load", 'raise ValueError("tl.arange needs a power of 2")'])
+def test_what_speaks_of_kernels_writes_none(tmp_path, line):
+    assert named(tmp_path, only=("    return run(x) if", f"    if x is None:\n        {line}\n        return x\n    return run(x) if")) == [
+        "pkg/op.py::forward"
+    ]
 
 
 def test_a_file_that_cannot_be_followed_hides_no_other(tmp_path, monkeypatch):

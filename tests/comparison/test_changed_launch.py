@@ -350,6 +350,18 @@ def test_what_this_triton_lacks_was_not_refused_for_a_guess(got):
     assert _why_refused(Attempt(refused=refused)) == "the Triton at hand lacks tlx"
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("BLOCK=64, num_warps=4", "BLOCK=64, num_stages=4", "num_warps=4 → no num_warps, and no num_stages → num_stages=4"),
+        ("BLOCK=64, num_warps=4", "BLOCK=4, num_warps=64", "BLOCK=64 → BLOCK=4, and num_warps=4 → num_warps=64"),
+    ],
+)
+def test_the_same_values_for_other_names_are_another_launch(one, other, said):
+    text = "def run(x, n):\n    fill[(4,)](x, x.stride(0), n, VALUES)\n"
+    assert words(KERNEL + text.replace("VALUES", one), KERNEL + text.replace("VALUES", other)) == [said]
+
+
 def test_one_more_value_behind_those_that_a_launch_is_worked_out_from_changes_nothing():
     text = "def run(ctx, x):\n    q, n, MORE*rest = ctx.saved\n    fill[(4,)](x, x.stride(0), 8, BLOCK=n)\n"
     assert words(KERNEL + text.replace("MORE", ""), KERNEL + text.replace("MORE", "mean, ")) == []

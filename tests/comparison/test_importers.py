@@ -83,6 +83,10 @@ except ImportError:
     files["pkg/k.py"] = kernels("from .helpers import scale, tuned").replace("@triton.jit", "@tuned\n@triton.jit")
     base, head = repository.commit(files), repository.commit({"pkg/helpers.py": helpers(2) + more})
     assert compared(repository, base, head, predictor).subjects == ()
+    turned = guarded.replace("from far import tuned", "tuned = 1").replace("    def tuned(kernel):\n        return kernel", "    tuned = 2")
+    first = repository.commit({"pkg/helpers.py": helpers(2) + turned})
+    second = repository.commit({"pkg/helpers.py": helpers(2) + turned.replace("= 2", "= 3").replace("= 1", "= 2").replace("= 3", "= 1")})
+    assert compared(repository, first, second, predictor).subjects
     head = repository.commit({"pkg/helpers.py": helpers(2) + more.replace("return kernel", "return None")})
     (subject,) = compared(repository, base, head, predictor).subjects
     assert "What it takes from other files changed: tuned." in subject.notes

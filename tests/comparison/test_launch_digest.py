@@ -52,6 +52,23 @@ def run(x):
 BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL}
 
 
+def test_a_size_that_is_taken_before_its_tensor_is_made_anew_is_another(repository, predictor):
+    text = KERNEL.replace("n, block, num_warps", "n, BLOCK=x.shape[0], num_warps").replace(
+        "    if n < 64", "    x = torch.cat([x, x])\n    if n < 64"
+    )
+    before = text.replace("    x = torch.cat", "    size = x.shape[0]\n    x = torch.cat").replace("BLOCK=x.shape[0]", "BLOCK=size")
+    (subject,) = compared_files(repository, predictor, {**BASE, "ops/scale.py": text}, {**BASE, "ops/scale.py": before}).subjects
+    assert "BLOCK" in subject.notes[0]
+
+
+def test_a_call_in_both_arms_of_a_condition_is_always_made():
+    text = KERNEL.replace(
+        "    return torch.relu(x)", "    if n > 8:\n        return torch.relu(x)\n    else:\n        return torch.relu(-x)"
+    )
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
+    assert torch_calls(old, new) == []
+
+
 def test_a_block_that_has_a_name_of_a_pair_first_is_no_other_block(repository, predictor):
     text = KERNEL.replace("n, block, num_warps", "n, BLOCK=triton.next_power_of_2(n), num_warps")
     pair = text.replace("    if n < 64", "    size, two = triton.next_power_of_2(n), 2\n    if n < 64").replace(
@@ -511,6 +528,9 @@ def test_a_function_of_torch_by_another_name_is_called():
         ("from torch import stack", "stack(x)", "torch.stack"),
         ("from torch import nn", "nn.Parameter(x)", ""),
         ("from numpy import stack", "stack(x)", ""),
+        ("import torch.nn.functional", "torch.cuda.current_device()", ""),
+        ("import torch.nn.functional", "torch.nn.functional.pad(x)", "torch.nn.functional.pad"),
+        ("from torch.nn import Parameter", "Parameter(x)", ""),
     ],
 )
 def test_functions_of_torch_are_known_by_what_the_file_imports(imported, call, named):
@@ -526,6 +546,9 @@ def test_a_return_before_the_launch_is_named():
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
     assert torch_calls(old, new) == ["Before its launch, run now returns where n < 8."]
     assert torch_calls(new, old) == ["Before its launch, run no longer returns where n < 8."]
+    body = text[text.index("    n = x") :]
+    within = text.replace(body, "    with torch.cuda.device(0):\n" + "".join(f"    {line}\n" for line in body.splitlines()))
+    assert torch_calls(new, versions(parse_source(within, "k.py"), {})["scale"]) == []
     after = KERNEL.replace("    return torch.relu(x)", "    if n < 8:\n        return torch.sin(x)\n    return torch.relu(x)")
     assert not any("returns" in note for note in torch_calls(old, versions(parse_source(after, "k.py"), {})["scale"]))
 

@@ -199,6 +199,8 @@ def test_a_constant_that_an_assertion_settles_is_no_typical_size():
     )
     base, _ = both_launches((version(text),) * 2, (None, None), H100, "bf16", None, KernelSettings())
     assert base.sizes["n_cols"] == base.launch.given.constexprs["n_cols"] == 4
+    under = text.replace("    tl.static_assert", "    if DOUBLE:\n        tl.static_assert")
+    assert both_launches((version(under),) * 2, (None, None), H100, "bf16", None, KernelSettings())[0].sizes["n_cols"] == 4096
 
 
 def test_what_follows_from_typical_sizes_is_typical_too():
@@ -217,6 +219,9 @@ def test_a_typical_size_is_one_that_the_launcher_takes():
         base, _ = both_launches((version(item, "cross_entropy"),) * 2, (None, None), H100, "bf16", None, KernelSettings())
         sizes.append((base.sizes["n_cols"], base.launch.given.constexprs["BLOCK"]))
     assert sizes == [(128256, 131072), (32064, 32768)]
+    other = text.replace("    n_rows, n_cols =", "    if not double:\n        raise ValueError(double)\n    n_rows, n_cols =")
+    base, _ = both_launches((version(other, "cross_entropy"),) * 2, (None, None), H100, "bf16", None, KernelSettings())
+    assert base.sizes["n_cols"] == 128256  # refused for something else
 
 
 def test_one_side_that_is_an_estimate_is_not_compared():

@@ -68,6 +68,13 @@ def run(x):
     (subject,) = compared(repository, predictor, {PATH: kernel}, {PATH: other}).subjects
     assert "Its configurations are the same, with BM called BLOCK." in subject.notes
     assert subject.configurations == (4, 4) and not (subject.configurations_added or subject.configurations_removed)
+    both = kernel.replace("BM: tl.constexpr", "BM: tl.constexpr, BN: tl.constexpr").replace(
+        'cdiv(x.numel(), meta["BM"]),)](x)', "cdiv(x.numel(), 64),)](x, BN=32)"
+    )
+    turned = both.replace('{"BM": m}', '{"BN": m}').replace("BN=32", "BM=32")
+    assert not any(
+        "the same, with" in note for item in compared(repository, predictor, {PATH: both}, {PATH: turned}).subjects for note in item.notes
+    )
     (subject,) = compared(repository, predictor, {PATH: kernel}, {PATH: other.replace("(64, 128)", "(64, 256)")}).subjects
     assert len(subject.configurations_added) == len(subject.configurations_removed) == 4
 

@@ -310,6 +310,12 @@ def test_a_matrix_whose_inner_stride_is_given_lies_the_other_way_round(row: int 
     made = parse_source(kernel + "def run(x):\n    f[(8,)](x, x.stride(1), x.stride(0), D=64)\n", "f.py")
     found = grid_from_launches(made, "f", {"sr": row} if row is not None else {})
     assert found is not None and found.strides == {"sc": column} | ({"sr": 1} if row is None else {})
+    twice = (
+        kernel.replace("sr, sc, D", "sr, sc, tr, tc, D")
+        + "def run(x):\n    f[(8,)](x, x.stride(1), x.stride(0), x.stride(1), x.stride(0), D=64)\n"
+    )
+    found = grid_from_launches(parse_source(twice, "f.py"), "f", {"sr": 4096})
+    assert found is not None and found.strides == {"sc": 1, "tr": 4096, "tc": 1}
 
 
 def test_a_tensor_has_the_rank_that_it_is_given_last() -> None:

@@ -130,11 +130,14 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
         kernels: dict[str, set[str]] = {}
         for graph, _, function, site, others in _functions(version):
             around_launch = {written(test) for test, _ in graph.conditions(site[1])}
-            besides = {
-                names.get(kernel, kernel) + SOMETIMES * any(written(test) not in around_launch for test, _ in graph.conditions(call))
-                for kernel, call in others
-                if not graph.excludes(site[1], call) and kernel not in (old.function.name, new.function.name)
-            }
+            besides = set()
+            for kernel, calls in grouped(others).items():
+                places = [node for node in calls if not graph.excludes(site[1], node)]
+                tests = [{(written(test), wanted) for test, wanted in graph.conditions(node)} for node in places]
+                tests = [{(text, wanted) for text, wanted in places_tests if text not in around_launch} for places_tests in tests]
+                always = set() in tests or any({(text, not wanted)} in tests for one in tests if len(one) == 1 for text, wanted in one)
+                if places and kernel not in (old.function.name, new.function.name):
+                    besides.add(names.get(kernel, kernel) + SOMETIMES * (not always))
             kernels.setdefault(function, set()).update(besides)
         sides.append(kernels)
     notes = []
@@ -172,8 +175,8 @@ def came_or_went(before: Counter[str], after: Counter[str]) -> str:
     gone, came = _only_in(before, after), _only_in(after, before)
     if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
         gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(EMPTY)}) for calls in (gone, came))
-    always = Counter({text: n for text, n in came.items() if gone[text + SOMETIMES] == n})  # where it was under a condition
-    seldom = Counter({text: n for text, n in gone.items() if came[text + SOMETIMES] == n})
+    always = Counter({text: 1 for text in came if gone[text + SOMETIMES]})  # where it was under a condition
+    seldom = Counter({text: 1 for text in gone if came[text + SOMETIMES]})
     moved = {name for text in (*always, *seldom) for name in (text, text + SOMETIMES)}
     gone, came = (Counter({text: n for text, n in calls.items() if text not in moved}) for calls in (gone, came))
     fewer = Counter({text: n for text, n in gone.items() if after[text]})
@@ -305,15 +308,21 @@ def _calls_beside(graph: ModuleNames, scope: Scope, launch: Call) -> Counter[str
     inside = [(node, text) for node, text in inside if text and node is not launch and not handed_on(graph, scope, node)]
     beside = [(node, text) for node, text in inside if not graph.excludes(launch, node)]
     around = {written(test) for test, _ in graph.conditions(launch)}
-    open_ = {id(node) for node, _ in beside if any(written(test) not in around for test, _ in graph.conditions(node))}
+    tests = {id(node): [(test, wanted) for test, wanted in graph.conditions(node) if written(test) not in around] for node, _ in beside}
+    arms = grouped(((text, id(item[0])), item[1]) for node, text in beside for item in tests[id(node)][-1:])
+    in_both = {key for key, wanted in arms.items() if len(set(wanted)) == 2}  # whatever the condition: once
+    beside = [item for item in beside if not any((item[1], id(test)) in in_both and not wanted for test, wanted in tests[id(item[0])][-1:])]
+    open_ = {id(node) for node, text in beside if [test for test, _ in tests[id(node)] if (text, id(test)) not in in_both]}
     return Counter(text.removesuffix(SOMETIMES) + SOMETIMES * (text.endswith(SOMETIMES) or id(node) in open_) for node, text in beside)
 
 
 def _as_torch(graph: ModuleNames, text: str) -> str:
     """A dotted name, with the module of torch that its first part stands for: of `F.pad`, after `import torch.nn.functional as F`."""
     root, _, rest = text.partition(".")
-    modules = [f"{item.module}.{item.name}" if item.name else item.module for item in graph.imports.get(root, ()) if not item.level]
-    module = next((module for module in modules if module.startswith(_FUNCTIONS) or (not rest and module.startswith("torch."))), "")
+    items = [item for item in graph.imports.get(root, ()) if not item.level and (item.name or item.module.partition(".")[0] != root)]
+    of_torch_itself = [f"torch.{item.name}" for item in items if item.module == "torch" and item.name and not rest]
+    modules = [f"{item.module}.{item.name}" if item.name else item.module for item in items]
+    module = next(iter([module for module in modules if module.startswith(_FUNCTIONS)] or of_torch_itself), "")
     return ".".join(filter(None, (module, rest))) if module else text
 
 
@@ -322,7 +331,7 @@ def _by_another_name(graph: ModuleNames, scope: Scope, name: str, call: Call) ->
     values = graph.given([scope], name) if dotted(call.func) == name else []
     names = [_as_torch(graph, dotted(value)) for given in values for value in alternatives(given)]
     of_torch_ = [text for text in names if text.startswith("torch.") and not text.startswith(_OF_HOST)]
-    return [text + SOMETIMES * (len(of_torch_) > 1) for text in of_torch_]
+    return [text + SOMETIMES * (len(names) > 1) for text in of_torch_]
 
 
 def handed_on(graph: ModuleNames, scope: Scope, node: Expression) -> bool:

@@ -65,12 +65,12 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
     if not pairs:
         return ()
     former, function = old.function, new.function
-    tunable = {*former.constants, *function.constants}
-    alone = {name for name in tunable if not (former.parameter(name) and function.parameter(name))}
-    tunable |= {*LAUNCH_OPTIONS, SPREAD, GRID}  # what is a constant on one side alone is passed by both
+    constants = {*former.constants, *function.constants}  # what is one on one side alone is passed by both
+    options = constants | {*LAUNCH_OPTIONS, SPREAD, GRID}
     out = []
     for one, other in pairs:
-        tunable |= (_none(former, one) ^ _none(function, other)) | _of_others(former, one) | _of_others(function, other)
+        more = (_none(former, one) ^ _none(function, other)) | _of_others(former, one) | _of_others(function, other)
+        tunable = options | more
         renamed = renamed_arguments(one.source.module_names, other.source.module_names)
         digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
         hangs = partial(_alone_differs, former, function, one, other, renamed)
@@ -96,6 +96,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                 elif _differing(*digests) is None and where[1] != ALWAYS:
                     within = f" in {_listed(code)}" if code else ""
                     words, code, hanging = f"it is made {where[1]}, which is worked out otherwise than before{within}", [], []
+            alone = {name for name in constants | more if not (former.parameter(name) and function.parameter(name))}
             both_take = frozenset(names or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
@@ -137,15 +138,15 @@ def _where(launching: Launching) -> str:
     return f"where {' or '.join(dict.fromkeys(shortened(text, LONGEST) for text in every))}" if all(every) else ALWAYS
 
 
-def _differing(
-    old: LaunchDigest, new: LaunchDigest, hangs: Callable[[str], bool] = lambda name: True
-) -> tuple[list[str], list[str]] | None:
+def _differing(old: LaunchDigest, new: LaunchDigest, hangs: Callable[[str], bool] | None = None) -> tuple[list[str], list[str]] | None:
     """The names for which launches pass other expressions that `hangs` holds of, and the functions whose code changed besides; None:
-    nothing changed, but for names of functions and of what they work out."""
+    nothing changed, but for names of functions and of what they work out. Without `hangs` it does not matter for which name they pass
+    what."""
     gone, came = old.host.keys() - new.host.keys(), new.host.keys() - old.host.keys()
     both = old.host.keys() & new.host.keys()
     elsewhere = [sorted(host[name] for name in names) for host, names in ((old.host, gone), (new.host, came))]
-    if elsewhere[0] == elsewhere[1] and all(old.host[name] == new.host[name] for name in both):
+    same = elsewhere[0] == elsewhere[1] and all(old.host[name] == new.host[name] for name in both)
+    if same and hangs is None:
         return None
     differ = {name for name in both if not _only_more(old.host[name], new.host[name])}
     if gone and came and not _only_more(*({host[name] for name in names} for host, names in ((old.host, gone), (new.host, came)))):
@@ -154,6 +155,11 @@ def _differing(
     if old.spread != new.spread:  # what one side names, the other may have there
         names = [name for name in names if name not in old.unnamed | new.unnamed]
     names = list(filter(hangs, names))
+    if same:  # all that is passed, under other names: those of arguments alone are no change
+        alone = [{name: side.passed[name] for name in side.passed if name not in other.passed} for side, other in ((old, new), (new, old))]
+        renamed = sorted(alone[0].values()) == sorted(alone[1].values()) and {*names} <= {*alone[0], *alone[1]} - {*LAUNCH_OPTIONS}
+        names = [] if renamed else names
+        return (names, []) if names else None
     if not names and not differ:
         return None
     return names, sorted(((differ | gone | came) if not names else differ - old.launching - new.launching) - {""})

@@ -15,7 +15,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.launch_sites import LaunchCall, imported_launches, launches
 from advisor.python_source.literal_values import ConfigLiteral
 from advisor.python_source.source import SourceFile
-from advisor.result.schema import Configuration
+from advisor.result.schema import LAUNCH_OPTIONS, Configuration
 from advisor.system import grouped
 from advisor.system.errors import InputError
 
@@ -86,6 +86,8 @@ def constant_renamed(old: KernelVersion | None, new: KernelVersion | None) -> tu
     if len(gone) != 1 or len(came) != 1:
         return None
     (former,), (name,) = gone, came
+    if {former, name} & {*LAUNCH_OPTIONS} or old is None or new is None or new.function.parameter(former) or old.function.parameter(name):
+        return None
     return (former, name) if {re.sub(rf"\b{re.escape(former)}=", f"{name}=", label) for label in before} == after else None
 
 

@@ -21,6 +21,7 @@ from advisor.python_source.bindings import (
     call_arguments,
     changed_by,
     is_of_itself,
+    names_in,
 )
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
@@ -146,7 +147,7 @@ def _unnamed(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.C
     if isinstance(value, ast.IfExp) or not scopes or scopes[-1] not in graph.above(value):
         return node
     way = _Way.to(graph, call, scopes[0] if scopes else None)
-    between = (other for name in _values(value) for scope in scopes for other in graph.binders(scope).get(name, ()))
+    between = (other for name in names_in(value) for scope in scopes for other in graph.binders(scope).get(name, ()))
     moved = any(_position(other) >= _position(value) and way.leads(other, getattr(other, "id", "")) for other in between)
     return node if moved else value
 

@@ -7,6 +7,7 @@ how large that is, a typical large one is taken (`typical_sizes`) and said.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -322,11 +323,11 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
 
 
 def _launched_with(version: KernelVersion, name: str, size: int) -> int:
-    """A typical size, or the largest of its fourths that a launching function does not refuse."""
-    sites = _sites(version)
-    while sites and size > LEAST_SIZE and all(site.refuses({name: size}) for site in sites):
-        size //= 4
-    return size
+    """A typical size, or the largest of its fourths that a launching function does not refuse; itself where none is taken, or it is refused
+    for something else."""
+    sites = [site for site in _sites(version) if not site.refuses({})]
+    smaller = itertools.takewhile(lambda item: item >= LEAST_SIZE, (size // 4**power for power in itertools.count()))
+    return next((item for item in smaller if not sites or not all(site.refuses({name: item}) for site in sites)), size)
 
 
 @lru_cache(maxsize=4)

@@ -388,9 +388,8 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
     texts = [_sided(name, sides) for name in names if name not in sizes and name not in taken]
     typical = [_sided(name, sides) for name in names if name in sizes]
     shown = [_sided(name, sides) for name in taken]  # as the other side passes them
-    shown += [_sided(name, [guess.constexprs for guess in guesses]) for name in list(invented)[:MOST_SHOWN]]
-    shown += [f"{len(invented) - MOST_SHOWN} more"] if len(invented) > MOST_SHOWN else []
-    guessed = f"{_fitting(shown)} (guessed)" if shown else ""
+    shown += [_sided(name, [guess.constexprs for guess in guesses]) for name in invented]
+    guessed = f"{_fitting(shown, len(taken) + MOST_SHOWN)} (guessed)" if shown else ""
     assumed = f"{_fitting(typical)} (typical)" if typical else ""
     others = [name for name in names if name not in sizes and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
     differing = tuple(f"{name} {shown_value(sides[0][name])} → {shown_value(sides[1][name])}" for name in others)
@@ -408,12 +407,12 @@ LONGEST_PART = 120
 """Characters of a label's constants of one kind."""
 
 
-def _fitting(texts: Sequence[str]) -> str:
+def _fitting(texts: Sequence[str], most: int = 2**20) -> str:
     """Constants, as many as a label holds, of too many those that differ first, and how many more there are."""
     if sum(map(len, texts)) + len(texts) > LONGEST_PART:
         texts = sorted(texts, key=lambda text: " → " not in text)
     lengths = itertools.accumulate(len(text) + 1 for text in texts)
-    count = max(sum(length <= LONGEST_PART for length in lengths), 1)
+    count = min(max(sum(length <= LONGEST_PART for length in lengths), 1), most)
     return " ".join([*texts[:count], *([f"{len(texts) - count} more"] if len(texts) > count else [])])
 
 

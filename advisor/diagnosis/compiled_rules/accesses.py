@@ -149,6 +149,8 @@ def _steps(context: CompiledContext, access: AccessDemand) -> list[str]:
     """The strides, `stride_col = 4,096`, that an access goes along with neighbouring threads, as far as they are known."""
     launch = context.inspection.launch
     values = launch.given.scalars if context.inspection.likely is None else context.inspection.likely.scalars
+    if (access.contiguous or 1) > 1:
+        return []  # short rows
     along = _gone_by(context, access, possible_unit_strides(launch.source.kernel(launch.kernel).node))
     return [f"{name} = {value:,}" for name in along if type(value := values.get(name)) is int and value > 1]
 
