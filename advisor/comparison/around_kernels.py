@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from advisor.comparison.kernels.beside import came_or_went, handed_on, of_torch
+from advisor.comparison.kernels.beside import by_another_name, came_or_went, handed_on, of_torch
 from advisor.comparison.kernels.importers import ODD, TESTS, is_source, located, parsed
 from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
@@ -105,8 +105,9 @@ def _calls(source: SourceFile | None) -> dict[str, Counter[str]]:
         for name, call in ((name, call) for name, items in graph.calls.items() for call in items):
             outer = [item for item in graph.above(call) if isinstance(item, Definition)]
             around = next((item for item in outer if isinstance(item, Function)), None)
-            if around is not None and (text := of_torch(graph, name, call)) and not handed_on(graph, around, call):
-                calls[".".join(item.name for item in outer[: outer.index(around) + 1])][text] += 1
+            if around is not None and not handed_on(graph, around, call):
+                texts = [text for text in (of_torch(graph, name, call), *by_another_name(graph, around, name, call)) if text]
+                calls[".".join(item.name for item in outer[: outer.index(around) + 1])].update(texts)
     return calls
 
 

@@ -303,7 +303,7 @@ def _calls_beside(graph: ModuleNames, scope: Scope, launch: Call) -> Counter[str
     """The calls of torch in a function that a launch within it, or a call that launches, comes with."""
     calls = [(name, call) for name, items in graph.calls.items() for call in items if scope in graph.scopes_around(call)]
     inside: list[tuple[Expression, str]] = [(call, of_torch(graph, name, call) or _of_file(graph, name, call)) for name, call in calls]
-    inside += [(call, text) for name, call in calls for text in _by_another_name(graph, scope, name, call)]
+    inside += [(call, text) for name, call in calls for text in by_another_name(graph, scope, name, call)]
     inside += [(node, f"torch.{operation} of {name}") for node, operation, name in operations(scope, MADE | LIKE)]
     inside = [(node, text) for node, text in inside if text and node is not launch and not handed_on(graph, scope, node)]
     beside = [(node, text) for node, text in inside if not graph.excludes(launch, node)]
@@ -326,7 +326,7 @@ def _as_torch(graph: ModuleNames, text: str) -> str:
     return ".".join(filter(None, (module, rest))) if module else text
 
 
-def _by_another_name(graph: ModuleNames, scope: Scope, name: str, call: Call) -> list[str]:
+def by_another_name(graph: ModuleNames, scope: Scope, name: str, call: Call) -> list[str]:
     """The functions of torch that a name of a function stands for, `product = torch.bmm if big else torch.mm`, where a call is of it."""
     values = graph.given([scope], name) if dotted(call.func) == name else []
     names = [_as_torch(graph, dotted(value)) for given in values for value in alternatives(given)]
