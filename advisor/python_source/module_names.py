@@ -149,7 +149,7 @@ class ModuleNames(Graph):
         """A `try` without the statements that do not bind a name, and without what else its imports import; None: none binds it."""
 
         def kept(body: list[ast.stmt]) -> list[ast.stmt]:
-            return [_importing(statement, name) for statement in self._touching(body).get(name, ())]
+            return [importing(statement, name) for statement in self._touching(body).get(name, ())]
 
         handlers = [
             ast.copy_location(ast.ExceptHandler(type=handler.type, name=None, body=kept(handler.body)), handler)
@@ -448,7 +448,7 @@ def triton_bound_again(names: ModuleNames) -> str | None:
     return f"cannot tell: {lines[0][1]} is bound again in line {lines[0][0]}" if lines else None
 
 
-def _importing(statement: ast.stmt, name: str) -> ast.stmt:
+def importing(statement: ast.stmt, name: str) -> ast.stmt:
     """An import of one name alone; another statement as it is."""
     if not isinstance(statement, ast.Import | ast.ImportFrom):
         return statement

@@ -7,7 +7,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -19,6 +19,7 @@ from advisor.python_source.imports import Import
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import bound_names
 from advisor.python_source.language import dotted, last_name
+from advisor.python_source.module_names import importing
 from advisor.python_source.source import SourceFile
 from advisor.system.errors import agree
 from advisor.system.resources import phrase
@@ -101,9 +102,7 @@ def behind(
                 continue  # nor how something of triton's is
             if (of_triton and name in TRITON) or (isinstance(node, (ast.Import, ast.ImportFrom)) and (of_triton or len(bound) == 1)):
                 continue  # how triton is imported, and what stands for it where it is not there, changes nothing
-            if isinstance(node, (ast.Import, ast.ImportFrom)):  # what else it imports is no part of the name
-                node = copy(node)
-                node.names = [alias for alias in node.names if name in bound_by(alias)] or node.names
+            node = importing(node, name) if isinstance(node, ast.stmt) else node  # what else it imports is no part of the name
             node = _attributes_of(node) if isinstance(node, ast.ClassDef) else node
             trees.append((name, node))
             names, asked_of = _named(node)
