@@ -211,6 +211,13 @@ def test_what_follows_from_typical_sizes_is_typical_too():
     assert [*resources._following(version(text), {"n_rows"})] == []
 
 
+def test_a_block_that_follows_from_a_typical_size_may_be_what_changed(repository, predictor):
+    text = KERNEL.replace("block, double,", "min(64, n_cols), double,")
+    found = compared_files(repository, predictor, {"k.py": text}, {"k.py": text.replace("min(64,", "min(32,")}, compiling=True)
+    (row,) = found.subjects[0].resources
+    assert row.changed == ("BLOCK 64 → 32",) and "BLOCK=64 → 32 (typical)" in row.label
+
+
 def test_a_typical_size_is_one_that_the_launcher_takes():
     text = KERNEL.replace("def scale", "def cross_entropy").replace("scale[", "cross_entropy[")
     refusing = text.replace("    cross_entropy[", "    if block > 65536:\n        raise ValueError(block)\n    cross_entropy[")

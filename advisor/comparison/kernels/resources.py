@@ -381,6 +381,8 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
         sides = [item.flat() for item in (run.former or run.configuration, run.configuration)]
     sizes = {*base.sizes, *head.sizes, *(name for guess in guesses for name in guess.settled)}
     launches = [side.launch for side in (base, head) if side.launch is not None]
+    typical_options = {name for launch in launches for name in OPTION_NAMES if launch.origins.get(name) == "typical"}
+    invariant = sizes | typical_options  # what follows from them may be worked out otherwise on the head
     sizes |= {name for launch in launches for name, origin in launch.origins.items() if origin == "typical"}
     sizes |= {name for version in (old, new) if version is not None for name in _following(version, sizes)}
     names = dict.fromkeys([*sides[0], *sides[1]])
@@ -391,7 +393,7 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
     shown += [_sided(name, [guess.constexprs for guess in guesses]) for name in invented]
     guessed = f"{_fitting(shown, len(taken) + MOST_SHOWN)} (guessed)" if shown else ""
     assumed = f"{_fitting(typical)} (typical)" if typical else ""
-    others = [name for name in names if name not in sizes and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
+    others = [name for name in names if name not in invariant and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
     differing = tuple(f"{name} {shown_value(sides[0][name])} → {shown_value(sides[1][name])}" for name in others)
     return ", ".join(filter(None, (_fitting(texts), assumed, guessed))) or "no constants", differing
 
