@@ -55,9 +55,9 @@ class Changed:
 
 
 def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> tuple[list[Changed], list[str]]:
-    """The plain functions around kernels that a change touches: first those that came and launch no kernel, then those that both sides have
-    and that differ, of these first those that call torch otherwise, then those that went. Comments, docstrings, annotations and tests
-    aside. Then what was left out, a sentence.
+    """The plain functions around kernels that a change touches: first those that both sides have and that call torch otherwise, then those
+    that came and launch no kernel, then the others that differ, then those that went; of each first those of files that name Triton.
+    Comments, docstrings, annotations and tests aside. Then what was left out, a sentence.
 
     Args:
         base, head: The trees.
@@ -69,7 +69,7 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     imported = set(_imported(of_kernels, [*files]))
     others = {path: _sides(base, head, files[path]) for path in imported - of_kernels.keys()}
     parts: tuple[list[Changed], list[Changed], list[Changed]] = ([], [], [])
-    for path, sides in sorted({**of_kernels, **others}.items()):
+    for path, sides in [*sorted(of_kernels.items()), *sorted(others.items())]:
         entries = (files[path].base, files[path].head)
         unread = any(entry is not None and side is None for entry, side in zip(entries, sides, strict=True))
         if unread or (None in sides and any(side is not None and side.definitions for side in sides)):
@@ -80,7 +80,8 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     came, differ, went = parts
     left = len(python) - len(files)
     warnings = [f"{left} changed Python files were not looked through for functions around kernels."] if left > 0 else []
-    return [*came, *sorted(differ, key=lambda item: not item.calls), *went], warnings
+    calling = [item for item in differ if item.calls]
+    return [*calling, *came, *(item for item in differ if not item.calls), *went], warnings
 
 
 def _of_file(path: str, old: SourceFile | None, new: SourceFile | None) -> tuple[list[Changed], list[Changed], list[Changed]]:

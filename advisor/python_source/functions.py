@@ -307,7 +307,9 @@ class FunctionReader(Evaluator):
             return target_questions.triton_version()
         origin_called = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
         if origin_called in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
-            return target_questions.limit_of_type(self.origin(node.value.args[0]).removeprefix("torch."), node.attr)
+            return target_questions.limit_of_type(self.visit(node.value.args[0]), node.attr)
+        if name.startswith("torch.") and (kind := target_questions.torch_type(name.removeprefix("torch."))):
+            return kind
         if node.attr == "type" and name.endswith(".device.type") and self.source.backend is not None:
             return "cuda"  # torch calls AMD's GPUs so too
         if node.attr == "multi_processor_count" and self.evaluation.num_sms is not None:  # torch.cuda.get_device_properties(...)

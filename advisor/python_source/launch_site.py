@@ -15,7 +15,7 @@ from advisor.python_source.launch_walk import AroundLaunch, Hangs, LaunchWalk
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import NotLiteralError, Unknown
 from advisor.python_source.stride_use import possible_unit_strides
-from advisor.python_source.tensors import Extent, Number, Stride, Tensor, Whole
+from advisor.python_source.tensors import Extent, Number, OfElements, Stride, Tensor, Whole
 
 
 class Known(NamedTuple):
@@ -180,9 +180,9 @@ class LaunchSite(AroundLaunch):
 
     def of_elements(self) -> frozenset[str]:
         """Constants that are passed as the type of a tensor's elements, as such or as a dictionary's key."""
-        nodes = ((name, self.passed[name]) for name in self.kernel.constants & self.passed.keys())
-        keys = {name: node.slice if isinstance(node, ast.Subscript) else node for name, node in nodes}
-        return frozenset(name for name, node in keys.items() if isinstance(node, ast.Attribute) and node.attr == "dtype")
+        walk = LaunchWalk(self, {})
+        constants = self.kernel.constants & self.passed.keys()
+        return frozenset(name for name in constants if isinstance(walk.evaluated(self.passed[name])[0], OfElements))
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""

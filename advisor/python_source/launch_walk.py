@@ -30,6 +30,7 @@ from advisor.python_source.callers import as_left_out, given_by_callers, is_open
 from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
+from advisor.python_source.literal_values import TorchType
 from advisor.python_source.literals import NotLiteralError, Unknown
 from advisor.python_source.source import SourceFile
 from advisor.python_source.tensors import (
@@ -37,12 +38,12 @@ from advisor.python_source.tensors import (
     MADE,
     MOST_DIMENSIONS,
     OF_VALUES,
-    OTHER_NAMES,
     SAME_SHAPE,
     SAME_TYPE,
     TYPE_OF,
     Extent,
     Number,
+    OfElements,
     Stride,
     Tensor,
     Whole,
@@ -216,7 +217,7 @@ class LaunchWalk(FunctionReader):
             for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
                 match part:
                     case ast.Compare(left=ast.Attribute(value=ast.Name() as name, attr="dtype"), ops=[ast.Eq()], comparators=[kind]):
-                        typed = replace(self._tensor(name), element=_type_named(kind))
+                        typed = replace(self._tensor(name), element=self._type(kind))
                         self._set(name.id, typed, self.hanging.get(name.id, frozenset()))
         elif not isinstance(statement, ast.Expr):
             imported = isinstance(statement, ast.Import | ast.ImportFrom)
@@ -358,9 +359,18 @@ class LaunchWalk(FunctionReader):
     def _member(self, value: Any, node: ast.Attribute) -> Any:
         if not isinstance(value, Tensor):
             return super()._member(value, node)
+        if node.attr == "dtype":
+            return TorchType(value.element) if value.element is not None else OfElements(value.name)
         if node.attr in SAME_TYPE:
             return Tensor(_called(node), element=value.element, given=value.given)
         return Tensor(f"{value.name}.{node.attr}")
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        key, hangs = self.evaluated(node.slice) if isinstance(node.slice, ast.Attribute | ast.Name) else (None, frozenset())
+        if isinstance(key, OfElements):  # TYPES[x.dtype], whatever that holds
+            self.hangs |= hangs
+            return key
+        return super()._subscript(node)
 
     def _item(self, value: Any, node: ast.Subscript) -> Any:
         if isinstance(value, Whole) and type(index := self.visit(node.slice)) is int:
@@ -408,21 +418,22 @@ class LaunchWalk(FunctionReader):
             return whole if not node.args else self._asked(whole, self.visit(node.args[0]))
         if last in LIKE and node.args:
             like = self._tensor(node.args[0])
-            return replace(like, element=_type_said(node) if typed else like.element, given=False)
+            return replace(like, element=self._type_said(node) if typed else like.element, given=False)
         if last in MADE:
-            element = _type_said(node) if typed else self._tensor(owner).element if owner is not None and last.startswith("new_") else None
+            like_owner = owner is not None and last.startswith("new_") and not typed
+            element = self._tensor(owner).element if owner is not None and like_owner else self._type_said(node)
             shape, _ = self.evaluated(node.args[0]) if node.args else (None, None)
             if isinstance(shape, Whole) and len(node.args) == 1:
                 return replace(shape.tensor, element=element, given=False)
             return Tensor(_called(node), self._sizes(node.args, last), element)
         if dotted(function) in OF_VALUES:
-            return Tensor(_called(node), element=_type_said(node))
+            return Tensor(_called(node), element=self._type_said(node))
         if owner is None or last not in SAME_SHAPE | SAME_TYPE | {"view"}:
             return None
         tensor = self._tensor(owner)
         element = tensor.element if last in SAME_TYPE or (last == "view" and self._takes_sizes(node)) else TYPE_OF.get(last)
         if last == "to":
-            kinds = [_type_named(item) for item in (*node.args, *(k.value for k in node.keywords if k.arg == "dtype"))]
+            kinds = [self._type(item) for item in (*node.args, *(k.value for k in node.keywords if k.arg == "dtype"))]
             element = next((kind for kind in kinds if kind is not None), None)
         if last in SAME_SHAPE:
             return replace(tensor, element=element)
@@ -445,6 +456,16 @@ class LaunchWalk(FunctionReader):
         if listed is None and len(sizes) == 1 and not isinstance(sizes[0], int | Number):
             return None  # a name of a whole shape, maybe
         return tuple(size if isinstance(size, Number) or (type(size) is int and size >= 0) else None for size in sizes)
+
+    def _type_said(self, call: ast.Call) -> str | None:
+        """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: none that is known."""
+        return next((self._type(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), None)
+
+    def _type(self, node: ast.expr) -> str | None:
+        """The type that is meant by `torch.int32`, or by what is that; None: it is none of torch's, or not known."""
+        kind, hangs = self.evaluated(node)
+        self.hangs |= hangs
+        return kind.name if isinstance(kind, TorchType) else None
 
     def _takes_sizes(self, call: ast.Call) -> bool:
         """Whether `x.view(...)` is asked for a shape: `x.view(kind)` reads the same bytes as another type."""
@@ -470,18 +491,6 @@ def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 def _walruses(node: ast.AST) -> list[str]:
     return [inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)]
-
-
-def _type_said(call: ast.Call) -> str | None:
-    """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: it names none of torch's."""
-    made = last_name(call) in MADE | LIKE or dotted(call.func) in OF_VALUES
-    return next((_type_named(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), None) if made else None
-
-
-def _type_named(node: ast.expr) -> str | None:
-    """The type that is meant by `torch.int32`; None: it is none of torch's by name."""
-    name = dotted(node)
-    return OTHER_NAMES.get(short := name.removeprefix("torch."), short) if name.startswith("torch.") else None
 
 
 def _asks_for_gradient(node: ast.AST) -> bool:

@@ -18,6 +18,13 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
+class TorchType:
+    """A type of torch's by its name: `torch.float8_e4m3fn`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Passed:
     """A jitted function that a kernel was given as a constant: its name in the file that was recorded as `path`."""
 

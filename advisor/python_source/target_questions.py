@@ -10,6 +10,8 @@ from typing import Any
 
 from advisor.gpus.hardware import list_gpus
 from advisor.python_source.bindings import bound_by, own_nodes
+from advisor.python_source.language import TYPES
+from advisor.python_source.literal_values import TorchType
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.syntax import parse
 from advisor.system import triton_install
@@ -54,12 +56,22 @@ class CurrentTarget:
     arch: int | str | None  # None: not known
 
 
-def limit_of_type(name: str, limit: str) -> float | int:
+_OTHER_NAMES = {"long": "int64", "int": "int32", "short": "int16", "double": "float64", "float": "float32", "half": "float16"}
+
+
+def torch_type(name: str) -> TorchType | None:
+    """The type that torch has by a name, whichever of its names; None: it has none so called."""
+    name = _OTHER_NAMES.get(name, name)
+    return TorchType(name) if name == "bool" or TYPES.fullmatch(name) else None
+
+
+def limit_of_type(kind: Any, limit: str) -> float | int:
     """`torch.finfo(torch.float16).max`, `torch.iinfo(torch.int64).min` and the like.
 
     Raises:
         NotLiteralError: The type is not known, or something else is asked of it.
     """
+    name = kind.name if isinstance(kind, TorchType) else ""
     if name in _FLOATS:
         largest, step, least = _FLOATS[name]
         answers: dict[str, float | int] = {"max": largest, "min": -largest, "eps": step, "tiny": least, "smallest_normal": least}

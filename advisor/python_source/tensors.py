@@ -25,8 +25,6 @@ SAME_TYPE = frozenset(
 TYPE_OF = {"half": "float16", "float": "float32", "bfloat16": "bfloat16"}
 """Methods of a tensor that give one of a type -> that type."""
 MOST_DIMENSIONS = 8
-OTHER_NAMES = {"long": "int64", "short": "int16", "double": "float64"}
-"""Types by names that torch has besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +65,13 @@ class Tensor(Unknown):
     extents: tuple[Any, ...] | None = None
     element: str | None = None
     given: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfElements(Unknown):
+    """The type of a tensor's elements, where nothing says it, in torch's words or in others."""
+
+    tensor: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

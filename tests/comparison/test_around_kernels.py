@@ -82,7 +82,21 @@ def test_what_is_named(tmp_path, old, new, expected):
 def test_what_a_changed_file_of_kernels_imports_is_around_them(tmp_path):
     assert named(tmp_path, helper=("// 64", "// 32")) == []  # its own file alone changed, and names no kernel
     both = named(tmp_path, helper=("// 64", "// 32"), caller=("if fast", "if not fast"))
-    assert both == ["pkg/helpers.py::sized", "pkg/op.py::forward"]
+    assert both == ["pkg/op.py::forward", "pkg/helpers.py::sized"]  # files that name Triton first
+
+
+def test_what_calls_torch_otherwise_is_named_first(tmp_path):
+    more = ("def forward(", "def more(x):\n    return torch.sum(x)\n\ndef forward(")
+    edits = {
+        "calling": ("return run(x) if", "return torch.mul(x, 3) if"),
+        "more": more,
+        "other": ("return forward(x)", "return forward(x, True)"),
+    }
+    assert named(tmp_path, **edits) == [
+        "pkg/op.py::forward (now calls torch.mul)",
+        "pkg/op.py::more (new; now calls torch.sum)",
+        "pkg/op.py::Op.apply",
+    ]
 
 
 def test_surfaces_say_it_with_and_without_kernels(repository, predictor):

@@ -613,6 +613,11 @@ def test_changed_by_hand_names_arguments_and_keeps_to_keys_that_are_passed_still
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (plain, constant))
     assert changed_by_hand(old, new) == ["n is constant now: each value is compiled by itself."]
     assert changed_by_hand(new, old) == ["n is no longer constant: values share compiled code."]
+    hidden = KERNEL.replace("@triton.jit", '@triton.jit(do_not_specialize=["n"])')
+    untold = versions(parse_source(hidden, "k.py"), {})["scale"]
+    assert changed_by_hand(old, untold) == ["Triton no longer tells the compiler where n is a multiple of 16 (do_not_specialize)."]
+    assert changed_by_hand(untold, old) == ["Triton tells the compiler where n is a multiple of 16, no longer in do_not_specialize."]
+    assert changed_by_hand(new, untold) == ["n is no longer constant: values share compiled code."]
 
 
 def test_constants_that_came_or_went_are_named_where_no_launch_tells_of_them():

@@ -6,6 +6,8 @@ import pytest
 
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import launches
+from advisor.python_source.launch_walk import DEFAULT
+from advisor.python_source.literal_values import Symbol
 from advisor.python_source.source import parse_source
 
 MADE = "torch.empty(n, dtype=torch.int8)"
@@ -116,3 +118,40 @@ def test_a_tensor_that_is_converted_has_the_type_that_it_is_converted_to(text: s
 
 def test_a_type_has_one_name() -> None:
     assert type_of("torch.arange(4, dtype=torch.long)") == "int64"
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [
+        ("kind = torch.float8_e4m3fn", "float8_e4m3fn"),
+        ("kind = made.dtype", "int8"),
+        ("kind = x.dtype", None),
+        ("kind = torch.half if wanted else torch.float16", "float16"),
+        ("kind = torch.int8 if wanted else torch.uint8", None),
+    ],
+)
+def test_a_type_may_have_a_name(before: str, kind: str | None) -> None:
+    assert type_of("torch.empty_like(x, dtype=kind)", before) == type_of("x.to(kind)", before) == kind
+
+
+PASSED = """
+import torch, triton
+import triton.language as tl
+KINDS = {torch.bfloat16: tl.bfloat16, torch.float8_e4m3fn: tl.float8e4nv}
+@triton.jit
+def k(x, most: tl.constexpr, TO: tl.constexpr, FROM: tl.constexpr):
+    pass
+def run(x, kind: torch.dtype = torch.float8_e4m3fn):
+    known = OTHERS[x.dtype]
+    k[(1,)](x, torch.finfo(kind).max, KINDS[kind], known)
+"""
+
+
+def test_a_type_that_an_argument_has_by_default_decides_constants() -> None:
+    source = parse_source(PASSED, "k.py")
+    ((scopes, call),) = launches(source, "k")
+    site = LaunchSite(source, source.kernel("k"), scopes, call, None, None)
+    constants, _ = site.constants({}, ())
+    assert {name: item.value for name, item in constants.items()} == {"most": 448.0, "TO": Symbol("tl.float8e4nv")}
+    assert all(item.hangs == {DEFAULT} for item in constants.values())  # another call may name another type
+    assert site.of_elements() == {"FROM"}  # whatever the table of another file holds

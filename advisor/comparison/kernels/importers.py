@@ -215,7 +215,7 @@ def _mentioning(reading: Reading, source: SourceFile, names: Collection[str]) ->
     return sorted(files, key=lambda item: (-_common(item.path, path), item.path))[:MOST_CALLERS]
 
 
-TESTS = re.compile(r"(^|/)(tests?|bench\w*|examples?)/|(^|/)test_|(^|/)(bench\w*|setup)\.py$")
+TESTS = re.compile(r"(^|/)(tests?|bench\w*|examples?)/|(^|/)test_|(^|/)(bench\w*|setup|\w+_test)\.py$")
 
 
 def _common(one: str, other: str) -> int:

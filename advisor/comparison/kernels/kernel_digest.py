@@ -285,6 +285,10 @@ def arguments_changed(old: JitFunction, new: JitFunction, passed: Collection[str
     for word, names in (("constant", constants[1] - constants[0]), ("value", constants[0] - constants[1])):
         if both := [name for name in after if name in names and name in before]:
             yield phrase(f"answer.now_a_{word}", which=named(both), are=agree(len(both), "is", "are"))
+    values_of_both = {parameter.name for parameter in old.parameters if not parameter.is_constexpr} - constants[1]
+    for word, hidden in (("untold", new.unaligned - old.unaligned), ("told", old.unaligned - new.unaligned)):
+        if both := [name for name in after if name in hidden & values_of_both]:
+            yield phrase(f"answer.multiples_{word}", which=named(both), are=agree(len(both), "is a multiple", "are multiples"))
 
 
 def arguments_renamed(old: JitFunction, new: JitFunction) -> dict[str, str]:
