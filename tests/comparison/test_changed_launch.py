@@ -7,6 +7,7 @@ import re
 import pytest
 
 from advisor.comparison.kernels.attempts import Attempt
+from advisor.comparison.kernels.beside import other_launches
 from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_version import versions
 from advisor.comparison.kernels.resources import _why_refused
@@ -576,3 +577,50 @@ def run(x, settings):
     _, subject = one(repository, base, base.replace("num_warps = 4", "num_warps = settings(x)").replace("BLOCK=1024", "BLOCK=2048"))
     (compiled,) = subject.resources
     assert compiled.label == "BLOCK=1024 → 2048, num_warps=4 (guessed)"
+
+
+OF_TWO = (
+    KERNEL
+    + """class Norm:
+    def forward(self, x, n):
+        other[(n,)](x, 64, n, BLOCK=64)
+
+    def backward(self, x, n):
+        fill[(n,)](x, 64, n, BLOCK=64)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("        other[", "        fill[", "Norm.forward no longer launches other and launches fill."),
+        (
+            "        other[",
+            "        if n < 8:\n            return fill[(n,)](x, 64, n, BLOCK=64)\n        other[",
+            "Norm.forward launches fill under a condition.",
+        ),
+        ("        fill[(n,)](x, 64, n, BLOCK=64)", "        pass", ""),  # it launches nothing now
+    ],
+)
+@pytest.mark.parametrize("folder", ["", "hip/"], ids=["ours", "another vendor's"])
+def test_which_kernel_a_function_launches_is_said_of_kernels_that_are_the_same(repository, predictor, old, new, said, folder):
+    assert old in OF_TWO
+    path = f"{folder}k.py"
+    found = compared_files(repository, predictor, {path: OF_TWO}, {path: OF_TWO.replace(old, new)})
+    notes = [note for subject in found.subjects if subject.kind == "file" for note in subject.notes]
+    reasons = [row.reason for subject in found.subjects for row in subject.static]
+    assert [note for note in notes if "launches " in note] == ([said] if said else []) or any(
+        "forward launches fill in its place where" in reason for reason in reasons
+    )
+    assert not folder or not any(subject.kind == "kernel" for subject in found.subjects)
+
+
+def test_a_kernel_that_is_new_is_said_to_be_launched_where_another_was():
+    new = KERNEL.replace("def other", "def fresh") + "def run(x, n):\n    fresh[(n,)](x, 64, n, BLOCK=64)\n"
+    old = KERNEL + "def run(x, n):\n    fill[(n,)](x, 64, n, BLOCK=64)\n"
+    sides = [parse_source(text, "k.py") for text in (old, new)]
+    assert other_launches(*sides, {}) == {"run": "run no longer launches fill and launches fresh."}
+    assert other_launches(sides[1], parse_source(new.replace("fresh", "later"), "k.py"), {"later": "fresh"}) == {}  # another name alone
+    added = old.replace("def run", "@triton.jit\ndef fresh(x):\n    pass\n\n\ndef run") + "    fresh[(1,)](x)\n"
+    assert other_launches(sides[0], parse_source(added, "k.py"), {}) == {}  # a kernel that is new is listed

@@ -99,6 +99,20 @@ def test_a_function_of_the_file_that_calls_torch_is_named():
     assert torch_calls(new, old) == ["Beside the launch, run no longer calls blocked."]
 
 
+def test_a_function_of_the_file_that_calls_torch_no_longer_is_called_still():
+    helper = "\n\ndef table(x):\n    return torch.tensor([x]).cuda()\n"
+    text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    table(x)\n")
+    loud, quiet = (text + item for item in (helper, helper.replace("torch.tensor([x]).cuda()", "(x, x)")))
+    old, new, bare = (versions(parse_source(item, "k.py"), {})["scale"] for item in (loud, quiet, KERNEL + helper))
+    assert torch_calls(old, new) == torch_calls(new, old) == []
+    assert torch_calls(old, bare) == ["Beside the launch, run no longer calls table."]
+
+
+def test_what_waits_for_the_gpu_is_named():
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, KERNEL.replace("x.numel()", "int(x.sum().item())")))
+    assert torch_calls(old, new) == ["Beside the launch, run now calls .item, .sum."]
+
+
 def test_of_calls_in_several_arms_one_that_went_is_none():
     arms = "    if n > 7:\n        y = torch.zeros_like(x).sum()\n    elif n > 3:\n        y = torch.zeros_like(x).sum() / n\n"
     one = "    if n > 3:\n        y = torch.zeros_like(x).sum()\n"

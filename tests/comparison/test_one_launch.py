@@ -461,6 +461,24 @@ def test_the_work_of_programs_of_other_sizes_is_counted_alike(repository, predic
     assert to_text(found).count("for the same work") == 1
     found = compared_files(repository, predictor, {"k.py": flat}, {"k.py": flat.replace("1024, 4", "1024, 8")}, compiling=True)
     assert found.subjects[0].resources[0].work == pytest.approx(0.5, rel=0.01)  # by twice the threads
+    parting = flat.replace("    x = tl.load", "    if row > 7:\n        return\n    x = tl.load")
+    other = parting.replace("1024, 4", "256, 4").replace("x * 2.0", "x * 3.0")
+    for base in (flat, parting):
+        found = compared_files(repository, predictor, {"k.py": base}, {"k.py": other}, compiling=True)
+        assert found.subjects[0].resources[0].work == 0.0  # programs that return at once, and others: no one of them is a measure
+        assert "for the same work" not in to_text(found)
+
+
+def test_a_change_that_shows_needs_no_flag_for_that(repository, predictor):
+    """Names within a flag's arm changed, too; the code differs without it, by a constant alone."""
+    pytest.importorskip("triton")
+    arm = "    if DOUBLE:\n        factor = 2.0\n        x = x * factor\n"
+    base = KERNEL.replace("    if DOUBLE:\n        x = x * 2.0\n", arm).replace("offsets, x,", "offsets, x * 3.0,")
+    assert arm in base
+    head = base.replace("factor", "scaling").replace("x * 3.0", "x * 5.0")
+    (subject,) = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True).subjects
+    (compiled,) = subject.resources
+    assert "DOUBLE=False" in compiled.label and not any("for the change to show" in note for note in subject.notes)
 
 
 def given_up(times: int) -> Pool:

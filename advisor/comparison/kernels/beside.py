@@ -43,8 +43,11 @@ SOMETIMES = " under a condition"
 _METHODS = frozenset(
     {"sum", "mean", "amax", "max", "min", "to", "contiguous", "clone", "zero_", "fill_", "copy_", "float", "half", "bfloat16", "repeat"}
     | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
+    | {"item", "tolist", "cpu", "cuda", "pin_memory"}
 )
-"""Methods of a tensor that launch a kernel of torch's."""
+"""Methods of a tensor that launch a kernel of torch's, copy, or wait for the GPU."""
+_QUIETLY = "quietly "
+"""Begins what names a call of a function of the file that calls no torch: on the other side it may."""
 ONE_TYPE = {
     "torch.float": "torch.float32",
     "torch.half": "torch.float16",
@@ -172,6 +175,7 @@ def _returning(version: KernelVersion) -> Iterator[tuple[str, set[str]]]:
 
 def came_or_went(before: Counter[str], after: Counter[str]) -> str:
     """Which of the calls of a function came or went, in words; empty: none."""
+    before, after = _heard(before, after), _heard(after, before)
     gone, came = _only_in(before, after), _only_in(after, before)
     if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
         gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(EMPTY)}) for calls in (gone, came))
@@ -188,6 +192,48 @@ def came_or_went(before: Counter[str], after: Counter[str]) -> str:
         ("calls under a condition alone", seldom),
     )
     return " and ".join(f"{word} {_counted(calls)}" for word, calls in parts if calls)
+
+
+def _heard(calls: Counter[str], others: Counter[str]) -> Counter[str]:
+    """The calls of one version, without those of functions that call torch in neither."""
+    loud = {text.removesuffix(SOMETIMES) for text in (*calls, *others)}
+    heard: Counter[str] = Counter()
+    for text, count in calls.items():
+        name = text.removeprefix(_QUIETLY)
+        heard[name] += count if name.removesuffix(SOMETIMES) in loud else 0
+    return +heard
+
+
+def other_launches(old: SourceFile, new: SourceFile, former: Mapping[str, str]) -> dict[str, str]:
+    """By function of a file, with its class, which kernels it launches in one version alone, a note each, where one of them is in both.
+
+    Args:
+        old, new: The versions of the file.
+        former: What kernels were called before, by what they are called now.
+    """
+    sides = [_kernels_launched(side, names) for side, names in ((old, {}), (new, former))]
+    notes = {}
+    for function in sides[0].keys() & sides[1].keys():
+        before, after = (side[function] for side in sides)
+        gone, came = ({text for name, text in one.items() if name not in other} for one, other in ((before, after), (after, before)))
+        stays = {name for name in before.keys() ^ after.keys() if name in old.definitions and former.get(name, name) in new.definitions}
+        words = (("no longer launches", gone), ("launches", came))
+        parts = [f"{word} {', '.join(sorted(names)[:MOST_NAMED])}" for word, names in words if names]
+        if stays:
+            notes[function] = f"{function} {' and '.join(parts)}."
+    return dict(sorted(notes.items()))
+
+
+def _kernels_launched(source: SourceFile, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """By function of a file, with its class, the kernels that it launches, as they are told: with whether under a condition."""
+    graph, kernels = source.module_names, dict[str, dict[str, str]]()
+    for kernel, call in graph.launches:
+        function = ".".join(item.name for item in graph.above(call) if isinstance(item, Definition))
+        text = kernel + SOMETIMES * bool(graph.conditions(call))
+        inside = kernels.setdefault(function, {})
+        name = names.get(kernel, kernel)
+        inside[name] = min(text, inside.get(name, text), key=len)
+    return {function: inside for function, inside in kernels.items() if function}
 
 
 def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
@@ -343,12 +389,12 @@ def handed_on(graph: ModuleNames, scope: Scope, node: Expression) -> bool:
 
 
 def _of_file(graph: ModuleNames, name: str, call: Call) -> str:
-    """The function of the file that a call is of, where that calls torch and launches no kernel of its own; "": it is no such call."""
+    """The function of the file that a call is of, where that launches no kernel of its own; "": it is no such call."""
     functions = [node for node in graph.statements(name) if isinstance(node, Function)] if dotted(call.func) == name else []
     if len(functions) != 1 or any(functions[0] in graph.scopes_around(node) for _, node in graph.launches):
         return ""
     inside = ((inner, node) for inner, calls in graph.calls.items() for node in calls if functions[0] in graph.scopes_around(node))
-    return name if any((text := of_torch(graph, inner, node)) and not text.startswith(EMPTY) for inner, node in inside) else ""
+    return _QUIETLY * (not any((text := of_torch(graph, inner, node)) and not text.startswith(EMPTY) for inner, node in inside)) + name
 
 
 def of_torch(graph: ModuleNames, name: str, call: Call) -> str:

@@ -291,6 +291,11 @@ def arguments_changed(old: JitFunction, new: JitFunction, passed: Collection[str
             yield phrase(f"answer.multiples_{word}", which=named(both), are=agree(len(both), "is a multiple", "are multiples"))
 
 
+def branches(function: JitFunction) -> bool:
+    """Whether programs of a kernel may part ways: it asks for something that is no constant of it."""
+    return any(isinstance(node, ast.If) and not names_in(node.test) <= function.constants for node in ast.walk(function.node))
+
+
 def arguments_renamed(old: JitFunction, new: JitFunction) -> dict[str, str]:
     """What arguments, but for constants, are called now that stand in the same places under other names; empty: others came or went."""
     pairs = list(zip(old.parameters, new.parameters, strict=False))

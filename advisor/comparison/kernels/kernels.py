@@ -16,9 +16,9 @@ from typing import Any
 
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import Compiling, same_body
-from advisor.comparison.kernels.beside import in_its_place, launches_besides, torch_calls
+from advisor.comparison.kernels.beside import in_its_place, launches_besides, other_launches, torch_calls
 from advisor.comparison.kernels.changed_launches import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
-from advisor.comparison.kernels.importers import ODD
+from advisor.comparison.kernels.importers import ODD, TESTS
 from advisor.comparison.kernels.kernel_digest import arguments_renamed, meaning, own_tree, renamed, with_other_names
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed, list_alike
@@ -115,7 +115,8 @@ def kernel_subjects(
                 changed = changed_launches(old, new)
                 other_names = {} if same else arguments_renamed(old.function, new.function)
                 alike = same or (bool(other_names) and _meaning(old, name, other_names) == _meaning(new, name))
-                instead = alike and not changed and any(in_its_place(old, new, gpu, {}, former) for gpu in reading.gpus)
+                compared_on = _of_vendor(path, reading.gpus)[0] if alike and not changed else ()
+                instead = any(in_its_place(old, new, gpu, {}, former) for gpu in compared_on)
                 if alike and not changed and not instead:
                     beside |= dict.fromkeys(torch_calls(old, new))
                     arguments = ", ".join(f"{before} → {after}" for before, after in other_names.items())
@@ -166,6 +167,12 @@ def kernel_subjects(
         unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
     notes_of_kernels = [note for item in out for note in item.notes]
     unread += [note for note in beside if not any(other.startswith(_of_function(note)) for other in notes_of_kernels)]
+    if base is not None and head is not None and not TESTS.search(path):
+        reasons = [*notes_of_kernels, *(row.reason for item in out for row in item.static)]
+        for function, note in other_launches(base, head, former).items():
+            name = function.rpartition(".")[2]
+            if not any(f"{name} launches " in text or f"{name} no longer launches " in text for text in reasons):
+                unread.append(note)
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
     return out

@@ -471,7 +471,7 @@ def _compile(
     flags: dict[str, Any] = dict(chosen)
     for _ in range(MOST_ROUNDS):  # flags may be asked for within what others let the compiler see
         known = {**base.launched, **head.launched, **flags}
-        alike = base.resources == head.resources or not _seen(head, change)
+        alike = machine_code(base) == machine_code(head) or not _seen(head, change)
         wanted = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
         wanted = {**{name: value for name, value in wanted.items() if name not in origins | blocks}, **flags}
         fresh = {name: value for name, value in wanted.items() if known.get(name) != value and name not in flags}

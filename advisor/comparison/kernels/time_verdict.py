@@ -16,6 +16,7 @@ from typing import Any
 from advisor.advising.kernel_launches import compiled_report
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.changed_launches import ChangedLaunch
+from advisor.comparison.kernels.kernel_digest import branches
 from advisor.comparison.static import PREDICTED_TAU, both_near_peak, largest_step, pairs_that_stayed, pairs_that_went, static_row
 from advisor.compiled.compiler.kernel import IrError
 from advisor.compiled.demand.assembly import matrix_instruction
@@ -159,7 +160,8 @@ def time_verdict(
     )
     if reports:
         row = replace(static_row(row.id, label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
-    work, lacking = _work_of_a_thread(base, head, pair, relaunched), {**_deciding(base, head, pair), **_lacking_types(base, head, pair)}
+    work = _work_of_a_thread(base, head, pair, relaunched) if same or not _programs_part(base, head) else 0.0
+    lacking = {**_deciding(base, head, pair), **_lacking_types(base, head, pair)}
     programs = [math.prod(grid) for grid in grids if grid]
     if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # then no size is typical
         lacking = {**sizes, **lacking}
@@ -515,6 +517,14 @@ def _trips(demand: KernelDemand) -> float:
     outermost = min((loop.depth for loop in demand.loops), default=0)
     entered = max((loop.entries for loop in demand.loops if loop.depth == outermost), default=1.0) or 1.0
     return sum(loop.entries * loop.mean_trips for loop in demand.loops) / entered
+
+
+def _programs_part(base: Attempt, head: Attempt) -> bool:
+    """Whether the grid changed of a kernel whose programs do not all do the same: they meet a condition that no constant decides."""
+    sides = [side.launch for side in (base, head) if side.launch is not None]
+    if len({math.prod(launch.grid) if launch.grid is not None else None for launch in sides}) == 1:
+        return False
+    return any(branches(launch.source.kernel(launch.kernel)) for launch in sides)
 
 
 def _work_of_a_thread(base: Attempt, head: Attempt, pair: Sequence[Inspection], relaunched: Sequence[ChangedLaunch]) -> float:
