@@ -13,10 +13,10 @@ from advisor.comparison.kernels.beside import by_another_name, came_or_went, han
 from advisor.comparison.kernels.importers import ODD, TESTS, is_source, located, parsed
 from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
-from advisor.python_source.bindings import Definition, Function, texts_in
+from advisor.python_source.bindings import Call, Definition, Function, functions_in, texts_in
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
-from advisor.result.comparison_schema import WRITES
+from advisor.result.comparison_schema import ELSEWISE, WRITES
 from advisor.system import grouped
 from advisor.system.errors import AdvisorError
 
@@ -24,8 +24,16 @@ LARGEST_CHANGE = 200
 """Python files that are looked through: each takes some 20 ms."""
 _CODE = re.compile(r"@triton\.jit|\btl\.(load|store)\(")
 """Code of a kernel within a text."""
-KERNELS = b"triton"
+KERNELS = re.compile(rb"triton|cutlass|tilelang")
 """Stands in every file that holds kernels, or that imports them from where they lie."""
+LANGUAGES = {
+    "cute.jit": "CuTe DSL",
+    "cute.kernel": "CuTe DSL",
+    "T.prim_func": "TileLang",
+    "T.macro": "TileLang",
+    "tilelang.jit": "TileLang",
+}
+"""Other languages of kernels, by their decorators; Gluon's are told with their file."""
 
 Sides = tuple[SourceFile | None, SourceFile | None]
 
@@ -66,8 +74,9 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     python = [change for change in changed if change.path.endswith(".py") and not TESTS.search(change.path)]
     files = {change.path: change for change in python[:LARGEST_CHANGE]}
     of_kernels = {path: _sides(base, head, change) for path, change in files.items() if _names_kernels(base, head, change)}
-    imported = set(_imported(of_kernels, [*files]))
-    others = {path: _sides(base, head, files[path]) for path in imported - of_kernels.keys()}
+    others = {path: _sides(base, head, change) for path, change in files.items() if path not in of_kernels}
+    imported = {*_imported(of_kernels, [*files])}
+    others = {path: sides for path, sides in others.items() if path in imported or any(_imported({path: sides}, [*of_kernels]))}
     parts: tuple[list[Changed], list[Changed], list[Changed]] = ([], [], [])
     for path, sides in [*sorted(of_kernels.items()), *sorted(others.items())]:
         entries = (files[path].base, files[path].head)
@@ -92,15 +101,30 @@ def _of_file(path: str, old: SourceFile | None, new: SourceFile | None) -> tuple
     helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in (old, new)]
     came = [Changed(f"{path}::{name}", "new") for name in sorted(helpers[1] - helpers[0]) if name not in former]
     fresh = [name for name in _whole(after, before) if name not in launching]
-    came += [Changed(f"{path}::{name}", "new", came_or_went(Counter(), calls[1][name])) for name in fresh]
+    came += [
+        Changed(
+            f"{path}::{name}", ", ".join(filter(None, ("new", _language(after.get(name, ()))))), came_or_went(Counter(), calls[1][name])
+        )
+        for name in fresh
+    ]
     both = [name for name in after if name in before and _tree(old, before[name]) != _tree(new, after[name])]
-    differ = [Changed(f"{path}::{name}", "", came_or_went(calls[0][name], calls[1][name]), _writes(after[name])) for name in both]
+    differ = [
+        Changed(f"{path}::{name}", _language(after[name]), came_or_went(calls[0][name], calls[1][name]), _writes(after[name]))
+        for name in both
+    ]
     return came, differ, [Changed(f"{path}::{name}", "removed") for name in _whole(before, after)]
 
 
+def _language(functions: Sequence[Function]) -> str:
+    """That functions are kernels of another language, or hold some, in words; "": of none of `LANGUAGES`."""
+    inside = (inner for node in functions for inner in functions_in(node))
+    decorators = (dotted(getattr(item, "func", item)) for node in inside for item in node.decorator_list)
+    return next((f"{ELSEWISE} {LANGUAGES[name]}" for name in decorators if name in LANGUAGES), "")
+
+
 def _calls(source: SourceFile | None) -> dict[str, Counter[str]]:
-    """The calls of torch in each function of a file, by its name with its class."""
-    calls: dict[str, Counter[str]] = defaultdict(Counter)
+    """The calls of torch in each function of a file, by its name with its class; of those of which one run makes one, one."""
+    calls: dict[str, dict[str, list[Call]]] = defaultdict(lambda: defaultdict(list))
     if source is not None:
         graph = source.module_names
         for name, call in ((name, call) for name, items in graph.calls.items() for call in items):
@@ -108,8 +132,14 @@ def _calls(source: SourceFile | None) -> dict[str, Counter[str]]:
             around = next((item for item in outer if isinstance(item, Function)), None)
             if around is not None and not handed_on(graph, around, call):
                 texts = [text for text in (of_torch(graph, name, call), *by_another_name(graph, around, name, call)) if text]
-                calls[".".join(item.name for item in outer[: outer.index(around) + 1])].update(texts)
-    return calls
+                for text in texts:
+                    calls[".".join(item.name for item in outer[: outer.index(around) + 1])][text].append(call)
+
+    def at_once(made: Sequence[Call]) -> int:
+        return max(sum(not graph.excludes(one, other) for other in made) for one in made)
+
+    counts = {function: Counter({text: at_once(made) for text, made in texts.items()}) for function, texts in calls.items()}
+    return defaultdict(Counter, counts)
 
 
 def _writes(functions: Sequence[Function]) -> bool:
@@ -119,7 +149,7 @@ def _writes(functions: Sequence[Function]) -> bool:
 
 def _names_kernels(base: Tree, head: Tree, change: FileChange) -> bool:
     sides = ((base, change.base), (head, change.head))
-    return any(entry is not None and is_source(entry) and KERNELS in tree.read(entry) for tree, entry in sides)
+    return any(entry is not None and is_source(entry) and KERNELS.search(tree.read(entry)) for tree, entry in sides)
 
 
 def _sides(base: Tree, head: Tree, change: FileChange) -> Sides:
@@ -147,8 +177,8 @@ def _functions(source: SourceFile | None) -> dict[str, list[Function]]:
         above = [item for item in graph.above(node) if isinstance(item, Definition)]
         if any(isinstance(item, Function) for item in above) or node in source.definitions.get(node.name, ()):
             continue
-        if any(dotted(getattr(item, "func", item)).endswith("jit") for item in node.decorator_list):
-            continue  # Gluon's, or another language's
+        if any(dotted(getattr(item, "func", item)).endswith("jit") for item in node.decorator_list) and not _language([node]):
+            continue  # Gluon's, or of a compiler of the host's
         functions.append((".".join([*(item.name for item in above), node.name]), node))
     return grouped(functions)
 

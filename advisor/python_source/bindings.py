@@ -112,7 +112,8 @@ class Graph:
         _, *nodes = self._parting(one, other)
         first = min(nodes, key=lambda node: getattr(node, "lineno", 0), default=None)
         blocks = self.blocks(one if nodes and first is nodes[0] else other) if isinstance(first, ast.If) else []
-        leaves = any(isinstance(getattr(outer, field)[-1], ast.Return | ast.Raise) for outer, field in blocks if outer is first)
+        inside = itertools.dropwhile(lambda block: block[0] is not first, blocks)
+        leaves = any(isinstance(getattr(outer, field)[-1], ast.Return | ast.Raise) for outer, field in inside)
         return leaves or self.apart(one, other)
 
     def _parting(self, one: ast.AST, other: ast.AST) -> tuple[ast.AST, ...]:
@@ -387,6 +388,11 @@ def is_of_itself(node: ast.Assign) -> bool:
     function = node.value.func if isinstance(node.value, ast.Call) else None
     owner = function.value if isinstance(function, ast.Attribute) else None
     return isinstance(owner, ast.Name) and isinstance(node.targets[0], ast.Name) and owner.id == node.targets[0].id
+
+
+def functions_in(function: Function) -> list[Function]:
+    """The function, and those that it defines."""
+    return [node for node in ast.walk(function) if isinstance(node, Function)]
 
 
 def texts_in(function: Function) -> list[str]:

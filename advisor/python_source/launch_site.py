@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from advisor.python_source.bindings import is_none, names_in
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.launch_walk import AroundLaunch, Hangs, LaunchWalk
+from advisor.python_source.launch_walk import AroundLaunch, Hangs, LaunchWalk, OneArmWalk
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import NotLiteralError, Unknown
 from advisor.python_source.stride_use import possible_unit_strides
@@ -166,6 +166,13 @@ class LaunchSite(AroundLaunch):
             for name, item in self.passed_for(self.kernel.constants - known_already.keys(), known, presumes=True).items()
             if isinstance(item.value, bool)
         }
+
+    def likely(self, known_already: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, int | str]:
+        """Numbers and texts for constants that are not known, as one of the arms passes them of which it is not known which runs."""
+        walk = OneArmWalk(self, known)
+        names = [name for name in self.passed if name in self.kernel.constants and name not in known_already]
+        values = {name: walk.evaluated(self.passed[name])[0] for name in names}
+        return {name: value for name, value in values.items() if type(value) in (int, str)}
 
     def tensors(self, known: Mapping[str, Any]) -> dict[str, Known]:
         """Whether arguments of which no value is known are given something rather than None."""

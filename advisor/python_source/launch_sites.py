@@ -47,6 +47,7 @@ class FoundLaunch:
         presumed: Constants that follow where an argument which a call of the function around cannot leave out is not None:
             `HAS_BIAS=bias is not None`.
         passed: Whether arguments are given something, by the same, where what the function around says of them is that or None.
+        likely: Of constants that are not known what one of several arms passes.
         of_elements: Constants that are passed as the type of a tensor's elements, or what a dictionary has for that: `TYPES[x.dtype]`.
         by_default: Of all these values, those that hang on defaults of the function around, which a call may give something else.
         switched: Of all these names, those whose values hang on a flag, or on what may be None, that no call says, or on whether gradients
@@ -65,6 +66,7 @@ class FoundLaunch:
     strides: Mapping[str, int | None] = field(default_factory=dict)
     presumed: Mapping[str, bool] = field(default_factory=dict)
     passed: Mapping[str, bool] = field(default_factory=dict)
+    likely: Mapping[str, int | str] = field(default_factory=dict)
     of_elements: frozenset[str] = frozenset()
     by_default: frozenset[str] = frozenset()
     switched: frozenset[str] = frozenset()
@@ -96,6 +98,7 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         strides=site.strides(values, known),
         presumed=plain_values(presumed),
         passed=plain_values(passed),
+        likely=site.likely({**constants, **presumed, **values}, known),
         of_elements=site.of_elements().difference(constants),
     )
 
@@ -185,7 +188,7 @@ def common_launch(
     if not launches_read:
         return None
     first = launches_read[0]
-    fields = ("constexprs", "options", "numbers", "types", "strides", "presumed", "passed")
+    fields = ("constexprs", "options", "numbers", "types", "strides", "presumed", "passed", "likely")
     alike: dict[str, Any] = {
         field: {
             name: value

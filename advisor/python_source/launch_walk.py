@@ -204,7 +204,8 @@ class LaunchWalk(FunctionReader):
             return _LEAVES
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            parts = [pair for item in targets if statement.value is not None for pair in pairs(item, statement.value)]
+            values = [(item, self._spread(item, statement.value)) for item in targets if statement.value is not None]
+            parts = [pair for item, value in values for pair in pairs(item, value)]
             for target, (value, hangs) in [(target, self.evaluated(part, dotted(target))) for target, part in parts]:
                 self._give(target, value, hangs)
         elif isinstance(statement, ast.FunctionDef):
@@ -224,6 +225,21 @@ class LaunchWalk(FunctionReader):
             self._forget((name for name in names_stored(statement) if not imported or name in self.site.own), statement)
         self._forget(_walruses(statement), statement)
         return _GOES_ON
+
+    def _spread(self, target: ast.expr, value: ast.expr) -> ast.expr:
+        """What is assigned, with the extents in place of a shape that is spread: `B, T, K, V = *k.shape, v.shape[-1]`."""
+        if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
+            return value
+        shapes = [item for item in value.elts if isinstance(item, ast.Starred)]
+        count = len(target.elts) - len(value.elts) + 1
+        whole = self.evaluated(shapes[0].value)[0] if len(shapes) == 1 and count > 0 else None
+        if not isinstance(whole, Whole) or any(isinstance(item, ast.Starred) for item in target.elts):
+            return value
+        self.ranks.setdefault(whole.tensor.name, set()).add(count)
+        first = value.elts.index(shapes[0])
+        indices = [ast.copy_location(ast.Constant(value=index), value) for index in range(count)]
+        extents = [ast.copy_location(ast.Subscript(shapes[0].value, index, ast.Load()), value) for index in indices]
+        return ast.copy_location(ast.Tuple([*value.elts[:first], *extents, *value.elts[first + 1 :]], ast.Load()), value)
 
     def _give(self, target: ast.expr, value: Any, hangs: Hangs) -> None:
         """Assign."""
@@ -294,7 +310,7 @@ class LaunchWalk(FunctionReader):
         for name in names_stored(statement):
             if values := [outcome[name] for outcome, _ in outcomes if name in outcome]:
                 together = hangs.union(*(outcome.get(name, hangs) for _, outcome in outcomes))
-                self._set(name, joined(values, f"{name}:{statement.lineno}"), together)
+                self._set(name, self._one_of(values, f"{name}:{statement.lineno}"), together)
         return _GOES_ON if outcomes else _LEAVES
 
     def _set(self, name: str, value: Any, hangs: Hangs = frozenset()) -> None:
@@ -346,7 +362,11 @@ class LaunchWalk(FunctionReader):
         self.hangs |= hangs
         arms = [node.body, node.orelse]
         values = [self.visit(arm) for arm in (arms if holds is None else [arms[not holds]])]
-        return joined(values, _called(node))
+        return self._one_of(values, _called(node))
+
+    def _one_of(self, values: Sequence[Any], name: str) -> Any:
+        """What one of some values is, whichever arm gives it."""
+        return joined(values, name)
 
     def _dict(self, node: ast.Dict) -> dict:
         if None in node.keys:
@@ -432,9 +452,9 @@ class LaunchWalk(FunctionReader):
             return None
         tensor = self._tensor(owner)
         element = tensor.element if last in SAME_TYPE or (last == "view" and self._takes_sizes(node)) else TYPE_OF.get(last)
-        if last == "to":
+        if last in ("to", "view"):
             kinds = [self._type(item) for item in (*node.args, *(k.value for k in node.keywords if k.arg == "dtype"))]
-            element = next((kind for kind in kinds if kind is not None), None)
+            element = next((kind for kind in kinds if kind is not None), element)
         if last in SAME_SHAPE:
             return replace(tensor, element=element)
         sizes = self._sizes(node.args, last) if last in ("view", "reshape") else None
@@ -474,6 +494,13 @@ class LaunchWalk(FunctionReader):
         return (
             len(call.args) > 1 or isinstance(call.args[0], _LITERALS) or isinstance(self.evaluated(call.args[0])[0], int | Number | Whole)
         )
+
+
+class OneArmWalk(LaunchWalk):
+    """The same, with the last of arms of which it is not known which runs: what it says is no fact, but goes together."""
+
+    def _one_of(self, values: Sequence[Any], name: str) -> Any:
+        return values[-1]
 
 
 def _called(node: ast.expr, name: str = "") -> str:

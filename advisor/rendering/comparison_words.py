@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from advisor.rendering import figures
 from advisor.result.comparison_schema import (
+    ELSEWISE,
     MEASURED_WORDS,
     PREDICTED_TAU,
     SAME_CODE,
@@ -401,10 +402,11 @@ def _figure(side: Resources | None, key: str) -> str:
 
 def the_same(row: ResourceRow) -> str:
     """What two versions of which no cell differs have in common; instructions only where they were counted."""
-    counted = row.base is not None and row.base.instruction_mix and row.head is not None and row.head.instruction_mix
-    if counted and row.work:
+    mixes = [side.instruction_mix if side is not None else {} for side in (row.base, row.head)]
+    if all(mixes) and (row.work or mixes[0] == mixes[1]):
         return "the same resources, and as many instructions"
-    return f"the same resources; {'programs do other work than before' if counted else 'instructions were not counted'}"
+    why = "are not compared, for programs do not all do the same" if all(mixes) else "were not counted"
+    return f"the same resources; instructions {why}"
 
 
 def resources_matter(row: ResourceRow) -> bool:
@@ -542,11 +544,14 @@ MOST_AROUND = 6
 
 def around_alone(around: Sequence[str]) -> str:
     """The headline where nothing changed but functions around kernels."""
-    names = grouped((WRITES in item, item.rpartition("::")[2]) for item in around)
-    if True not in names:
-        return phrase("answer.around_alone", functions=_around(names[False]))
-    first = phrase("answer.around_writing", functions=_around([item.partition(" (")[0] for item in names[True]]))
-    return f"{first}; {phrase('answer.around_others', functions=_around(names[False]))}" if False in names else first
+    marks = (WRITES, f"{ELSEWISE} ")
+    names = grouped((next((mark for mark in marks if mark in item), ""), item.rpartition("::")[2]) for item in around)
+    sentences = (
+        ("writing", [item.partition(" (")[0] for item in names.get(marks[0], ())]),
+        ("foreign", names.get(marks[1], [])),
+        ("others" if names.keys() - {""} else "alone", names.get("", [])),
+    )
+    return "; ".join(phrase(f"answer.around_{word}", functions=_around(listed)) for word, listed in sentences if listed)
 
 
 def around_kernels(comparison: ComparisonResult) -> str:

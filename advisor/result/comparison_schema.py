@@ -31,6 +31,7 @@ SHARED_ERROR = 0.7
 """Of a prediction's error, what two configurations of one problem do not share, at most."""
 
 WRITES = "writes code of kernels"
+ELSEWISE = "written in"
 """Stands behind a function around kernels that holds code of kernels as text."""
 SAME_CODE = "the same code, launched alike"
 """The reason of a row of which nothing changes for certain."""
@@ -279,6 +280,7 @@ class ComparisonResult:
 __all__ = [
     "BASE_IS_FASTER",
     "COMPARISON_SCHEMA_VERSION",
+    "ELSEWISE",
     "MEASURED_WORDS",
     "SAME_CODE",
     "STATIC_WORDS",

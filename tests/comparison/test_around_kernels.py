@@ -169,3 +169,51 @@ def test_a_file_of_which_a_call_of_torch_is_all_that_changed_is_the_headline(rep
     head = base["op.py"].replace("BLOCK=64)", "BLOCK=64)\n    x.clone()")
     found = compared_files(repository, predictor, base, {"op.py": head}, compiling=False)
     assert found.headline == "Beside the launch, run now calls .clone"
+
+
+@pytest.mark.parametrize(("decorator", "language"), [("cute.jit", "CuTe DSL"), ("cute.kernel", "CuTe DSL"), ("T.prim_func", "TileLang")])
+def test_kernels_of_other_languages_are_said_to_be_that(repository, predictor, decorator, language):
+    """Also within the function that makes them, and beside Python that changed."""
+    text = f"""import cutlass.cute as cute, tilelang.language as T
+
+@{decorator}
+def low(x):
+    return x
+
+def made(n):
+    @{decorator}
+    def inner(x):
+        return x + n
+    return inner
+
+def run(x):
+    return low(x)
+"""
+    head = text.replace("return x\n", "return -x\n").replace("x + n", "x - n")
+    found = compared_files(repository, predictor, {"c.py": text}, {"c.py": head}, compiling=False)
+    said = f"low (written in {language}), made (written in {language})"
+    assert found.headline == f"Kernels that are not Triton's changed, which are not compared: {said}"
+    both = compared_files(repository, predictor, {"c.py": text}, {"c.py": head.replace("return low(x)", "return low(-x)")}, compiling=False)
+    assert both.headline == f"{found.headline}; other Python around kernels changed, too: run"
+    fresh = compared_files(repository, predictor, {"c.py": text}, {"c.py": text + f"\n@{decorator}\ndef more(x):\n    pass\n"})
+    assert fresh.around == (f"c.py::more (new, written in {language})",)
+
+
+def test_a_file_that_calls_what_changed_is_around_kernels_though_it_does_not_name_triton(tmp_path):
+    base = BASE | {"pkg/caller.py": "import torch\nfrom .op import forward\n\ndef call(x):\n    return forward(torch.zeros(4))\n"}
+    for side in ("base", "head"):
+        for path, text in base.items():
+            text = textwrap.dedent(text)
+            text = text.replace("* 2)", "* 3)").replace("torch.zeros(4)", "torch.ones(4)") if side == "head" else text
+            (tmp_path / side / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / side / path).write_text(text)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    functions = [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
+    assert functions == ["pkg/caller.py::call (no longer calls torch.zeros and now calls torch.ones)"]
+
+
+def test_calls_of_which_one_run_makes_one_are_one(tmp_path):
+    arms = "    if fast:\n        return torch.mul(x, 3)\n    elif not x:\n        return torch.mul(x, 4)\n    return torch.mul(x, 2)"
+    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", arms)) == ["pkg/op.py::forward"]
+    both = "    y = torch.mul(x, 3)\n    return torch.mul(y, 2)"
+    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", both)) == ["pkg/op.py::forward (now calls torch.mul)"]

@@ -290,7 +290,8 @@ def test_a_flag_of_one_version_is_what_leaves_the_other_as_it_was(repository, li
     _, subject = one(repository, SCALED, head.replace("BLOCK=256", "SCALE=scale is not None, BLOCK=256"))
     (compiled,) = subject.resources
     assert compared_with in compiled.label and compiled.base == compiled.head and not compiled.reason
-    assert any(note.startswith(f"With {other}, which the base does not take, the head has ") for note in subject.notes)
+    (said,) = [note for note in subject.notes if note.startswith("Registers per thread")]
+    assert re.fullmatch(rf"Registers per thread with {other}, which the base does not take: the head has \d+; the base has \d+\.", said)
 
 
 def test_a_constant_that_may_be_none_is_guessed_to_be():

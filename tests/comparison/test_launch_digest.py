@@ -108,6 +108,17 @@ def test_a_function_of_the_file_that_calls_torch_no_longer_is_called_still():
     assert torch_calls(old, bare) == ["Beside the launch, run no longer calls table."]
 
 
+def test_a_tensor_that_may_have_one_of_two_types_is_another_tensor():
+    one = "    y = torch.empty(n, dtype=x.dtype)\n"
+    either = one.replace("x.dtype", "x.dtype if n > 9 else torch.float")
+    old, new = (
+        versions(parse_source(KERNEL.replace("    n = x.numel()\n", f"    n = x.numel()\n{item}"), "k.py"), {})["scale"]
+        for item in (one, either)
+    )
+    kinds = "torch.empty of a tensor's type"
+    assert torch_calls(old, new) == [f"Beside the launch, run no longer calls {kinds} and now calls {kinds} or torch.float32."]
+
+
 def test_what_waits_for_the_gpu_is_named():
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, KERNEL.replace("x.numel()", "int(x.sum().item())")))
     assert torch_calls(old, new) == ["Beside the launch, run now calls .item, .sum."]
@@ -143,7 +154,7 @@ def test_of_a_function_that_launches_two_kernels_one_note_says_what_is_beside(re
         two.replace("=x.dtype", "=torch.float32").replace("sum(0)", "sum(0).to(x.dtype)").replace("doubled(tl.load", "1 + doubled(tl.load")
     )
     (subject,) = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": two}).subjects
-    said = "no longer calls torch.empty of a tensor's type and now calls .to, torch.empty of torch.float32."
+    said = "no longer calls torch.empty of a tensor's type and now calls torch.empty of torch.float32, .to."
     assert subject.title == "ops/scale.py::scale" and f"Beside the launch, run {said}" in subject.notes
 
 

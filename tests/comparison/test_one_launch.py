@@ -437,7 +437,7 @@ def test_nothing_is_said_of_lines_that_no_launch_here_compiles(repository, predi
     base = KERNEL.replace("    if DOUBLE:", "    if BLOCK > 2 ** 20:\n        x = -x\n    if DOUBLE:")
     found = compared_files(repository, predictor, {"k.py": base}, {"k.py": base.replace("x = -x", "x = x + 1")}, compiling=True)
     (row,), (compiled,) = found.subjects[0].static, found.subjects[0].resources
-    assert compiled.reason == "As it is launched here the compiler leaves out what changed (line 11): it is not compared."
+    assert compiled.reason == "With what is guessed the compiler leaves out what changed (line 11): it is not compared."
     assert (row.verdict, row.reason) == ("cannot-tell", "without DOUBLE")
     assert "the same resources" not in to_comment(found)
     told = {"k.py": base.replace("x = -x", "x = x + 1"), "advisor.toml": 'kernels."k.py::scale".args = {DOUBLE = false}\n'}

@@ -131,3 +131,30 @@ def test_another_kernel_that_came_is_new(repository, predictor):
     other = OTHER.replace("tl.store(c", "tl.atomic_add(b").replace("(a, b, c, M, N, K,", "(a, b, rows, columns, alpha, beta, scale,")
     found = compared(repository, predictor, {PATH: GOOD}, {PATH: other})
     assert {each.change for each in found.subjects} == {"added", "removed"}
+
+
+def test_kernels_that_hand_their_names_on_are_those_that_they_were(repository, predictor):
+    """The one that had `fill` is called `fill_all` now, for another one has that name."""
+    text = """import triton
+import triton.language as tl
+
+@triton.jit
+def fill(x, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x + at, 1.0, mask=at < n)
+
+@triton.jit
+def fill_rows(x, n, blocks, B: tl.constexpr):
+    for i in range(blocks):
+        at = (tl.program_id(0) * blocks + i) * B + tl.arange(0, B)
+        tl.store(x + at, 2.0, mask=at < n)
+
+def run(x, n):
+    fill[(n,)](x, n, B=64)
+    fill_rows[(n,)](x, n, 4, B=64)
+"""
+    head = text.replace("fill(", "fill_all(").replace("fill[", "fill_all[").replace("fill_rows", "fill")
+    found = compared(repository, predictor, {"k.py": text}, {"k.py": head})
+    assert not found.subjects and found.renamed == ("k.py::fill → k.py::fill_all", "k.py::fill_rows → k.py::fill")
+    (subject,) = compared(repository, predictor, {"k.py": text}, {"k.py": head.replace("2.0", "3.0")}).subjects
+    assert subject.title == "k.py::fill" and subject.notes[0] == "It was called fill_rows."

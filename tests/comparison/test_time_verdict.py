@@ -515,6 +515,15 @@ def test_a_kernel_that_is_launched_in_its_place_leaves_no_verdict_where_it_may_b
     assert verdicts["B200"].verdict == "cannot-tell" and "run launches tiled in its place where" in verdicts["B200"].reason
 
 
+def test_a_condition_that_has_a_name_may_hold_or_not(repository):
+    launch = "        return tiled[(rows, triton.cdiv(n, 1024))](x, y, n, BLOCK=1024)\n"
+    head = TILED.replace("TILES", f"    small = rows * n <= 4096 and x.is_contiguous()\n    if small:\n{launch}")
+    kernel, _, rest = TILED.partition("@triton.jit\n")
+    _, subject = one(repository, kernel + rest[rest.index("def run") :].replace("TILES", ""), head)
+    (row,) = subject.static
+    assert row.verdict == "cannot-tell" and "run launches tiled in its place where small" in row.reason
+
+
 TWO = (
     PLAIN
     + """
@@ -538,6 +547,9 @@ def test_a_kernel_that_is_launched_besides_is_said(repository, came):
     if came:
         under = one_more.replace("    total[(1,)]", "    if n > 8:\n        total[(1,)]")
         assert "Besides, run launches total under a condition." in one(repository, sides[0], under)[1].notes
+        always = one_more.replace("* 0.5", "* 0.25")
+        assert "Besides, run launches under a condition alone total." in one(repository, always, under)[1].notes
+        assert "Besides, run always launches total." in one(repository, under, always)[1].notes
 
 
 def test_a_launch_that_became_tuned_is_no_prediction_of_no_change(repository):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor.compiled.guesses.inference import guesses
 from advisor.compiled.launches.target import make_launch
 from advisor.python_source.launch_sites import common_launch, grid_from_launches, needed_for_grid
 from advisor.python_source.literals import next_power_of_2
@@ -427,3 +428,56 @@ def test_a_check_of_one_size_is_not_the_launch_of_another() -> None:
 def test_a_grid_follows_from_names_around_it_whatever_is_asserted_of_tensors() -> None:
     body = "def run(x, y):\n    assert y.dtype == torch.int8\n    bags, size = x.shape\n    k[(bags,)](x, size, y.shape[1], BLOCK=128)\n"
     assert needed_for_grid(source(body), "k", {}, ("n", "m"), {}) == (11, ("bags",))
+
+
+@pytest.mark.parametrize(
+    ("unpacked", "grid"),
+    [
+        ("n, m, last = *x.shape, 5", (1000, 3)),
+        ("first, n, m = 5, *x.shape", (1000, 3)),
+        ("n, (m, *rest), last = *x.shape, 5", None),  # not followed
+        ("n, m, last = *x.shape, *y.shape", None),
+        ("n, m = *values, 5", None),
+    ],
+)
+def test_a_shape_that_is_spread_among_others_has_as_many_extents_as_are_left(unpacked: str, grid: tuple[int, ...] | None) -> None:
+    """As flash-linear-attention has `B, T, H, K, V = *k.shape, v.shape[-1]`."""
+    body = f"def run(x, y, values):\n    {unpacked}\n    k[(x.shape[0], x.shape[-1])](x, n, m)\n"
+    found = grid_from_launches(source(body), "k", {"n": 1000, "m": 3})
+    assert (found.grid if found is not None else None) == grid
+
+
+LIKELY = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x_ptr, n, OUTER: tl.constexpr, INNER: tl.constexpr, KIND: tl.constexpr, STAGES: tl.constexpr):
+    for i in range(0, OUTER // INNER):
+        tl.store(x_ptr + n + i * INNER + tl.arange(0, INNER), i)
+
+def run(x, n):
+    STAGES = 3
+    if x.is_sparse:
+        OUTER, INNER = 4096, 1024
+    elif n > x.limit:
+        raise ValueError
+    else:
+        OUTER = 512
+        INNER = 256
+    if x.mine:
+        STAGES = 1
+    k[(8,)](x, n, OUTER, INNER, "a" if x.mine else "b", STAGES)
+"""
+
+
+def test_what_one_of_several_arms_passes_is_guessed_together() -> None:
+    """It says nothing for sure; but 64 for both would have the loop run once, which no launch does."""
+    made = parse_source(LIKELY, "k.py")
+    found = common_launch(made, "k", {})
+    assert found is not None and found.constexprs == {}
+    assert found.likely == {"OUTER": 512, "INNER": 256, "KIND": "b", "STAGES": 3}
+    launch = make_launch(made, "k")
+    first, *others = guesses(made, made.kernel("k"), launch.given)
+    assert first.constexprs == found.likely and {"OUTER", "INNER"} <= set(first.invented)
+    assert {guess.constexprs["INNER"] for guess in others} > {256, 16}

@@ -84,7 +84,6 @@ def test_names_are_followed_as_far_as_they_are_assigned_once() -> None:
     [
         "x",
         "x.view(-1)",
-        "made.view(torch.uint8)",
         "made.view(kind)",
         "made.view(dtype=kind)",
         "made.to(kind)",
@@ -109,6 +108,8 @@ def test_a_type_that_is_not_said_is_not_known(text: str) -> None:
         ("made.half().t()", "float16"),
         ("x.bfloat16()", "bfloat16"),
         ("x.to(torch.float32)", "float32"),
+        ("made.view(torch.uint8)", "uint8"),
+        ("x[..., 8:].view(torch.float32)", "float32"),
         ("x.to(n, dtype=torch.int64)", "int64"),
     ],
 )

@@ -297,13 +297,16 @@ def flags_of_one(old: KernelVersion, new: KernelVersion, base: Attempt, head: At
 def with_other_flags(chosen: Mapping[str, bool], new: KernelVersion, other: tuple[Attempt, Attempt]) -> list[str]:
     """What the version that alone takes some flags holds with them the other way than both were compared with."""
     of_head = [new.function.parameter(name) is not None for name in chosen]
-    words, side = (("head", "base"), other[1]) if of_head[0] else (("base", "head"), other[0])
+    words, side, beside = (("head", "base"), other[1], other[0]) if of_head[0] else (("base", "head"), *other)
     if side.resources is None or not side.resources.registers_per_thread or len(set(of_head)) > 1:
         return []
-    registers, spills = side.resources.registers_per_thread, side.resources.spill_bytes
     flags = " ".join(f"{name}={not value}" for name, value in chosen.items())
-    spilled = f" and spills {spills:,} bytes" if spills else ""
-    return [phrase("answer.other_flags", flags=flags, side=words[0], other=words[1], registers=registers, spilled=spilled)]
+    held, others = (
+        (f"{item.registers_per_thread}" + f" and spills {item.spill_bytes:,} bytes" * bool(item.spill_bytes)) if item is not None else ""
+        for item in (side.resources, beside.resources)
+    )
+    without = f"; the {words[1]} has {others}" if others else ""
+    return [phrase("answer.other_flags", flags=flags, side=words[0], other=words[1], held=held, without=without)]
 
 
 def _configurations(

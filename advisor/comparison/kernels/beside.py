@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.comparison.kernels.importers import TESTS
@@ -36,14 +36,35 @@ from advisor.system import grouped
 
 MOST_NAMED = 4
 """Calls that a note names."""
-PROBES = (1, 2**20)
-"""Stand for sizes that are not known, to see whether a condition hangs on them."""
+PROBES = (0, 1, 2**20)
+"""Stand for sizes and flags that are not known, to see whether a condition hangs on them."""
 SOMETIMES = " under a condition"
 """Ends what names a call that not every launch comes with."""
 _METHODS = frozenset(
     {"sum", "mean", "amax", "max", "min", "to", "contiguous", "clone", "zero_", "fill_", "copy_", "float", "half", "bfloat16", "repeat"}
     | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
-    | {"item", "tolist", "cpu", "cuda", "pin_memory"}
+    | {
+        "item",
+        "tolist",
+        "cpu",
+        "cuda",
+        "pin_memory",
+        "sub",
+        "sub_",
+        "pow",
+        "exp",
+        "sqrt",
+        "rsqrt",
+        "abs",
+        "neg",
+        "clamp",
+        "clamp_",
+        "square",
+    }
+    | {"eq", "ne", "lt", "gt", "le", "ge", "all", "any", "logical_and", "logical_or", "logical_not", "where", "nonzero", "isnan", "isinf"}
+    | {"argmax", "argmin", "argsort", "topk", "prod", "std", "var", "norm", "softmax", "sigmoid", "tanh", "relu", "bmm", "mm", "cumprod"}
+    | {"index_add_", "index_copy_", "index_fill_", "index_put_", "scatter_add_", "scatter_reduce_", "repeat_interleave", "roll", "flip"}
+    | {"bool", "int", "long", "double", "type_as", "new_tensor", "new_full", "new_zeros", "new_ones", "tril", "triu", "diff", "bincount"}
 )
 """Methods of a tensor that launch a kernel of torch's, copy, or wait for the GPU."""
 _QUIETLY = "quietly "
@@ -146,9 +167,15 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
     notes = []
     for function in sides[0].keys() & sides[1].keys():
         gone, came = sides[0][function] - sides[1][function], sides[1][function] - sides[0][function]
-        parts = [
-            f"{word} {', '.join(sorted(item)[:MOST_NAMED])}" for word, item in (("no longer launches", gone), ("launches", came)) if item
-        ]
+        firmly, seldom = ({text for text in one if text + SOMETIMES in other} for one, other in ((came, gone), (gone, came)))
+        moved = {name for text in firmly | seldom for name in (text, text + SOMETIMES)}
+        words = (
+            ("no longer launches", gone - moved),
+            ("launches", came - moved),
+            ("always launches", firmly),
+            ("launches under a condition alone", seldom),
+        )
+        parts = [f"{word} {_first(sorted(item))}" for word, item in words if item]
         notes += [f"Besides, {function} {' and '.join(parts)}."] if parts else []
     return sorted(notes)
 
@@ -218,7 +245,7 @@ def other_launches(old: SourceFile, new: SourceFile, former: Mapping[str, str]) 
         gone, came = ({text for name, text in one.items() if name not in other} for one, other in ((before, after), (after, before)))
         stays = {name for name in before.keys() ^ after.keys() if name in old.definitions and former.get(name, name) in new.definitions}
         words = (("no longer launches", gone), ("launches", came))
-        parts = [f"{word} {', '.join(sorted(names)[:MOST_NAMED])}" for word, names in words if names]
+        parts = [f"{word} {_first(sorted(names))}" for word, names in words if names]
         if stays:
             notes[function] = f"{function} {' and '.join(parts)}."
     return dict(sorted(notes.items()))
@@ -317,9 +344,14 @@ def _only_in(one: Counter[str], other: Counter[str]) -> Counter[str]:
 
 
 def _counted(calls: Counter[str]) -> str:
-    listed = [f"{name} ({count} times)" if count > 1 else name for name, count in sorted(calls.items())]
-    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
-    return ", ".join(listed[:MOST_NAMED]) + more
+    first = sorted(calls.items(), key=lambda item: (not item[0].startswith(EMPTY), item[0]))  # one for another, not one less
+    listed = [f"{name} ({count} times)" if count > 1 else name for name, count in first]
+    return _first(listed)
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    return ", ".join(names[:MOST_NAMED]) + f" and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED)
 
 
 def _launches(version: KernelVersion) -> Iterator[tuple[ModuleNames, bool, LaunchCall]]:
@@ -400,14 +432,19 @@ def _of_file(graph: ModuleNames, name: str, call: Call) -> str:
 def of_torch(graph: ModuleNames, name: str, call: Call) -> str:
     """What a call of torch is called, by the last part of its name; "": it is none that launches something."""
     text = _as_torch(graph, dotted(call.func))
-    element = next((written(item.value) for item in call.keywords if item.arg == "dtype"), "")
-    if text == EMPTY and element.startswith("torch."):
-        return f"{text} of {ONE_TYPE.get(element, element)}"
-    if text == EMPTY and element.endswith(".dtype"):
-        return f"{text} of a tensor's type"
+    element = next((item.value for item in call.keywords if item.arg == "dtype"), None)
+    if text == EMPTY and element is not None:
+        return f"{text} of {' or '.join(sorted({_kind(written(item)) for item in alternatives(element)}))}"
     if text.startswith("torch."):
         return "" if text.startswith(_OF_HOST) else text
     return f".{name}" if name in _METHODS and text != name else ""
+
+
+def _kind(element: str) -> str:
+    """The type that a tensor is made of, as it is told."""
+    if element.startswith("torch."):
+        return ONE_TYPE.get(element, element)
+    return "a tensor's type" if element.endswith(".dtype") else "a type that has a name"
 
 
 def _answer(site: LaunchSite, test: Expression, wanted: bool, known: Mapping[str, Any]) -> set[bool]:

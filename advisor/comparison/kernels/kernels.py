@@ -151,7 +151,7 @@ def kernel_subjects(
         if renamed_only is not None and (arguments or former_place != f"{path}::{name}"):
             here = f"{path}::{name}" + f" ({arguments})" * bool(arguments)
             renamed_only.append(here if former_place == f"{path}::{name}" else f"{former_place} → {here}")
-    rewritten = sorted({*_rewritten(base, head)} - called_otherwise) if base is not None and head is not None else []
+    rewritten = sorted({*_rewritten(base, head)} - called_otherwise - former.keys()) if base is not None and head is not None else []
     helpers = [name for name in rewritten if name not in sides[1] and not out]
     apart = [name for name in rewritten if name in names[:LARGEST_KERNELS] and f"{path}::{name}" not in {item.title for item in out}]
     of_any = readings(base, head, (), launchers, origins, left)[0] if gpus and unchanged else kernel_readings[0]
@@ -209,12 +209,21 @@ def _rewritten(base: SourceFile, head: SourceFile) -> Iterator[str]:
 def _former_names(
     old: Mapping[str, KernelVersion], new: Mapping[str, KernelVersion], base: SourceFile | None, head: SourceFile | None
 ) -> dict[str, str]:
-    """The former names of kernels that the file renames; one that is a helper on the other side is there all the same."""
+    """The former names of kernels that the file renames; one that is a helper on the other side is there all the same. A kernel may have
+    the name now that another one had, where that is what it was under its new one."""
     if base is None or head is None:
         return {}
-    lost = {name: version.function.node for name, version in old.items() if name not in new and name not in head.definitions}
-    gained = {name: version.function.node for name, version in new.items() if name not in old and name not in base.definitions}
-    return renamed(dict(itertools.islice(lost.items(), LARGEST_KERNELS)), dict(itertools.islice(gained.items(), LARGEST_KERNELS)))
+    before = {own_tree(version.function.node): name for name, version in old.items()}
+    same = {name: before.get(own_tree(version.function.node), "") for name, version in new.items() if len(before) == len(old)}
+    former = {name: was for name, was in same.items() if name not in old and was in new and same[was] != was}
+    taken = {*former.values()}
+    lost = {name for name in old if name not in taken | new.keys() | head.definitions.keys()}
+    gained = {name for name in new if name in taken or name not in former.keys() | old.keys() | base.definitions.keys()}
+    first = [
+        {name: side[name].function.node for name in itertools.islice((name for name in side if name in names), LARGEST_KERNELS)}
+        for side, names in ((old, lost), (new, gained))
+    ]
+    return former | renamed(*first)
 
 
 def _meaning(version: KernelVersion, called: str, other_names: Mapping[str, str] | None = None) -> tuple[Any, ...]:

@@ -45,6 +45,7 @@ from advisor.compiled.launches.launch import JUDGED, KernelLaunch, author_file
 from advisor.compiled.launches.provenance import NO_DECISION, TOLD, named
 from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
+from advisor.python_source.bindings import texts_in
 from advisor.python_source.launch_sites import names_around_launches
 from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
@@ -58,7 +59,7 @@ GUESSES_MATTER = frozenset({"failed", "unsure"})
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
 ONE_GUESS = "not compared: its changed launch passes what does not follow from the file, and both sides are given the same"
-UNSEEN = "As it is launched here the compiler leaves out what changed"
+UNSEEN = "the compiler leaves out what changed"
 _LACKING = re.compile(
     r"cannot import name '(\w+)' from 'rebuilt_|(?:Feature|Instruction) '([^']+)' not supported on \.target '(\w+)'"
     r"|Unsupported function referenced: <function (\w+)|Triton \S+ has no ([\w.]+\._?experimental_\w+)"
@@ -141,7 +142,7 @@ def judged(
         for (run, group), (base, head, remarks) in zip(wanted, compiled, strict=True):
             compiled_by, timed, best_run = (group[0], settings or KernelSettings(), workers), (base, head), None
             devices = ", ".join(gpu.name for gpu in group)
-            unseen = next((note for note in remarks if note.startswith(UNSEEN)), "")
+            unseen = next((note for note in remarks if UNSEEN in note), "")
             reason = unseen or _reason(base, head)
             refused = [side for side in (base, head) if side.refused is not None]
             by_guess = all(side.kind in GUESSES_MATTER and not side.certain and not _LACKING.search(str(side.refused)) for side in refused)
@@ -387,10 +388,12 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
     sizes |= {name for version in (old, new) if version is not None for name in _following(version, sizes)}
     names = dict.fromkeys([*sides[0], *sides[1]])
     taken = [name for name in names if name in OPTION_NAMES and any(launch.origins.get(name) in NO_DECISION for launch in launches)]
-    texts = [_sided(name, sides) for name in names if name not in sizes and name not in taken]
+    followers = {name for version in (old, new) if version is not None for name in _following(version, {*invented})} - sizes - {*taken}
+    texts = [_sided(name, sides) for name in names if name not in sizes and name not in taken and name not in followers]
     typical = [_sided(name, sides) for name in names if name in sizes]
     shown = [_sided(name, sides) for name in taken]  # as the other side passes them
     shown += [_sided(name, [guess.constexprs for guess in guesses]) for name in invented]
+    shown += [_sided(name, sides) for name in names if name in followers]
     guessed = f"{_fitting(shown, len(taken) + MOST_SHOWN)} (guessed)" if shown else ""
     assumed = f"{_fitting(typical)} (typical)" if typical else ""
     others = [name for name in names if name not in invariant and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
@@ -399,7 +402,10 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
 
 
 def _following(version: KernelVersion, sizes: Set[str]) -> Iterator[str]:
-    """The constants that launches of a kernel work out from sizes."""
+    """The constants that launches of a kernel, or its heuristics, work out from some values."""
+    if not sizes:
+        return
+    yield from (name for name, rule in version.function.heuristics.items() if not sizes.isdisjoint(texts_in(rule)))
     for launching in version.launching:
         passed = launch_digest(version.function, launching, version.function.constants).assigned
         yield from (name for name, texts in passed.items() if any(not sizes.isdisjoint(re.findall(r"\w+", text)) for text in texts))
@@ -497,7 +503,8 @@ def _compile(
             notes.append(f"Compiled with {types}; with *i64 both versions are the same code.")
     if machine_code(base) == machine_code(head) and change.lines and not chosen and not _seen(head, change):
         lines = ", ".join(map(str, sorted(change.lines)[:MOST_SHOWN]))
-        notes.append(f"{UNSEEN} (line {lines}): it is not compared.")
+        how = "With what is guessed" if guessed_code(base, head) else "As it is launched here"
+        notes.append(f"{how} {UNSEEN} (line {lines}): it is not compared.")
     return base, head, notes
 
 

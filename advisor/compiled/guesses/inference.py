@@ -87,6 +87,7 @@ class Given:
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
         passed: Whether arguments without a value are given something rather than None, which heuristics ask.
         switched: Of these arguments and constants, those of which that hangs on a switch that nothing says.
+        likely: What is guessed first of constants, as launches that are under conditions pass it together.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +99,7 @@ class Given:
     multiples: frozenset[str] = frozenset()
     passed: Mapping[str, bool] = field(default_factory=dict)
     switched: frozenset[str] = frozenset()
+    likely: Mapping[str, int | str] = field(default_factory=dict)
 
 
 def guesses(
@@ -204,7 +206,8 @@ class _Draft:
         for known in (self.given.constexprs, tuned, self.given.scalars, self.options):
             if name in known:
                 return known[name]
-        value = _row_block(self._row(name), self.rank, self.choice) or constant_value(parameter, self.usage[name], self.choice)
+        likely = self.given.likely.get(name) if self.choice.keys().isdisjoint(("block", "other")) else None
+        value = _row_block(self._row(name), self.rank, self.choice) or likely or constant_value(parameter, self.usage[name], self.choice)
         value = self.choice["corrected"].get(name, value)
         self.assumptions.append(self._assumed_constant(name, value))
         return value

@@ -235,6 +235,7 @@ def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
         scalars={**numbers, **{n: v for n, v in known.items() if n not in constants}, **given.scalars},
         multiples=frozenset(strides) - frozenset(known),
         passed=in_file.passed,
+        likely=in_file.likely,
         switched=in_file.switched,
     )
     names = {*filled.types, *filled.constexprs, *filled.options, *filled.scalars}
