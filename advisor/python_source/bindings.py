@@ -112,8 +112,8 @@ class Graph:
         _, *nodes = self._parting(one, other)
         first = min(nodes, key=lambda node: getattr(node, "lineno", 0), default=None)
         blocks = self.blocks(one if nodes and first is nodes[0] else other) if isinstance(first, ast.If) else []
-        inside = itertools.dropwhile(lambda block: block[0] is not first, blocks)
-        leaves = any(isinstance(getattr(outer, field)[-1], ast.Return | ast.Raise) for outer, field in inside)
+        inside = (getattr(*block) for block in itertools.dropwhile(lambda block: block[0] is not first, blocks))
+        leaves = any(isinstance(block, list) and isinstance(block[-1], ast.Return | ast.Raise) for block in inside)
         return leaves or self.apart(one, other)
 
     def _parting(self, one: ast.AST, other: ast.AST) -> tuple[ast.AST, ...]:
