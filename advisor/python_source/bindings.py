@@ -103,7 +103,7 @@ class Graph:
         if isinstance(around, ast.Match):
             return all(isinstance(node, ast.match_case) for node in nodes)
         fields = {self._around[node][1] for node in nodes}
-        arms = "test" not in fields if isinstance(around, ast.If | ast.IfExp) else isinstance(around, ast.Try) and "handlers" in fields
+        arms = "test" not in fields if isinstance(around, ast.If) else isinstance(around, ast.Try) and "handlers" in fields
         return arms and len(fields) > 1
 
     def excludes(self, one: ast.AST, other: ast.AST) -> bool:

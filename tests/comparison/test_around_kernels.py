@@ -215,9 +215,7 @@ def test_a_file_that_calls_what_changed_is_around_kernels_though_it_does_not_nam
 def test_calls_of_which_one_run_makes_one_are_one(tmp_path):
     arms = "    if fast:\n        return torch.mul(x, 3)\n    elif not x:\n        return torch.mul(x, 4)\n    return torch.mul(x, 2)"
     assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", arms)) == ["pkg/op.py::forward"]
-    expression = "    if fast:\n        x = (torch.mul(x, 3) if fast else torch.mul(x, 4))\n    return torch.mul(x, 2)"
-    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", expression)) == [
-        "pkg/op.py::forward (now calls torch.mul)"
-    ]
+    inner = "    if fast:\n        x = torch.mul(x, 3) if fast else x\n    return torch.mul(x, 2)"
+    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", inner)) == ["pkg/op.py::forward (now calls torch.mul)"]
     both = "    y = torch.mul(x, 3)\n    return torch.mul(y, 2)"
     assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", both)) == ["pkg/op.py::forward (now calls torch.mul)"]
