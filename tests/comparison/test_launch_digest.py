@@ -122,6 +122,9 @@ def test_a_tensor_that_may_have_one_of_two_types_is_another_tensor():
 def test_what_waits_for_the_gpu_is_named():
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, KERNEL.replace("x.numel()", "int(x.sum().item())")))
     assert torch_calls(old, new) == ["Beside the launch, run now calls .item, .sum."]
+    host = KERNEL.replace("import torch\n", "import math\nimport torch\n").replace("x.numel()", "int(math.sqrt(x.numel())) // re.sub(2)")
+    host = host.replace("def run(x):\n", "def run(x):\n    import re\n")
+    assert torch_calls(old, versions(parse_source(host, "k.py"), {})["scale"]) == []  # Python's own
 
 
 def test_of_calls_in_several_arms_one_that_went_is_none():

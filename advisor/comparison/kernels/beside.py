@@ -41,30 +41,14 @@ PROBES = (0, 1, 2**20)
 SOMETIMES = " under a condition"
 """Ends what names a call that not every launch comes with."""
 _METHODS = frozenset(
-    {"sum", "mean", "amax", "max", "min", "to", "contiguous", "clone", "zero_", "fill_", "copy_", "float", "half", "bfloat16", "repeat"}
-    | {"cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div", "div_", "matmul"}
-    | {
-        "item",
-        "tolist",
-        "cpu",
-        "cuda",
-        "pin_memory",
-        "sub",
-        "sub_",
-        "pow",
-        "exp",
-        "sqrt",
-        "rsqrt",
-        "abs",
-        "neg",
-        "clamp",
-        "clamp_",
-        "square",
-    }
-    | {"eq", "ne", "lt", "gt", "le", "ge", "all", "any", "logical_and", "logical_or", "logical_not", "where", "nonzero", "isnan", "isinf"}
-    | {"argmax", "argmin", "argsort", "topk", "prod", "std", "var", "norm", "softmax", "sigmoid", "tanh", "relu", "bmm", "mm", "cumprod"}
-    | {"index_add_", "index_copy_", "index_fill_", "index_put_", "scatter_add_", "scatter_reduce_", "repeat_interleave", "roll", "flip"}
-    | {"bool", "int", "long", "double", "type_as", "new_tensor", "new_full", "new_zeros", "new_ones", "tril", "triu", "diff", "bincount"}
+    {"sum", "mean", "amax", "max", "min", "to", "contiguous", "clone", "zero_", "fill_", "copy_", "float", "half", "bfloat16"}
+    | {"repeat", "cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div"}
+    | {"div_", "matmul", "item", "tolist", "cpu", "cuda", "pin_memory", "sub", "sub_", "pow", "exp", "sqrt", "rsqrt", "abs", "neg"}
+    | {"clamp", "clamp_", "square", "eq", "ne", "lt", "gt", "le", "ge", "all", "any", "logical_and", "logical_or", "logical_not"}
+    | {"where", "nonzero", "isnan", "isinf", "argmax", "argmin", "argsort", "topk", "prod", "std", "var", "norm", "softmax", "sigmoid"}
+    | {"tanh", "relu", "bmm", "mm", "cumprod", "index_add_", "index_copy_", "index_fill_", "index_put_", "scatter_add_"}
+    | {"scatter_reduce_", "repeat_interleave", "roll", "flip", "bool", "int", "long", "double", "type_as", "new_tensor", "new_full"}
+    | {"new_zeros", "new_ones", "tril", "triu", "diff", "bincount"}
 )
 """Methods of a tensor that launch a kernel of torch's, copy, or wait for the GPU."""
 _QUIETLY = "quietly "
@@ -437,7 +421,8 @@ def of_torch(graph: ModuleNames, name: str, call: Call) -> str:
         return f"{text} of {' or '.join(sorted({_kind(written(item)) for item in alternatives(element)}))}"
     if text.startswith("torch."):
         return "" if text.startswith(_OF_HOST) else text
-    return f".{name}" if name in _METHODS and text != name else ""
+    of_module = text.partition(".")[0] in {*graph.imports, *graph.inner_imports}  # `math.sqrt`, `re.sub`
+    return f".{name}" if name in _METHODS and text != name and not of_module else ""
 
 
 def _kind(element: str) -> str:
