@@ -109,8 +109,8 @@ def _of_file(path: str, old: SourceFile | None, new: SourceFile | None) -> tuple
     ]
     both = [name for name in after if name in before and _tree(old, before[name]) != _tree(new, after[name])]
     differ = [
-        Changed(f"{path}::{name}", _language(after[name]), came_or_went(calls[0][name], calls[1][name]), _writes(after[name]))
-        for name in both
+        Changed(f"{path}::{name}", language, "" if language else came_or_went(calls[0][name], calls[1][name]), _writes(after[name]))
+        for name, language in ((name, _language(after[name])) for name in both)
     ]
     return came, differ, [Changed(f"{path}::{name}", "removed") for name in _whole(before, after)]
 

@@ -365,7 +365,10 @@ class FunctionReader(Evaluator):
             if outside is not None and all(k.arg for k in node.keywords):
                 reader, function = outside
                 given, named = self.elements(node.args), {str(k.arg): self.visit(k.value) for k in node.keywords}
-                return reader.call(function, given, named)
+                try:
+                    return reader.call(function, given, named)
+                except NotLiteralError as error:
+                    raise NotLiteralError(f"{reader.source.path.name}: {error}") from None
             return super()._call(node)
         except NotLiteralError:
             question = "" if node.keywords else name.rsplit(".", 1)[-1]

@@ -186,7 +186,7 @@ def run(x, n):
     head = base.replace("return int(text)", "return 2 * int(text)")
     _, subject = one(repository, base, head)
     (row,), (compiled,) = subject.static, subject.resources
-    assert row.verdict == "cannot-tell" and row.reason.startswith("without BLOCK") and "the code is the same" not in row.reason
+    assert (row.verdict, row.reason) == ("cannot-tell", "as its changed launch passes BLOCK, which does not follow from the file")
     assert "its changed launch passes what does not follow" in compiled.reason and compiled.base is None
     assert "block_of, on which BLOCK and the grid depend" in subject.notes[0] and "BLOCK" not in told_in(subject.hint).args
     _, subject = one(repository, base, head, 'kernels."k.py::fill" = {args = {BLOCK = 64, n = 4096}}')
@@ -625,3 +625,59 @@ def test_a_kernel_that_is_new_is_said_to_be_launched_where_another_was():
     assert other_launches(sides[1], parse_source(new.replace("fresh", "later"), "k.py"), {"later": "fresh"}) == {}  # another name alone
     added = old.replace("def run", "@triton.jit\ndef fresh(x):\n    pass\n\n\ndef run") + "    fresh[(1,)](x)\n"
     assert other_launches(sides[0], parse_source(added, "k.py"), {}) == {}  # a kernel that is new is listed
+
+
+def test_a_launcher_that_is_called_in_place_of_another_is_named_by_its_kernel():
+    """As where a function calls one launching function or another: `if compact: … else: …`."""
+    launchers = "".join(f"def launch_{name}(x, n):\n    {name}[(n,)](x, 64, n, BLOCK=64)\n\n\n" for name in ("fill", "other"))
+    old = KERNEL + launchers + "def run(x, n):\n    launch_fill(x, n)\n"
+    new = old.replace("    launch_fill(x, n)\n", "    if n > 8:\n        launch_other(x, n)\n    else:\n        launch_fill(x, n)\n")
+    sides = [parse_source(text, "k.py") for text in (old, new)]
+    assert other_launches(*sides, {}) == {"run": "run launches other under a condition and launches under a condition alone fill."}
+    fresh = new.replace("def other", "def fresh").replace("    other[", "    fresh[")
+    before = old.replace("def other", "def unlike").replace("    other[", "    unlike[")
+    assert other_launches(*(parse_source(text, "k.py") for text in (before, fresh)), {})["run"].startswith("run launches fresh under")
+    alone = old.replace("    launch_fill(x, n)\n", "    if n > 8:\n        launch_fill(x, n)\n")
+    assert other_launches(sides[0], parse_source(alone, "k.py"), {}) == {}  # that is said of its launch
+
+
+def test_a_list_that_a_function_prunes_is_said_to_be(repository, predictor):
+    tuned = (
+        "@triton.autotune(configs=[triton.Config({'BLOCK': 64})], key=['n'], prune_configs_by={'early_config_prune': fit})\n@triton.jit\n"
+    )
+    text = KERNEL.replace("@triton.jit\ndef fill", f"def fit(configs, values):\n    return configs[:2]\n\n\n{tuned}def fill")
+    head = text.replace("{'BLOCK': 64})]", "{'BLOCK': 64}), triton.Config({'BLOCK': 128})]")
+    said = "A function prunes the list before it is tuned over: which of these configurations remain on a GPU is not known."
+    (subject,) = compared_files(repository, predictor, {"k.py": text}, {"k.py": head}).subjects
+    assert subject.configurations_added and said in subject.notes
+    (subject,) = compared_files(repository, predictor, {"k.py": text}, {"k.py": text.replace("x_ptr + tl", "x_ptr + 1 + tl", 1)}).subjects
+    assert said not in subject.notes
+
+
+def test_configurations_that_cannot_be_read_and_changed_are_asked_for_by_no_value(repository, predictor):
+    """A line in another file is named with that."""
+    text = """import triton
+import triton.language as tl
+from helpers import listed
+
+@triton.autotune(configs=[triton.Config({"BLOCK": n}) for n in listed(8)], key=["n"])
+@triton.jit
+def fill(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, 1, mask=offsets < n)
+
+
+def run(x, n):
+    fill[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, n)
+"""
+    helpers = "def listed(n):\n    return [open('list').read(n)]\n"
+    found = compared_files(
+        repository,
+        predictor,
+        {"k.py": text, "helpers.py": helpers},
+        {"k.py": text.replace("listed(8)", "listed(9)"), "helpers.py": helpers},
+        compiling=True,
+    )
+    (subject,) = found.subjects
+    assert any(note.startswith("the configurations: helpers.py: ") for note in subject.notes) and not subject.hint
+    assert all((row.verdict, row.reason) == ("cannot-tell", "because its configurations cannot be read") for row in subject.static)

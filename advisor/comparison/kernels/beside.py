@@ -228,22 +228,32 @@ def other_launches(old: SourceFile, new: SourceFile, former: Mapping[str, str]) 
         before, after = (side[function] for side in sides)
         gone, came = ({text for name, text in one.items() if name not in other} for one, other in ((before, after), (after, before)))
         stays = {name for name in before.keys() ^ after.keys() if name in old.definitions and former.get(name, name) in new.definitions}
-        words = (("no longer launches", gone), ("launches", came))
+        seldom = {name for name in before.keys() & after.keys() if len(before[name]) < len(after[name])}  # under a condition now
+        words = (("no longer launches", gone), ("launches", came), ("launches under a condition alone", seldom))
         parts = [f"{word} {_first(sorted(names))}" for word, names in words if names]
-        if stays:
+        if stays or (seldom and came):
             notes[function] = f"{function} {' and '.join(parts)}."
     return dict(sorted(notes.items()))
 
 
 def _kernels_launched(source: SourceFile, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """By function of a file, with its class, the kernels that it launches, as they are told: with whether under a condition."""
+    """By function of a file, with its class, the kernels that it launches, or functions of the file that it calls, as they are told: with
+    whether under a condition."""
     graph, kernels = source.module_names, dict[str, dict[str, str]]()
-    for kernel, call in graph.launches:
+
+    def add(call: Call, kernel: str, sometimes: bool) -> None:
         function = ".".join(item.name for item in graph.above(call) if isinstance(item, Definition))
-        text = kernel + SOMETIMES * bool(graph.conditions(call))
+        text = kernel + SOMETIMES * sometimes
         inside = kernels.setdefault(function, {})
         name = names.get(kernel, kernel)
         inside[name] = min(text, inside.get(name, text), key=len)
+
+    for kernel, call in graph.launches:
+        add(call, kernel, bool(graph.conditions(call)))
+    for launcher, inside in [*kernels.items()]:
+        for call in graph.calls.get(launcher, ()) if launcher else ():
+            for kernel, text in inside.items() if dotted(call.func) == launcher else ():
+                add(call, kernel, bool(graph.conditions(call)) or text.endswith(SOMETIMES))
     return {function: inside for function, inside in kernels.items() if function}
 
 

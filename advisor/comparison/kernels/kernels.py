@@ -342,13 +342,16 @@ def _subject(
     )
     notes += judged.notes
     at_one = [_at_one_launch(row, old, new, listing, judged.best_of_lists) for row in judged.predicted]
-    by_lists = bool(at_one) and all(row.verdict != other.verdict for row, other in zip(at_one, judged.predicted, strict=True))
+    by_lists = bool(at_one) and all(row is not other for row, other in zip(at_one, judged.predicted, strict=True))
     rows += at_one
     described = old is not None or shown.entry or settings != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
         notes.append(unpredicted)
     before, after = (set(side.named) if side is not None else set() for side in (old, new))
     listed = not any(side.unread for side in (old, new) if side is not None)  # else what came or went is not known
+    pruned = any(side is not None and side.function.autotune is not None and side.function.autotune.prunes for side in (old, new))
+    if pruned and listed and before != after:
+        notes.append(phrase("answer.pruned"))
     if called := constant_renamed(old, new):
         notes.append(phrase("answer.constant_renamed", before=called[0], after=called[1]))
         before, after = after, before
@@ -420,7 +423,7 @@ def _at_one_launch(
     one that nothing changes, or little, where the two do not choose among the same, and the best of either is not known."""
     if old is None or new is None:
         return row
-    if (old.unread != new.unread or listed_anew) and row.verdict in TIME_VERDICTS:
+    if listed_anew or (old.unread != new.unread and row.verdict in TIME_VERDICTS):
         whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
         return without_time(row, "cannot-tell", f"because {whose} cannot be read")
     if row.verdict == "predicted-unchanged" and best_of_lists:

@@ -34,6 +34,7 @@ from advisor.rendering.comparison_words import doubt_text
 from advisor.rendering.figures import microseconds, quantity
 from advisor.result.comparison_schema import SAME_CODE, Resources, StaticRow, StaticVerdict
 from advisor.result.schema import Latency, LaunchReport
+from advisor.system.errors import agree
 from advisor.system.resources import phrase
 
 WITHOUT_GRID = 16
@@ -179,7 +180,11 @@ def time_verdict(
     if alike and not changed and (same or not guessed_code(base, head)):
         row = without_time(row, "predicted-unchanged", SAME_CODE) if lacking else replace(row, reason=SAME_CODE)
     elif lacking or not (stores(base) and stores(head)):
-        row = without_time(row, "cannot-tell", _without(lacking, alike and not changed, stores(base) and stores(head)))
+        worked_out = [name for name in lacking if name in passed]
+        why = f"as its changed launch passes {named(worked_out)}, which {agree(len(worked_out), 'does', 'do')} not follow from the file"
+        row = without_time(
+            row, "cannot-tell", why if worked_out else _without(lacking, alike and not changed, stores(base) and stores(head))
+        )
     elif alike and overruled:
         row = without_time(
             row, "cannot-tell", f"as its changed launch passes {named(dict.fromkeys(overruled))}, whatever advisor.toml says"
