@@ -249,7 +249,7 @@ def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dic
         return f"{listed}: predictions only, nothing was measured"
     if static:
         return _listed(subjects)
-    if any(row.base is not None or row.head is not None for subject in subjects for row in subject.resources):
+    if any(row.base is not None and row.head is not None for subject in subjects for row in subject.resources):
         return "Compiled resources only: nothing was measured, and nothing could be predicted"
     match subjects:
         case [Subject(kind="file", failures=(), notes=(first, *_))]:

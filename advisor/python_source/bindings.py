@@ -403,11 +403,15 @@ def texts_in(function: Function) -> list[str]:
 
 
 def returns_before(scope: ast.AST, node: ast.AST) -> list[ast.expr]:
-    """The conditions under which a function returns before a node: `if n < 64: return …`, within `with` and `try` too."""
-    body = scope.body if isinstance(scope, Function) else []
-    inside = [item for statement in body for item in statements_within(statement, (ast.With, ast.Try))]
-    leaving = [item for item in inside if isinstance(item, ast.If) and isinstance(item.body[-1], ast.Return)]
-    return [item.test for item in leaving if (item.end_lineno or 0) < getattr(node, "lineno", 0)]
+    """The conditions under which a function returns before a node: `if n < 64: return …`, within `with`, `try` and what holds the node."""
+    waiting = [*scope.body] if isinstance(scope, Function) else []
+    leaving = []
+    for item in waiting:  # which grows
+        if isinstance(item, ast.With | ast.Try) or (isinstance(item, ast.If) and holds(item, node)):
+            waiting += [inner for part in ("body", "orelse", "finalbody") for inner in getattr(item, part, ())]
+        elif isinstance(item, ast.If) and isinstance(item.body[-1], ast.Return) and (item.end_lineno or 0) < getattr(node, "lineno", 0):
+            leaving.append(item.test)
+    return leaving
 
 
 def required(function: Function) -> set[str]:

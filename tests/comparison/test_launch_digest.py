@@ -91,6 +91,26 @@ def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     assert torch_calls(old, new) == ["Beside the launch, run now calls torch.ones, torch.zeros under a condition."]
 
 
+def test_a_return_before_the_launch_is_seen_within_what_holds_both():
+    within = KERNEL.replace("    scale[", "    if n > 3:\n        if n < 8:\n            return x\n        scale[")
+    condition = " and ".join(f"n > {number}" for number in range(2_000, 2_030))
+    long, longer = (within.replace("n < 8", text) for text in (condition, f"{condition} and n > 7"))
+    plain = within.replace("        if n < 8:\n            return x\n", "")
+    sides = [versions(parse_source(item, "k.py"), {})["scale"] for item in (plain, within, long, longer)]
+    assert torch_calls(sides[0], sides[1]) == ["Before its launch, run now returns where n < 8."]
+    assert len(torch_calls(sides[2], sides[3])) == 2  # alike as far as they are shown
+
+
+def test_a_call_that_one_of_several_comes_to_is_no_call_of_all():
+    one, two = "    a = torch.zeros(n)\n", "    b = torch.zeros(n)\n"
+    texts = (one + two, one + two.replace("torch.zeros(n)", "torch.zeros(n) if n > 9 else None"), one + two + one.replace("a", "c", 1))
+    old, seldom, more = (
+        versions(parse_source(KERNEL.replace("    n = x.numel()\n", f"    n = x.numel()\n{text}"), "k.py"), {})["scale"] for text in texts
+    )
+    assert torch_calls(old, seldom) == ["Beside the launch, run calls less often torch.zeros and now calls torch.zeros under a condition."]
+    assert torch_calls(old, more) == ["Beside the launch, run calls more often torch.zeros."]
+
+
 def test_a_function_of_the_file_that_calls_torch_is_named():
     blocked = "\n\ndef blocked(x):\n    return torch.zeros(x.shape)\n\n\ndef sized(x):\n    return x.shape[0]\n"
     text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    sized(blocked(x))\n")
@@ -137,7 +157,7 @@ def test_of_calls_in_several_arms_one_that_went_is_none():
     assert torch_calls(old, new) == []
     many = "".join(f"    if n > {i}:\n        y = torch.zeros_like(x).sum()\n" for i in range(5))
     most = versions(parse_source(KERNEL.replace("    n = x.numel()\n", f"    n = x.numel()\n{many}"), "k.py"), {})["scale"]
-    said = "Beside the launch, run now calls .sum under a condition (4 times), torch.zeros_like under a condition (4 times)."
+    said = "Beside the launch, run calls more often .sum under a condition (4 times), torch.zeros_like under a condition (4 times)."
     assert torch_calls(new, most) == [said]
 
 

@@ -481,6 +481,18 @@ def test_a_change_that_shows_needs_no_flag_for_that(repository, predictor):
     assert "DOUBLE=False" in compiled.label and not any("for the change to show" in note for note in subject.notes)
 
 
+def test_work_that_a_flag_decides_now_is_compared_with_the_flag_on(repository, predictor):
+    """Without it the head would be taken for half the work."""
+    pytest.importorskip("triton")
+    lines = [f"x = x * tl.exp(x.to(tl.float32) * {n}.5)\n" for n in range(8)]
+    base = KERNEL.replace("    if DOUBLE:\n        x = x * 2.0\n", "".join(f"    {line}" for line in lines))
+    under = "".join(f"        {line.replace(' * tl.exp', ' * 1.0 * tl.exp')}" for line in lines)
+    head = KERNEL.replace("        x = x * 2.0\n", under)
+    (subject,) = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}, compiling=True).subjects
+    (compiled,) = subject.resources
+    assert "DOUBLE=True" in compiled.label and compiled.head.instruction_mix["xu"] >= compiled.base.instruction_mix["xu"] > 0
+
+
 def given_up(times: int) -> Pool:
     pool = Pool(1)
     pool.given_up = times

@@ -173,7 +173,8 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     left = [dict(_returning(version)) for version in (old, new)]
     for name in left[0].keys() & left[1].keys():
         for word, tests in (("now", left[1][name] - left[0][name]), ("no longer", left[0][name] - left[1][name])):
-            notes += [f"Before its launch, {name} {word} returns where {' or '.join(sorted(tests))}."] if tests else []
+            texts = [shortened(test, 2 * LONGEST) for test in sorted(tests)]
+            notes += [f"Before its launch, {name} {word} returns where {' or '.join(texts)}."] if tests else []
     return sorted(notes)
 
 
@@ -181,7 +182,7 @@ def _returning(version: KernelVersion) -> Iterator[tuple[str, set[str]]]:
     """By function around a launch of a version under which conditions it returns before that."""
     for _, _, (scopes, launch) in _launches(version):
         if scopes and (function := getattr(scopes[-1], "name", "")):
-            yield function, {shortened(written(test), LONGEST) for test in returns_before(scopes[-1], launch)}
+            yield function, {written(test) for test in returns_before(scopes[-1], launch)}
 
 
 def came_or_went(before: Counter[str], after: Counter[str]) -> str:
@@ -190,15 +191,17 @@ def came_or_went(before: Counter[str], after: Counter[str]) -> str:
     gone, came = _only_in(before, after), _only_in(after, before)
     if not all(any(text.startswith(EMPTY) for text in calls) for calls in (gone, came)):  # one more of them takes no time
         gone, came = (Counter({text: n for text, n in calls.items() if not text.startswith(EMPTY)}) for calls in (gone, came))
-    always = Counter({text: 1 for text in came if gone[text + SOMETIMES]})  # where it was under a condition
-    seldom = Counter({text: 1 for text in gone if came[text + SOMETIMES]})
+    always = Counter({text: 1 for text in came if gone[text + SOMETIMES] and not before[text]})  # where it was under a condition
+    seldom = Counter({text: 1 for text in gone if came[text + SOMETIMES] and not after[text]})
     moved = {name for text in (*always, *seldom) for name in (text, text + SOMETIMES)}
     gone, came = (Counter({text: n for text, n in calls.items() if text not in moved}) for calls in (gone, came))
     fewer = Counter({text: n for text, n in gone.items() if after[text]})
+    more = Counter({text: n for text, n in came.items() if before[text]})
     parts = (
         ("no longer calls", gone - fewer),
         ("calls less often", fewer),
-        ("now calls", came),
+        ("now calls", came - more),
+        ("calls more often", more),
         ("always calls", always),
         ("calls under a condition alone", seldom),
     )

@@ -477,7 +477,7 @@ def _compile(
     flags: dict[str, Any] = dict(chosen)
     for _ in range(MOST_ROUNDS):  # flags may be asked for within what others let the compiler see
         known = {**base.launched, **head.launched, **flags}
-        alike = machine_code(base) == machine_code(head) or not _seen(head, change)
+        alike = machine_code(base) == machine_code(head) or _hidden(base, head, change)
         wanted = {**(change.flags(known) if alike or empty else {}), **(of_stores(old, new) if empty else {})}
         wanted = {**{name: value for name, value in wanted.items() if name not in origins | blocks}, **flags}
         fresh = {name: value for name, value in wanted.items() if known.get(name) != value and name not in flags}
@@ -548,10 +548,21 @@ def _for_products(*attempts: Attempt) -> dict[str, int]:
     return small_sizes
 
 
-def _seen(head: Attempt, change: Touched) -> bool:
-    """Whether the compiler's code has something of a line of the head that changed."""
+OTHER_SIZE = 0.25
+"""By how much of the longer code two versions differ, from which on one of them lacks work that stands under a flag in the other."""
+
+
+def _hidden(base: Attempt, head: Attempt, change: Touched) -> bool:
+    """Whether nothing of what changed is in the code, or little, and one version's is much the shorter: what was done in any case is done
+    under flags now."""
+    seen, longest = _seen(head, change), max(len(machine_code(side)) for side in (base, head))
+    return not seen or (2 * seen < len(change.lines) and _apart((base, head)) > OTHER_SIZE * longest)
+
+
+def _seen(head: Attempt, change: Touched) -> int:
+    """Of how many lines of the head that changed the compiler's code has something."""
     if head.compiled is None or head.launch is None:
-        return False
+        return 0
     file = str(head.launch.source.path)
     places = {(author_file(head.compiled, path), int(line)) for path, line in _PLACES.findall(head.compiled.ttir)}
-    return any((file, line) in places for line in change.lines)
+    return sum((file, line) in places for line in change.lines)
