@@ -23,7 +23,7 @@ from advisor.comparison.kernels.launch_digest import (
     written,
 )
 from advisor.compiled.launches.provenance import named
-from advisor.python_source.bindings import arguments, call_arguments, is_none
+from advisor.python_source.bindings import arguments, call_arguments, is_none, own_names
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted
 from advisor.rendering.figures import shortened
@@ -70,6 +70,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
     out = []
     for one, other in pairs:
         more = (_none(former, one) ^ _none(function, other)) | _of_others(former, one) | _of_others(function, other)
+        more |= _worked_out(former, one, function, other)
         tunable = options | more
         renamed = renamed_arguments(one.source.module_names, other.source.module_names)
         digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
@@ -106,6 +107,20 @@ def _none(function: JitFunction, launching: Launching) -> set[str]:
     """The arguments for which all launches of a file pass None: another code, where the others pass a tensor."""
     sides = [call_arguments(function.node, call)[0] for _, call in launching.calls]
     return {name for name in set().union(*sides) if all(name in side and is_none(side[name]) for side in sides)}
+
+
+def _worked_out(former: JitFunction, one: Launching, function: JitFunction, other: Launching) -> set[str]:
+    """The arguments of both kernels for which launches pass other expressions, whatever the names in these are: `x.stride(0)` where it was
+    `x.stride(1)`. Of a name that a function gives its value that value is no part."""
+    sides = []
+    for kernel, launching in ((former, one), (function, other)):
+        passed: dict[str, set[str]] = {}
+        for scopes, call in launching.calls:
+            for name, node in call_arguments(kernel.node, call)[0].items():
+                local = {*own_names(scopes)}
+                passed.setdefault(name, set()).update(without_local_names([node], local))
+        sides.append(passed)
+    return {name for name in sides[0].keys() & sides[1].keys() if sides[0][name] != sides[1][name]}
 
 
 def _of_others(function: JitFunction, launching: Launching) -> set[str]:
