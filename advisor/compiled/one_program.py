@@ -50,20 +50,37 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
     # What all programs share (weights) a cache holds once. An L2 in two partitions holds what is read in both, what is stored in one.
     whole, at_once, loaded = demand.likely_footprint_bytes, in_flight / cluster, one.likely_read_footprints
     in_l1 = sum(min(per_sm * item, max(whole.get(name, 0.0), item)) for name, item in loaded.items())
-    kept = min(max((0.5 - in_l1 / room) / 0.25, 0.0), 1.0)  # by the L1: all up to a quarter of it, nothing from half of it on
+
+    def kept_by_l1(held: float) -> float:
+        return min(max((0.5 - held / room) / 0.25, 0.0), 1.0)  # all up to a quarter of it, nothing from half of it on
+
+    kept = kept_by_l1(in_l1)
     stored = 0.5 if gpu.compute_capability in residency.SPLIT_L2 else 1.0
     held = sum(
         min(at_once * (read_once + stored * (item - read_once)), max(whole.get(name, 0.0), item))
         for name, item in one.likely_footprint_bytes.items()
         for read_once in (loaded.get(name, 0.0),)
     )
+    soon = {
+        number: trips
+        for number, load in enumerate(loads)
+        if load not in exchanged and (trips := _trips_apart(loads[:number], load, inputs))
+    }
     asked = {
-        name: sum(load.requested_bytes for load in loads if load.name == name and load not in exchanged)
+        name: sum(
+            load.requested_bytes for number, load in enumerate(loads) if load.name == name and load not in exchanged and number not in soon
+        )
         for name in dict.fromkeys(load.name for load in loads)
     }
     again = {name: max(amount - loaded.get(name, 0.0), 0.0) * demand.programs for name, amount in asked.items()}
-    near = sum(again.values()) * kept if gpu.vendor == "nvidia" and not demand.total_tensor_flop else 0.0
+    by_l1 = gpu.vendor == "nvidia" and not demand.total_tensor_flop
+    near = sum(again.values()) * kept if by_l1 else 0.0
     lost = (1 - kept) * float(residency.second_pass_fraction(np.array([held]), gpu)[0])
+    lost_soon = {}
+    for number, trips in soon.items():  # as much passes meanwhile as in one trip
+        kept_soon = kept_by_l1(in_l1 / trips)
+        near += loads[number].requested_bytes * demand.programs * kept_soon if by_l1 else 0.0
+        lost_soon[_place(loads[number])] = (1 - kept_soon) * float(residency.second_pass_fraction(np.array([held / trips]), gpu)[0])
     wave = at_once / max(demand.programs, 1)
     shared = {name: min(max(whole.get(name, item) / max(item * demand.programs, 1.0), wave), 1.0) for name, item in loaded.items()}
     # What others at work read meanwhile (weights) is used again sooner.
@@ -71,11 +88,36 @@ def of_one_program(inspection: Inspection, gpu: GpuSpec, in_flight: float, clust
         name: min(max(item * demand.programs / max(whole.get(name, item), 1.0), 1.0), max(at_once, 1.0)) for name, item in loaded.items()
     }
     losses = {name: lost / float(count) for name, count in sharers.items()} | dict.fromkeys((load.name for load in exchanged), 0.0)
-    loads = _as_compiled(loads, loops_around_loads(inspection.compiled.ptx, set(own_files(inspection.compiled))))
-    chain = _chain(loads, inputs, {**shared, **{name: losses.get(name, lost) for name in demand.stored_first}}, losses)
     stored_lost = sum(count * losses.get(name, lost) for name, count in demand.stored_first.items())
     repeated = sum(amount * losses.get(name, lost) for name, amount in again.items())
+    repeated += sum(loads[number].requested_bytes * demand.programs * lost_soon[_place(loads[number])] for number in soon)
+    loads = _as_compiled(loads, loops_around_loads(inspection.compiled.ptx, set(own_files(inspection.compiled))))
+    first = {**shared, **{name: losses.get(name, lost) for name in demand.stored_first}}
+    chain = _chain(loads, inputs, first, losses, lost_soon)
     return replace(chain, reductions=one.reductions), repeated + stored_lost, near
+
+
+def _place(load: AccessDemand) -> tuple[int | None, str]:
+    return load.line, load.operation.text
+
+
+def _trips_apart(before: Sequence[AccessDemand], load: AccessDemand, inputs: Inputs) -> float:
+    """In how many trips of the innermost loop that a load shares with an earlier one of the same bytes both read each byte once, so that a
+    trip reads again what it read, as a loop over rows may read each twice; or in how many of its loop it reads the same; 0: neither."""
+
+    def bytes_of(*accesses: AccessDemand) -> float:
+        return sum(likely_footprints(accesses, inputs, 1).values())
+
+    if load.around and load.executions > 1 and bytes_of(load) * load.executions < 1.01 * load.requested_bytes:
+        return load.executions
+    once = [item for item in (*before, load) if item.name == load.name and item.around and bytes_of(item) > 0.99 * item.requested_bytes]
+    for earlier in once if load in once else ():
+        common = [one for one, other in zip(load.around, earlier.around, strict=False) if one[0] == other[0]]
+        inside = [trips for _, trips in load.around[len(common) :]]
+        if earlier is not load and common and all(inside) and bytes_of(earlier, load) < 1.01 * bytes_of(earlier):
+            trips = load.executions / math.prod(map(int, filter(None, inside)))
+            return trips if trips > 1 else 0.0
+    return 0.0
 
 
 def _as_compiled(loads: Sequence[AccessDemand], loops: Mapping[int, tuple[int, int]]) -> list[AccessDemand]:
@@ -110,7 +152,13 @@ def in_flight_bytes(chain: phases.Chain, demand: Demand, gpu: GpuSpec, resident:
     return chain.in_flight_bytes * min(resident, math.ceil(float(demand.launched_ctas[0]) / gpu.num_sms))
 
 
-def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, float], losses: Mapping[str, float]) -> phases.Chain:
+def _chain(
+    loads: Sequence[AccessDemand],
+    inputs: Inputs,
+    shared: Mapping[str, float],
+    losses: Mapping[str, float],
+    soon: Mapping[tuple[int | None, str], float],
+) -> phases.Chain:
     """The loads of one program that wait for each other: one for all outside of loops, one for each trip that loads, one for each scalar.
 
     Args:
@@ -121,6 +169,7 @@ def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, f
             of what some read (positions, of all heads) the bytes over what is asked for.
             Of what a program stored before it reads it, as `losses`.
         losses: Of each argument, the share of what a program reads again that has left the caches.
+        soon: The same of loads that read again within a trip of a loop, by line and operation.
     """
     turns: dict[int | None, list[tuple[AccessDemand, float]]] = {}  # tiles by the loop they stand in
     scalars: list[tuple[AccessDemand, float]] = []
@@ -128,7 +177,7 @@ def _chain(loads: Sequence[AccessDemand], inputs: Inputs, shared: Mapping[str, f
         before, until = ([item for item in loads[:end] if item.name == access.name] for end in (number, number + 1))
         new = sum(likely_footprints(until, inputs, 1).values()) - sum(likely_footprints(before, inputs, 1).values())
         first = min(new / access.requested_bytes, 1.0) if access.requested_bytes else 1.0
-        far = first * shared.get(access.name, 1.0) + (1 - first) * losses.get(access.name, 0.0)
+        far = first * shared.get(access.name, 1.0) + (1 - first) * soon.get(_place(access), losses.get(access.name, 0.0))
         if access.lanes > 1:
             turns.setdefault(access.loop, []).append((access, far))
         elif not access.in_loop:

@@ -125,3 +125,35 @@ def test_a_table_that_every_head_reads_comes_from_dram_once(tmp_path: Path) -> N
     )
     analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False), load_gpu("H100"), "cold")
     assert analysis.demand.dram_bytes[0] == pytest.approx((2 * 40 + 2) * TOKENS * 128 * 2 + TOKENS * 8, rel=0.01)
+
+
+IN_ROUNDS = """import triton
+import triton.language as tl
+
+@triton.jit
+def k(x, y, z, n, rows, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    for row in range(tl.program_id(0), rows, tl.num_programs(0)):
+        at = row * n + cols
+        v = tl.load(x + at, mask=cols < n)
+        tl.store(y + at, v * 2, mask=cols < n)
+        AGAIN
+        tl.store(z + at, v * 3, mask=cols < n)
+"""
+TWICE = {
+    "once": "v += 1",
+    "in the same trip": "v = tl.load(x + at, mask=cols < n)",
+    "the first row in each": "v = tl.load(x + cols, mask=cols < n)",
+}
+
+
+@pytest.mark.parametrize("again", TWICE)
+def test_what_a_trip_reads_again_comes_from_the_caches(tmp_path: Path, again: str) -> None:
+    """However much all trips of a program read: a row of 8 KB is there still, 500 rows of each of 132 programs would not be."""
+    path = tmp_path / "k.py"
+    path.write_text(IN_ROUNDS.replace("AGAIN", TWICE[again]))
+    types = {"x": "*bf16", "y": "*bf16", "z": "*bf16", "n": "i32", "rows": "i32"}
+    arguments, rows = {"n": 4096, "rows": 65_536}, 65_536 * 4096 * 2
+    launch = make_launch(read_source(path), "k", types=types, constexprs={"BLOCK": 4096}, arguments=arguments, grid=(132,))
+    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), POOL, sass=False), load_gpu("H100"), "warm")
+    assert float(analysis.demand.dram_bytes[0]) == pytest.approx(3 * rows, rel=0.02)
