@@ -11,7 +11,7 @@ import pytest
 from advisor.advising.choice import NEAR_BEST
 from advisor.advising.kernel_launches import KernelReports
 from advisor.advising.kernel_report import _look_through, advise_compiled
-from advisor.advising.trials import DOUBT, Trials
+from advisor.advising.trials import DOUBT, Trials, same_work
 from advisor.compiled.launch_report import KernelTarget
 from advisor.compiled.launches.launch_options import LaunchOptions, one_launch
 from advisor.compiled.launches.written_values import numbers
@@ -302,6 +302,31 @@ def test_a_block_of_rows_that_a_sample_tells_is_not_said_to_compute_something_el
         + "    found = tl.load(table_ptr + tl.load(ids_ptr + rows)[:, None] * 128 + columns[None, :])\n"
         + "    tl.store(out_ptr + rows[:, None] * 128 + columns[None, :], found)\n"
     )
-    asked = LaunchOptions(constexprs={"ROWS": 32}, grid="cdiv(1048576, ROWS)", contents=numbers(["ids_ptr=random(2000000)"], "--content"))
+    contents = numbers(["ids_ptr=random(2000000)"], "--content")
+    asked = LaunchOptions(constexprs={"ROWS": 32}, grid="cdiv(1048576, ROWS)", contents=contents)
     result = advise_compiled(f"{path}::gather", H100, cache="warm", command="", launch_options=asked, try_s=120.0)
-    assert said(result, "ROWS is").startswith("gather: ROWS is not varied: of table_ptr a sample of the programs")
+    assert not said(result, "ROWS is") and len(result.searches[0].trials) > 6
+    assert not any("other work" in trial.state for trial in result.searches[0].trials)
+
+
+@pytest.mark.parametrize(
+    ("exact", "table", "asked", "same"),
+    [(True, 64.3, 67.1, False), (False, 64.3, 67.1, True), (False, 64.3, 80.0, False), (False, 62.3, 80.0, True)],
+)
+def test_a_sample_of_programs_tells_what_they_ask_for(exact: bool, table: float, asked: float, same: bool) -> None:
+    """8,192 rows of a table drawn at random are 62.01 MB, and by a sample of the programs 64.34; 67.1 are asked for."""
+
+    def demand(table_mb: float, asked_mb: float, exact: bool) -> SimpleNamespace:
+        writes = {"y": 67.1}
+        return SimpleNamespace(
+            exact=exact,
+            unlocated=frozenset(),
+            likely_footprint_bytes={"table": table_mb} | writes,
+            likely_read_footprints={"table": table_mb},
+            likely_written_footprints=writes,
+            accesses=[SimpleNamespace(name="table", requested_bytes=asked_mb), SimpleNamespace(name="y", requested_bytes=67.1)],
+            total_tensor_flop=0.0,
+            padding=SimpleNamespace(tensor_flop={}),
+        )
+
+    assert same_work(demand(62.01, 67.1, True), demand(table, asked, exact)) is same  # type: ignore[arg-type]
