@@ -13,7 +13,7 @@ from advisor.compiled.compiler.compile import compile_kernel
 from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.counts import KernelDemand
-from advisor.compiled.demand.demand import Counted, of_a_sample
+from advisor.compiled.demand.demand import Counted
 from advisor.compiled.guesses.guess_errors import certain_of_guesses
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launch_report import TRIED, KernelTarget, Unreadable, analyse_targets
@@ -24,7 +24,6 @@ from advisor.compiled.launches.configured import (
     with_configuration,
 )
 from advisor.compiled.launches.launch import Inspection, KernelLaunch, inputs_of, own_files, request_for
-from advisor.compiled.launches.provenance import named
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import launch_analysis
 from advisor.system.errors import AdvisorError
@@ -260,8 +259,6 @@ class Trials:
                 blocks[name] = value
             elif is_block is None and not self._in_time(until):
                 late.append(name)
-            elif is_block is False and (sampled := of_a_sample(inspection.demand)):
-                left.append(phrase("search.of_a_sample", name=name, which=named(sorted(sampled))))
             else:
                 left.append(phrase("search.other_work" if is_block is False else "search.no_other", name=name))
         return blocks, left, late

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from advisor.python_source.bindings import is_none, names_in
+from advisor.python_source.jit_function import MISSING
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.launch_walk import AroundLaunch, Hangs, LaunchWalk, OneArmWalk
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.literals import NotLiteralError, Unknown
 from advisor.python_source.stride_use import possible_unit_strides
-from advisor.python_source.tensors import Extent, Number, OfElements, Stride, Tensor, Whole
+from advisor.python_source.tensors import MOST_DIMENSIONS, Extent, Number, OfElements, Stride, Tensor, Whole
 
 
 class Known(NamedTuple):
@@ -53,12 +54,26 @@ class LaunchSite(AroundLaunch):
             if not isinstance(argument, ast.Starred):
                 positional.append(argument)
                 continue
-            whole = self.first.evaluated(argument.value)[0]
-            rank = self._rank_said(whole.tensor.name) if isinstance(whole, Whole) else None
+            rank = self._spread(argument, named)
             if rank is None:
                 break
             positional += (self._items(argument.value, dict.fromkeys(range(rank))) or {}).values()
         return {**dict(zip(self.kernel.names, positional, strict=False)), **named}
+
+    def _spread(self, argument: ast.Starred, named: Mapping[str, ast.expr]) -> int | None:
+        """How many arguments `*x.stride()` is: as many as `x` has dimensions, or as the kernel takes besides others; None: not known."""
+        kernel = self.kernel
+        wholes = {item: self.first.evaluated(item.value)[0] for item in self.call.args if isinstance(item, ast.Starred)}
+        said = {item: self._rank_said(whole.tensor.name) for item, whole in wholes.items() if isinstance(whole, Whole)}
+        rank, ranks = said.get(argument), [*said.values()]
+        unread = len(said) < len(wholes) or self.unread or (kernel.autotune is not None and not kernel.autotune.configs)
+        if rank is not None or unread or ranks.count(None) != 1:
+            return rank
+        tuned = {name for config in (kernel.autotune.configs if kernel.autotune else ()) for name in config.parameters}
+        otherwise = tuned | named.keys() | kernel.heuristics.keys()
+        needed = [item for item in kernel.parameters if item.name not in otherwise and item.default is MISSING]
+        left = len(needed) - (len(self.call.args) - len(ranks)) - sum(filter(None, ranks))
+        return left if max(self.first.fewest.get(wholes[argument].tensor.name, 0), 1) <= left <= MOST_DIMENSIONS else None
 
     def _items(self, spread: ast.expr, value: Any) -> dict[Any, ast.expr] | None:
         """What `**options` passes by name, or `*strides` by place; None: not known."""

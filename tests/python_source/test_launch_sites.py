@@ -284,8 +284,8 @@ def run(x, other):
         (STORE.format(""), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": 1}),  # unused
         (STORE.format(" * sd"), "pass", "x.stride(0), x.stride(2), x.stride(1)", {"sm": None, "sh": 1, "sd": None}),  # in the wrong order
         (STORE.format("+ sd"), "pass", "x.stride(0), x.stride(1), x.stride(2)", {"sm": None, "sh": None, "sd": None}),
-        (STORE.format(""), "pass", "*x.stride()", {}),  # of how many dimensions is not said
-        (STORE.format(""), "H = x.size(3)", "*x.stride()", {}),
+        (STORE.format(""), "pass", "*x.stride()", {"sm": None, "sh": None, "sd": 1}),  # as many as the kernel takes
+        (STORE.format(""), "H = x.size(3)", "*x.stride()", {}),  # more
         (STORE.format(""), "pass", "*x.stride(), *other.stride()", {}),
         (STORE.format(""), "pass", "*x.stride(), **other", {}),
         (STORE.format(""), "pass", "x.stride(0), *other", {}),
@@ -481,3 +481,33 @@ def test_what_one_of_several_arms_passes_is_guessed_together() -> None:
     first, *others = guesses(made, made.kernel("k"), launch.given)
     assert first.constexprs == found.likely and {"OUTER", "INNER"} <= set(first.invented)
     assert {guess.constexprs["INNER"] for guess in others} > {256, 16}
+
+
+SPREAD = """import triton
+import triton.language as tl
+
+@triton.jit
+def k(x, w, y, T, D, x_t, x_d, w_f, w_d, y_t, y_f, SIDE: tl.constexpr, TILE: tl.constexpr):
+    at = tl.arange(0, TILE)
+    tl.store(y + at * y_t + at * y_f, tl.load(x + at * x_t + at * x_d) + tl.load(w + at * w_f + at * w_d))
+
+def run(x, w):
+    T, D = x.shape
+    y = torch.empty((T, 64), dtype=x.dtype)
+    k[(8,)](x, w, y, T, D, *x.stride(), *w.stride(), *y.stride(), SIDE=2, TILE=32)
+"""
+
+
+def test_strides_of_which_one_tensor_is_not_known_are_as_many_as_the_kernel_takes() -> None:
+    found = common_launch(parse_source(SPREAD, "k.py"), "k", {"T": 96, "D": 48})
+    assert found is not None
+    assert found.strides == {"x_t": 48, "x_d": 1, "w_f": None, "w_d": 1, "y_t": 64, "y_f": 1}
+    for unknown in ("T, D = n, n", "T = D = n"):  # x, too
+        found = common_launch(parse_source(SPREAD.replace("T, D = x.shape", unknown), "k.py"), "k", {})
+        assert found is not None and "w_d" not in found.strides
+    tuned = SPREAD.replace("@triton.jit", "@triton.autotune(configs=[triton.Config({'TILE': 32})], key=[])\n@triton.jit")
+    found = common_launch(parse_source(tuned.replace(", TILE=32)", ")"), "k.py"), "k", {"T": 96, "D": 48})
+    assert found is not None and found.strides["w_d"] == 1
+    unread = tuned.replace("configs=[triton.Config({'TILE': 32})]", "configs=listed")
+    found = common_launch(parse_source(unread.replace(", TILE=32)", ")"), "k.py"), "k", {})
+    assert found is not None and "w_d" not in found.strides

@@ -102,7 +102,7 @@ def read_demand(
     around, trips = module.loops_around(), constant_trips(module.kernel)
     counted = [access_demand(parts, collected.scale, around, sample, trips) for parts in collected.accesses.values()]
     accesses = [access for access, _ in counted]
-    left_out = [(f"{_ADDRESSES}{access.argument}{_OF_ALL}", more) for access, more in counted if more]
+    left_out = [(f"the addresses of accesses to {access.argument} by all programs", more) for access, more in counted if more]
     unknown = dict(collected.unknown)
     for reason, assumption in (*_unknown_places(accesses, inputs), *left_out):
         unknown.setdefault(reason, assumption)
@@ -122,16 +122,6 @@ def _reductions(collected: Collected, module: Module, around: Mapping[int, tuple
             trips = sum(float(item.trips.sum()) for item in sets) * collected.scale
             depth += 1.0 if loop is None else trips / max(programs, 1)
     return depth
-
-
-_ADDRESSES, _OF_ALL = "the addresses of accesses to ", " by all programs"
-"""Around an argument's name: where a sample of the programs was looked at."""
-
-
-def of_a_sample(demand: KernelDemand) -> frozenset[str]:
-    """Arguments whose bytes are those that a sample of the programs touches: of other programs it is another sample."""
-    reasons = (reason for reason in demand.unknown if reason.startswith(_ADDRESSES) and reason.endswith(_OF_ALL))
-    return frozenset(reason.removeprefix(_ADDRESSES).removesuffix(_OF_ALL) for reason in reasons)
 
 
 OF_A_SAMPLE = "the bound counts sampled programs, the prediction extrapolates to all"
