@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from advisor.comparison.kernels.beside import by_another_name, came_or_went, handed_on, of_torch
-from advisor.comparison.kernels.importers import ODD, TESTS, is_source, located, parsed
+from advisor.comparison.kernels.beside import by_another_name, came_or_went, handed_on, launching_functions, of_torch
+from advisor.comparison.kernels.importers import ODD, TESTS, Reading, is_source, located
 from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.bindings import Call, Definition, Function, functions_in, texts_in
@@ -73,8 +73,9 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     """
     python = [change for change in changed if change.path.endswith(".py") and not TESTS.search(change.path)]
     files = {change.path: change for change in python[:LARGEST_CHANGE]}
-    of_kernels = {path: _sides(base, head, change) for path, change in files.items() if _names_kernels(base, head, change)}
-    others = {path: _sides(base, head, change) for path, change in files.items() if path not in of_kernels}
+    reading = (Reading(base), Reading(head))
+    of_kernels = {path: _sides(reading, change) for path, change in files.items() if _names_kernels(base, head, change)}
+    others = {path: _sides(reading, change) for path, change in files.items() if path not in of_kernels}
     imported = {*_imported(of_kernels, [*files])}
     others = {path: sides for path, sides in others.items() if path in imported or any(_imported({path: sides}, [*of_kernels]))}
     parts: tuple[list[Changed], list[Changed], list[Changed]] = ([], [], [])
@@ -96,7 +97,12 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
 def _of_file(path: str, old: SourceFile | None, new: SourceFile | None) -> tuple[list[Changed], list[Changed], list[Changed]]:
     """The functions of a file that came, differ and went."""
     before, after = _functions(old), _functions(new)
-    calls = [_calls(side) for side in (old, new)]
+    counts = [
+        Counter({name: len(items) for name, items in side.module_names.calls.items()}) if side is not None else Counter()
+        for side in (old, new)
+    ]
+    otherwise = {name for name in counts[0] | counts[1] if counts[0][name] != counts[1][name]}
+    calls = [_calls(side, otherwise) for side in (old, new)]
     launching, former = _launching(new), old.definitions.keys() if old is not None else ()
     helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in (old, new)]
     came = [Changed(f"{path}::{name}", "new") for name in sorted(helpers[1] - helpers[0]) if name not in former]
@@ -122,16 +128,19 @@ def _language(functions: Sequence[Function]) -> str:
     return next((f"{ELSEWISE} {LANGUAGES[name]}" for name in decorators if name in LANGUAGES), "")
 
 
-def _calls(source: SourceFile | None) -> dict[str, Counter[str]]:
-    """The calls of torch in each function of a file, by its name with its class; of those of which one run makes one, one."""
+def _calls(source: SourceFile | None, others: Collection[str]) -> dict[str, Counter[str]]:
+    """The calls of torch in each function of a file, by its name with its class, and of those of `others` that launch kernels; of calls of
+    which one run makes one, one."""
     calls: dict[str, dict[str, list[Call]]] = defaultdict(lambda: defaultdict(list))
     if source is not None:
-        graph = source.module_names
+        graph, own = source.module_names, launching_functions(source)
+        launchers = {name for name in others if name in own or any(there in launching_functions(file) for file, there in source.led(name))}
         for name, call in ((name, call) for name, items in graph.calls.items() for call in items):
             outer = [item for item in graph.above(call) if isinstance(item, Definition)]
             around = next((item for item in outer if isinstance(item, Function)), None)
             if around is not None and not handed_on(graph, around, call):
                 texts = [text for text in (of_torch(graph, name, call), *by_another_name(graph, around, name, call)) if text]
+                texts += [name] if name in launchers and dotted(call.func) == name else []
                 for text in texts:
                     calls[".".join(item.name for item in outer[: outer.index(around) + 1])][text].append(call)
 
@@ -152,11 +161,13 @@ def _names_kernels(base: Tree, head: Tree, change: FileChange) -> bool:
     return any(entry is not None and is_source(entry) and KERNELS.search(tree.read(entry)) for tree, entry in sides)
 
 
-def _sides(base: Tree, head: Tree, change: FileChange) -> Sides:
-    def side(tree: Tree, entry: Entry | None) -> SourceFile | None:
-        return parsed(tree, entry) if entry is not None else None
+def _sides(reading: tuple[Reading, Reading], change: FileChange) -> Sides:
+    def side(of: Reading, entry: Entry | None) -> SourceFile | None:
+        with contextlib.suppress(AdvisorError):
+            return of.file(entry) if entry is not None and is_source(entry) else None
+        return None
 
-    return side(base, change.base), side(head, change.head)
+    return side(reading[0], change.base), side(reading[1], change.head)
 
 
 def _imported(files: dict[str, Sides], paths: Sequence[str]) -> Iterator[str]:

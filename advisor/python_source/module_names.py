@@ -36,6 +36,8 @@ UNCALLABLE = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _MISSING = object()
+_ABSENT = frozenset({"ImportError", "ModuleNotFoundError"})
+"""What an import raises that finds nothing; an assignment raises none of them."""
 _Block = tuple[int, int]  # by its first statement and its length: that of a `try` is also followed up to the one that fails
 
 
@@ -276,6 +278,14 @@ class ModuleNames(Graph):
                 evaluated = reader.visit(expression)
             # A copy: what is changed by this name from here on is followed for each of its names apart.
             return evaluated.copy() if isinstance(expression, ast.Name) and isinstance(evaluated, (list, dict)) else evaluated
+        if isinstance(statement, ast.Assign) and isinstance(target := statement.targets[0], ast.Tuple | ast.List):
+            names = [dotted(item) for item in target.elts]
+            if names.count(name) == 1 and all(names):  # a, b = listed()
+                with reader.at(here, {}):
+                    values = reader.visit(statement.value)
+                if isinstance(values, (tuple, list)) and len(values) == len(names):
+                    return values[names.index(name)]
+                raise NotLiteralError(f"{name} is unpacked in line {statement.lineno} from what is not known")
         raise NotLiteralError(f"{name} is changed in line {statement.lineno}; what a file changes in place is not followed")
 
     def _arm(self, reader: FunctionReader, name: str, statement: ast.If, place: Place) -> Sequence[ast.stmt]:
@@ -305,6 +315,8 @@ class ModuleNames(Graph):
     def _is_there(self, reader: FunctionReader, statement: ast.stmt) -> bool | None:
         """Whether a statement gives names what is there for certain, a constant or a part of triton's modules; one that they lack,
         `tanh = tl.extra.intel.libdevice.tanh`, fails. None: that is not known."""
+        if isinstance(statement, ast.Import) and all(item.name.partition(".")[0] == "triton" for item in statement.names):
+            return True
         plain = isinstance(statement, ast.Assign) and all(isinstance(target, ast.Name) for target in statement.targets)
         value = statement.value if isinstance(statement, ast.Assign) and plain else None
         known: list[bool | None] = [True] if isinstance(value, ast.Constant) else []
@@ -332,8 +344,9 @@ class ModuleNames(Graph):
             return [handler.body]
         if _holds(main, place):
             return [main]
+        absent = all(handler.type is not None and dotted(handler.type) in _ABSENT for handler in statement.handlers)
         with reader.at(place, {}):
-            there = [self._is_there(reader, item) for item in statement.body]
+            there = [(absent and isinstance(item, ast.Assign)) or self._is_there(reader, item) for item in statement.body]
         run = list(itertools.takewhile(lambda answer: answer is True, there))
         if len(run) == len(there):
             return [main, statement.finalbody]

@@ -68,7 +68,7 @@ def named(tmp_path, **edits: tuple[str, str]):
             "def more(x):\n    return torch.sum(x.clone())\n\ndef forward(",
             ["pkg/op.py::more (new; now calls .clone, torch.sum)"],
         ),
-        ("return run(x) if", "return torch.mul(x, 3) if", ["pkg/op.py::forward (calls more often torch.mul)"]),
+        ("return run(x) if", "return torch.mul(x, 3) if", ["pkg/op.py::forward (no longer calls run and calls more often torch.mul)"]),
         ("def forward(", "@triton.jit\ndef gate(x):\n    return x * 2\n\ndef forward(", ["pkg/op.py::gate (new)"]),  # a helper
         ("return run(x) if fast else torch.mul(x, 2)", "f = torch.mul\n    return f(x, 2) if fast else run(x)", ["pkg/op.py::forward"]),
         ("BLOCK=64", "BLOCK=32", []),  # the launch itself: compared
@@ -93,7 +93,7 @@ def test_what_calls_torch_otherwise_is_named_first(tmp_path):
         "other": ("return forward(x)", "return forward(x, True)"),
     }
     assert named(tmp_path, **edits) == [
-        "pkg/op.py::forward (calls more often torch.mul)",
+        "pkg/op.py::forward (no longer calls run and calls more often torch.mul)",
         "pkg/op.py::more (new; now calls torch.sum)",
         "pkg/op.py::Op.apply",
     ]
@@ -106,7 +106,7 @@ def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
     assert alone.headline == "No kernel and no table changed; Python around kernels did, and its other work is not judged: forward"
     assert alone.around == ("op.py::forward",) and to_comment(alone).count("forward") == 1
     both = compared_files(repository, predictor, base, {"op.py": other.replace("* 2)", "* 3)")}, compiling=False)
-    line = "Python around kernels changed: op.py: forward. Only launches, their constants and options, and calls of torch are compared"
+    line = "Python around kernels changed: op.py: forward. Calls of torch and of functions that launch are compared"
     assert line in to_text(both) and line in to_comment(both)
 
 
@@ -214,12 +214,23 @@ def test_a_file_that_calls_what_changed_is_around_kernels_though_it_does_not_nam
 
 def test_calls_of_which_one_run_makes_one_are_one(tmp_path):
     arms = "    if fast:\n        return torch.mul(x, 3)\n    elif not x:\n        return torch.mul(x, 4)\n    return torch.mul(x, 2)"
-    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", arms)) == ["pkg/op.py::forward"]
+    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", arms)) == ["pkg/op.py::forward (no longer calls run)"]
     inner = "    if fast:\n        x = torch.mul(x, 3) if fast else x\n    return torch.mul(x, 2)"
-    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", inner)) == [
-        "pkg/op.py::forward (calls more often torch.mul)"
-    ]
     both = "    y = torch.mul(x, 3)\n    return torch.mul(y, 2)"
-    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", both)) == [
-        "pkg/op.py::forward (calls more often torch.mul)"
-    ]
+    for body in (inner, both):
+        more = named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", body))
+        assert more == ["pkg/op.py::forward (no longer calls run and calls more often torch.mul)"]
+
+
+def test_calls_of_functions_that_launch_are_named(tmp_path):
+    """Of its own file, or of another one."""
+    own = named(tmp_path, call=("return run(x) if fast else torch.mul(x, 2)", "return run(run(x)) if fast else run(x)"))
+    assert own == ["pkg/op.py::forward (no longer calls torch.mul and calls more often run (2 times))"]
+    caller = "import torch\nfrom .op import forward\n\ndef call(x):\n    return x\n"
+    for side in ("base", "head"):
+        for path, text in (BASE | {"pkg/caller.py": caller}).items():
+            text = textwrap.dedent(text).replace("* 2)", "* 3)") if side == "head" else textwrap.dedent(text)
+            (tmp_path / side / path).write_text(text.replace("    return x\n", "    return forward(x)\n") if side == "head" else text)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    functions = [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
+    assert functions == ["pkg/caller.py::call (now calls forward)"]

@@ -241,3 +241,33 @@ def test_a_decorator_of_another_triton_is_named(tmp_path: Path) -> None:
     path.write_text(HEAD + "@tl.constexpr_function\ndef f(p):\n    return 1\n\n\n" + CALLS)
     with pytest.raises(RebuildError, match=r"f is decorated with tl\.constexpr_function: the Triton at hand has no such functions"):
         rebuild(read_source(path), "k")
+
+
+@pytest.mark.parametrize(
+    ("imported", "caught", "known"),
+    [
+        ("import triton", "ImportError", True),
+        ("import triton", "ModuleNotFoundError", True),
+        ("import triton", "Exception", False),  # what the version is compared with may raise, too
+        ("import no_such", "ImportError", False),
+    ],
+)
+def test_what_is_worked_out_beside_an_import_that_succeeds_is_what_runs(imported: str, caught: str, known: bool) -> None:
+    """As Mamba asks for the version of Triton, where there is one."""
+    text = f"try:\n    {imported}\n    RECENT = asked(1) or 2 > 1\nexcept {caught}:\n    RECENT = False\n"
+    made = parse_source(f"{HEAD}def asked(n):\n    return n > 2\n{text}", "k.py")
+    if known:
+        assert made.constant("RECENT") is True
+    else:
+        with pytest.raises(NotLiteralError, match="RECENT is defined in 2 branches"):
+            made.constant("RECENT")
+
+
+def test_names_that_are_unpacked_from_what_a_function_gives_are_known() -> None:
+    lists = "def listed(n):\n    return [triton.Config({'B': n})], [triton.Config({'B': n}), triton.Config({'B': 64})]\n\n"
+    kernel = "\n@triton.autotune(configs=CONFIGS, key=[])\n@triton.jit\ndef k(x, B: tl.constexpr):\n    pass\n"
+    for configs, blocks in (("one", [16]), ("more", [16, 64])):
+        tuned = parse_source(f"{HEAD}{lists}(one, more) = listed(16)\n{kernel.replace('CONFIGS', configs)}", "k.py").kernel("k").autotune
+        assert tuned is not None and [config.parameters["B"] for config in tuned.configs] == blocks
+    tuned = parse_source(f"{HEAD}one, more = 1, 2, 3\n{kernel.replace('CONFIGS', 'one')}", "k.py").kernel("k").autotune
+    assert tuned is not None and tuned.problem is not None and "one is unpacked in line" in tuned.problem

@@ -284,9 +284,9 @@ def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], t
     """By a function of a file and one that launches kernels, which it calls: the arguments of each call, by place or name, as they are
     written; and where both are of the file the calls of torch beside them."""
     graph = source.module_names
-    launching, at_once = _launching(source), _launch_in(source)
+    launching, at_once = launching_functions(source), _launch_in(source)
     for name, calls in graph.calls.items():
-        elsewhere = name not in launching and any(there in _launching(file) for file, there in source.led(name))
+        elsewhere = name not in launching and any(there in launching_functions(file) for file, there in source.led(name))
         if name not in launching and not elsewhere:
             continue
         plain = [(graph.scopes_around(call), call) for call in calls if dotted(call.func) == name]
@@ -314,7 +314,7 @@ def is_literal(text: str) -> bool:
     return re.fullmatch(r"(\w+=)?(-?[\d.]\S*|True|False|None|'.*'|\".*\")", text) is not None
 
 
-def _launching(source: SourceFile) -> set[str]:
+def launching_functions(source: SourceFile) -> set[str]:
     """The functions at the top of a file that launch kernels, or call those of its own or of others that do."""
     graph, launches = source.module_names, _launch_in(source)
     imported = (

@@ -37,6 +37,7 @@ from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import CHANGES, UNKNOWN, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
+from advisor.system import grouped
 from advisor.system.errors import AdvisorError, InputError
 from advisor.system.resources import phrase
 
@@ -103,7 +104,7 @@ def kernel_subjects(
     out = []
     called_otherwise: set[str] = set()  # kernels of which arguments alone have other names
     unchanged: list[str] = []  # kernels of which nothing differs on these GPUs
-    beside: dict[str, None] = {}  # what changed beside launches of kernels that are the same
+    beside: dict[str, str] = {}  # what changed beside launches of kernels that are the same, and in which file that is
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
         parts, arguments = [], ""
@@ -118,7 +119,9 @@ def kernel_subjects(
                 compared_on = _of_vendor(path, reading.gpus)[0] if alike and not changed else ()
                 instead = any(in_its_place(old, new, gpu, {}, former) for gpu in compared_on)
                 if alike and not changed and not instead:
-                    beside |= dict.fromkeys(torch_calls(old, new))
+                    for where in sorted({item.where for item in (*old.launching, *new.launching)}):
+                        of_file = [replace(side, launching=tuple(i for i in side.launching if i.where == where)) for side in (old, new)]
+                        beside |= dict.fromkeys(torch_calls(*of_file), where or path)
                     arguments = ", ".join(f"{before} → {after}" for before, after in other_names.items())
                     continue
                 if changed:  # others, a benchmark, say, are not what is compared
@@ -166,7 +169,8 @@ def kernel_subjects(
     if len(names) > LARGEST_KERNELS:
         unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
     notes_of_kernels = [note for item in out for note in item.notes]
-    unread += [note for note in beside if not any(other.startswith(_of_function(note)) for other in notes_of_kernels)]
+    beside = {note: at for note, at in beside.items() if not any(other.startswith(_of_function(note)) for other in notes_of_kernels)}
+    unread += [note for note, at in beside.items() if at == path]
     if base is not None and head is not None and not TESTS.search(path):
         reasons = [*notes_of_kernels, *(row.reason for item in out for row in item.static)]
         for function, note in other_launches(base, head, former).items():
@@ -175,6 +179,8 @@ def kernel_subjects(
                 unread.append(note)
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
+    for at, of_launchers in grouped((at, note) for note, at in beside.items() if at != path).items():
+        out.append(Subject(kind="file", title=at, path=at, change="modified", notes=tuple(of_launchers)))
     return out
 
 
