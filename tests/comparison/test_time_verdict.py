@@ -684,3 +684,25 @@ def test_a_renamed_kernel_is_not_launched_in_anothers_place(repository):
     arms = TILED.replace("TILES", "    if n > 8192:\n        return tiled[(rows, triton.cdiv(n, 1024))](x, y, n, BLOCK=1024)\n")
     _, subject = one(repository, arms, arms.replace("tiled", "tiles").replace("+ 1, mask=inside)", "+ 2, mask=inside)", 1))
     assert subject.static and all("in its place" not in row.reason for row in subject.static)
+
+
+ROWS = """def add(x_ptr, b_ptr, y_ptr, T, D, BT: tl.constexpr, BD: tl.constexpr):
+    t = tl.program_id(0) * BT + tl.arange(0, BT)
+    d = tl.program_id(1) * BD + tl.arange(0, BD)
+    x = tl.load(x_ptr + t[:, None] + d[None, :] * T)
+    tl.store(y_ptr + t[:, None] * D + d[None, :], x + tl.load(b_ptr + d)[None, :])
+
+
+def run(x, b, y):
+    T, D = 8192, 4096
+    add[(triton.cdiv(T, 16), triton.cdiv(D, 256))](x, b, y, T, D, BT=16, BD=256)
+"""
+
+
+def test_what_is_read_in_other_sectors_is_the_cause_and_no_small_tensor_that_is_read_more_often(repository):
+    head = ROWS.replace("16), triton.cdiv(D, 256)", "1), triton.cdiv(D, 4096)").replace("BT=16, BD=256", "BT=1, BD=4096")
+    _, subject = one(repository, ROWS, head)
+    (row,) = subject.static
+    assert row.verdict == "predicted-regressed"
+    assert row.cause.startswith("neighbouring threads read other places of x_ptr: 67.1 MB → 1.07 GB of sectors fetched")
+    assert "b_ptr" not in row.cause

@@ -34,6 +34,7 @@ from advisor.rendering.comparison_words import doubt_text
 from advisor.rendering.figures import microseconds, quantity
 from advisor.result.comparison_schema import SAME_CODE, Resources, StaticRow, StaticVerdict
 from advisor.result.schema import Latency, LaunchReport
+from advisor.system import grouped
 from advisor.system.errors import agree
 from advisor.system.resources import phrase
 
@@ -198,7 +199,9 @@ def time_verdict(
     doubtful = row.verdict == "within-doubt" and not unseen
     if row.verdict in ("predicted-improved", "predicted-regressed") or doubtful:
         started = _started(reports, pair)
-        read = "" if doubtful else _read_again(pair[0].demand, pair[1].demand, fewer=row.verdict == "predicted-improved")
+        demands = pair[0].demand, pair[1].demand
+        read = "" if doubtful else _read_again(*demands, fewer=row.verdict == "predicted-improved")
+        read = read or _in_sectors(*demands)
         cause = started or read
         stored = _stored(pair[1].demand) / gpu.warp_size if configured else None
         moved = [] if started else _moved(reports, pair, stored, ["dram"] if cause else [])
@@ -277,8 +280,39 @@ def _read_again(base: KernelDemand, head: KernelDemand, fewer: bool) -> str:
     if not totals:
         return ""
     most = max(totals, key=lambda times: abs(totals[times][0] - totals[times][1]))
+    if abs(totals[most][0] - totals[most][1]) < MOST * abs(sum(_fetched(head).values()) - sum(_fetched(base).values())):
+        return ""
     before, after = (TIMES.get(times, f"{times:,} times") for times in most)
     return phrase("answer.reads", name=named(changes[most]), before=before, after=after, amounts=_amounts(totals[most]))
+
+
+def _fetched(demand: KernelDemand) -> dict[str, float]:
+    """Bytes of the sectors that loads of each tensor ask the L2 for."""
+    loads = [access for access in demand.accesses if access.kind == "load"]
+    return {
+        name: sum(load.requested_bytes * load.sector_ratio for load in items) for name, items in grouped((a.name, a) for a in loads).items()
+    }
+
+
+def _in_sectors(base: KernelDemand, head: KernelDemand) -> str:
+    """The tensor of which other shares of its sectors are used, where that is most of what the L2 is asked for more or less, in words."""
+    before, after = _fetched(base), _fetched(head)
+    both = {name: (before[name], after[name]) for name in before if name in after}
+    if not both:
+        return ""
+    name = max(both, key=lambda item: abs(both[item][1] - both[item][0]))
+    change, all_changes = abs(both[name][1] - both[name][0]), abs(sum(after.values()) - sum(before.values()))
+    ratios = [
+        max((item.sector_ratio for item in side.accesses if item.name == name and item.kind == "load"), default=1.0)
+        for side in (base, head)
+    ]
+    if change < MOST * all_changes or max(ratios) < OTHER_SECTORS * min(ratios):
+        return ""
+    return phrase("answer.sectors", name=name, amounts=_amounts(both[name]))
+
+
+OTHER_SECTORS = 1.5
+"""Times as many bytes of sectors for as many that are asked for, from which on neighbouring threads touch other places."""
 
 
 def _near_spilling(held: Resources | None, gpu: GpuSpec) -> str:
