@@ -266,7 +266,7 @@ def _other_sizes(old: KernelVersion | None, new: KernelVersion | None, base: Att
         {name: size for name, size in attempt.sizes.items() if name in version.function.names and name not in others}
         for attempt, version, others in zip((base, head), (old, new), reversed(taken), strict=True)
     ]
-    if not all(sides) or sorted(sides[0].values()) == sorted(sides[1].values()):
+    if not all(sides) or {*sides[0].values()} == {*sides[1].values()}:
         return ""
     texts = [" ".join(f"{name}={size}" for name, size in side.items()) for side in sides]
     return f"with typical sizes of {texts[0]} in the base and of {texts[1]} in the head, which may be different problems"
