@@ -133,8 +133,10 @@ def _calls(source: SourceFile | None, others: Collection[str]) -> dict[str, Coun
     which one run makes one, one."""
     calls: dict[str, dict[str, list[Call]]] = defaultdict(lambda: defaultdict(list))
     if source is not None:
-        graph, own = source.module_names, launching_functions(source)
-        launchers = {name for name in others if name in own or any(there in launching_functions(file) for file, there in source.led(name))}
+        graph, launch_here = source.module_names, launching_functions(source)
+        launchers = {
+            name for name in others if name in launch_here or any(there in launching_functions(file) for file, there in source.led(name))
+        }
         for name, call in ((name, call) for name, items in graph.calls.items() for call in items):
             outer = [item for item in graph.above(call) if isinstance(item, Definition)]
             around = next((item for item in outer if isinstance(item, Function)), None)

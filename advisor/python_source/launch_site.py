@@ -64,9 +64,9 @@ class LaunchSite(AroundLaunch):
         """How many arguments `*x.stride()` is: as many as `x` has dimensions, or as the kernel takes besides others; None: not known."""
         kernel = self.kernel
         wholes = {item: self.first.evaluated(item.value)[0] for item in self.call.args if isinstance(item, ast.Starred)}
-        said = {item: self._rank_said(whole.tensor.name) for item, whole in wholes.items() if isinstance(whole, Whole)}
-        rank, ranks = said.get(argument), [*said.values()]
-        unread = len(said) < len(wholes) or self.unread or (kernel.autotune is not None and not kernel.autotune.configs)
+        known = {item: self._rank_said(whole.tensor.name) for item, whole in wholes.items() if isinstance(whole, Whole)}
+        rank, ranks = known.get(argument), [*known.values()]
+        unread = len(known) < len(wholes) or self.unread or (kernel.autotune is not None and not kernel.autotune.configs)
         if rank is not None or unread or ranks.count(None) != 1:
             return rank
         tuned = {name for config in (kernel.autotune.configs if kernel.autotune else ()) for name in config.parameters}

@@ -285,7 +285,7 @@ class ModuleNames(Graph):
                     values = reader.visit(statement.value)
                 if isinstance(values, (tuple, list)) and len(values) == len(names):
                     return values[names.index(name)]
-                raise NotLiteralError(f"{name} is unpacked in line {statement.lineno} from what is not known")
+                raise NotLiteralError(f"{name} is unpacked in line {statement.lineno} from an unknown value")
         raise NotLiteralError(f"{name} is changed in line {statement.lineno}; what a file changes in place is not followed")
 
     def _arm(self, reader: FunctionReader, name: str, statement: ast.If, place: Place) -> Sequence[ast.stmt]:

@@ -84,7 +84,7 @@ def test_bytes_are_the_first_cause_and_spills_follow_the_time_that_counts_them()
 )
 def test_a_tensor_read_again_is_named_where_it_is_read_whole_times(before, after, text):
     def demand(reads):
-        accesses = [SimpleNamespace(kind="load", name=name, requested_bytes=asked) for name, (asked, _) in reads.items()]
+        accesses = [SimpleNamespace(kind="load", name=name, requested_bytes=asked, sector_ratio=1.0) for name, (asked, _) in reads.items()]
         return SimpleNamespace(accesses=accesses, likely_read_footprints={name: distinct for name, (_, distinct) in reads.items()})
 
     assert _read_again(demand(before), demand(after), fewer=True) == text

@@ -562,3 +562,20 @@ def test_what_changed_within_a_helper_counts_there_and_under_its_flags():
     change = touched(version(base), version(head))
     assert head.splitlines()[min(change.lines) - 1] == "        x = x * 3.0" and len(change.lines) == 1
     assert change.flags({}) == {"DOUBLE": True}
+
+
+def test_a_line_that_is_written_like_an_earlier_one_is_the_one_that_came():
+    text = """import triton
+import triton.language as tl
+
+@triton.jit
+def fill(x, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    at = at % n
+    tl.store(x + at, 1)
+    at = at + 1
+    tl.store(x + at, 2)
+"""
+    head = text.replace("    at = at + 1\n", "    at = at + 1\n    at = at % n\n")
+    old, new = (versions(parse_source(item, "k.py"), {})["fill"] for item in (text, head))
+    assert touched(old, new).lines == {10}

@@ -24,7 +24,7 @@ from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed, list_alike
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import Reading, as_one, judged_at_each, of_kernel, readings
-from advisor.comparison.kernels.time_verdict import CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
+from advisor.comparison.kernels.time_verdict import CHANGED_LAUNCH, CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -348,7 +348,9 @@ def _subject(
     )
     notes += judged.notes
     at_one = [_at_one_launch(row, old, new, listing, judged.best_of_lists) for row in judged.predicted]
-    by_lists = bool(at_one) and all(row is not other for row, other in zip(at_one, judged.predicted, strict=True))
+    settled = bool(at_one) and all(
+        row is not other or row.reason.startswith(CHANGED_LAUNCH) for row, other in zip(at_one, judged.predicted, strict=True)
+    )  # by the lists, or for a launch of each side's own: no size tells of that
     rows += at_one
     described = old is not None or shown.entry or settings != KernelSettings()
     if unpredicted and described and new is not None and gpus and not (rows or listing or judged.rows or judged.notes):
@@ -370,7 +372,7 @@ def _subject(
         resources=judged.rows,
         configurations=(len(old.configurations) if old and listed else 0, len(new.configurations) if new and listed else 0),
         line=new.function.node.lineno if new is not None else None,
-        hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes and not by_lists else "",  # no size tells of lists
+        hint=_setting(path, name, _sizes_to_give(judged.sizes)) if judged.sizes and not settled else "",
         notes=tuple(notes),
         failures=(*judged.failures, *_lost(old, new)),
         configurations_added=tuple(text for text in (new.named if new else ()) if text not in before) if old and listed else (),

@@ -43,6 +43,8 @@ WITHOUT_GRID = 16
 MOST_PROGRAMS = 2**24
 """Of a launch: one of more takes seconds, and its sizes are not what they were taken for (`S` blocks that are chosen, for a length)."""
 NOT_THE_SAME = "the two sides compute different things"
+CHANGED_LAUNCH = "as its changed launch passes"
+"""Begins why nothing can be told of a time that no value settles."""
 STORED_ALIKE = 0.05
 """By how much of it the elements that two launches store may differ, if they are to be the same work: rounding up of masks and tails."""
 MOST_NAMED = 4
@@ -182,14 +184,12 @@ def time_verdict(
         row = without_time(row, "predicted-unchanged", SAME_CODE) if lacking else replace(row, reason=SAME_CODE)
     elif lacking or not (stores(base) and stores(head)):
         worked_out = [name for name in lacking if name in passed]
-        why = f"as its changed launch passes {named(worked_out)}, which {agree(len(worked_out), 'does', 'do')} not follow from the file"
+        why = f"{CHANGED_LAUNCH} {named(worked_out)}, which {agree(len(worked_out), 'does', 'do')} not follow from the file"
         row = without_time(
             row, "cannot-tell", why if worked_out else _without(lacking, alike and not changed, stores(base) and stores(head))
         )
     elif alike and overruled:
-        row = without_time(
-            row, "cannot-tell", f"as its changed launch passes {named(dict.fromkeys(overruled))}, whatever advisor.toml says"
-        )
+        row = without_time(row, "cannot-tell", f"{CHANGED_LAUNCH} {named(dict.fromkeys(overruled))}, whatever advisor.toml says")
     elif other := _other_work(pair[0].demand, pair[1].demand):
         row = without_time(row, "not comparable", other)
     elif unseen or (row.verdict == "predicted-unchanged" and not alike):

@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import Any
 
 from advisor.comparison.kernels.kernel_version import KernelVersion
@@ -44,13 +45,11 @@ def touched(old: KernelVersion, new: KernelVersion) -> Touched:
         list(_lines(version.function.node.body, (), {name: nodes[-1] for name, nodes in version.source.definitions.items() if nodes}))
         for version in (old, new)
     ]
-    counts = [Counter(line.text for line in lines) for lines in sides]
     fresh: tuple[list[Line], ...] = ([], [])
-    for side, lines in enumerate(sides):
-        left = counts[side] - counts[1 - side]
-        for line in lines:
-            if left[line.text] > 0:
-                left[line.text] -= 1
+    for side, (lines, others) in enumerate((sides, sides[::-1])):
+        alone = _alone([line.text for line in lines], [line.text for line in others])
+        for place, line in enumerate(lines):
+            if place in alone:
                 fresh[side].append(line)
             elif fresh[side] and line.under and getattr(fresh[side][-1].node, "value", None) is line.under[-1][0]:  # what was there before
                 fresh[side][-1] = replace(fresh[side][-1], shown_where=not line.under[-1][1])
@@ -58,6 +57,19 @@ def touched(old: KernelVersion, new: KernelVersion) -> Touched:
     sets = [flags for line in fresh[1] if (flags := _flags([line], new.function.constants))]
     sets += [flags for line in fresh[0] if (flags := _flags([line], both))]
     return Touched(lines=frozenset(getattr(line.node, "lineno", 0) for line in fresh[1]), under=tuple(sets))
+
+
+def _alone(lines: Sequence[str], others: Sequence[str]) -> set[int]:
+    """The places of lines that one version has more often than the other; of several alike those that stand between others than there."""
+    left = Counter(lines) - Counter(others)
+    blocks = SequenceMatcher(None, others, lines, autojunk=False).get_opcodes() if left else ()
+    put_in = {place for word, _, _, start, end in blocks if word != "equal" for place in range(start, end)}
+    alone = set()
+    for place in sorted(range(len(lines)), key=lambda place: place not in put_in):
+        if left[lines[place]] > 0:
+            left[lines[place]] -= 1
+            alone.add(place)
+    return alone
 
 
 def of_stores(old: KernelVersion, new: KernelVersion) -> Mapping[str, Any]:
