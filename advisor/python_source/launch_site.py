@@ -230,6 +230,9 @@ class LaunchSite(AroundLaunch):
             if name in given or not isinstance(stride, Stride):
                 continue
             rank = self.rank(stride.tensor)
+            if rank == 2 and stride.tensor in self.first.turned:  # the first of its strides is 1
+                strides[name] = self.walk(known).extent(Extent(stride.tensor, 0)) if stride.index % 2 else 1
+                continue
             if rank == 2 and (inner_stride := self._transposed(stride.tensor, given)):
                 strides[name] = inner_stride if stride.index % 2 else 1
                 continue

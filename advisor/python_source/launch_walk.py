@@ -144,6 +144,7 @@ class LaunchWalk(FunctionReader):
         self.fewest: dict[str, int] = {}  # dimensions that a tensor has at least, for it is asked for one of that number
         self.lines: dict[str, int] = {}  # where names were given what they are
         self.unpacked: set[str] = set()  # names that were given extents or strides: `B, T, H = q.shape`
+        self.turned: set[str] = set()  # matrices that are another one's transposed view, by their names
         self.hanging: dict[str, Hangs] = {}
         self.hangs: set[str] = set()  # what was found to decide, so far
         self._begin()
@@ -382,7 +383,7 @@ class LaunchWalk(FunctionReader):
         if node.attr == "dtype":
             return TorchType(value.element) if value.element is not None else OfElements(value.name)
         if node.attr in SAME_TYPE:
-            return Tensor(_called(node), element=value.element, given=value.given)
+            return self._view(node, node.attr, (), Tensor(_called(node), element=value.element, given=value.given))
         return Tensor(f"{value.name}.{node.attr}")
 
     def _subscript(self, node: ast.Subscript) -> Any:
@@ -455,10 +456,21 @@ class LaunchWalk(FunctionReader):
         if last in ("to", "view"):
             kinds = [self._type(item) for item in (*node.args, *(k.value for k in node.keywords if k.arg == "dtype"))]
             element = next((kind for kind in kinds if kind is not None), element)
+        if last == "contiguous" and tensor.name in self.turned:
+            return Tensor(f"{_called(node)}:{node.end_col_offset}", tensor.extents, element, tensor.given)
         if last in SAME_SHAPE:
             return replace(tensor, element=element)
         sizes = self._sizes(node.args, last) if last in ("view", "reshape") else None
-        return Tensor(_called(node), sizes, element, tensor.given)
+        return self._view(node, last, node.args, Tensor(_called(node), sizes, element, tensor.given))
+
+    def _view(self, node: ast.expr, method: str, places: Sequence[ast.expr], view: Tensor) -> Tensor:
+        """A view of a tensor, noted where it is a matrix's transposed one: `x.t()`, `x.T`, `x.transpose(0, 1)`."""
+        turns = method in ("t", "T") or (method == "transpose" and {ast.unparse(item) for item in places} in ({"0", "1"}, {"-1", "-2"}))
+        if not turns:
+            return view
+        view = replace(view, name=f"{view.name}:{node.end_col_offset}")  # what it is a view of may begin in the same place
+        self.turned.add(view.name)
+        return view
 
     def _known_shape(self, made: Any) -> Any:
         if isinstance(made, Tensor) and made.extents is not None:

@@ -511,3 +511,26 @@ def test_strides_of_which_one_tensor_is_not_known_are_as_many_as_the_kernel_take
     unread = tuned.replace("configs=[triton.Config({'TILE': 32})]", "configs=listed")
     found = common_launch(parse_source(unread.replace(", TILE=32)", ")"), "k.py"), "k", {})
     assert found is not None and "w_d" not in found.strides
+
+
+@pytest.mark.parametrize(
+    ("view", "strides"),
+    [
+        ("w.t()", {"sr": 1, "sc": None}),
+        ("w.T", {"sr": 1, "sc": None}),
+        ("w.transpose(0, 1)", {"sr": 1, "sc": None}),
+        ("torch.empty((64, n)).t()", {"sr": 1, "sc": None}),
+        ("w.t().contiguous()", {"sr": None, "sc": 1}),
+        ("w.transpose(1, 2)", {"sr": None, "sc": 1}),
+        ("w", {"sr": None, "sc": 1}),
+    ],
+)
+def test_a_transposed_view_has_its_strides_the_other_way_round(view: str, strides: dict[str, int | None]) -> None:
+    kernel = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef f(x, n, sr, sc, D: tl.constexpr):\n"
+    kernel += "    tl.store(x + tl.program_id(0) * sr + tl.arange(0, D) * sc, n)\n\n"
+    made = parse_source(kernel + f"def run(w, n):\n    x = {view}\n    f[(8,)](x, n, x.stride(0), x.stride(1), D=64)\n", "f.py")
+    found = grid_from_launches(made, "f", {})
+    assert found is not None and found.strides == strides
+    sized = f"def run(w, m):\n    x = {view}\n    n, k = x.shape\n    f[(8,)](x, n, x.stride(0), x.stride(1), D=64)\n"
+    found = grid_from_launches(parse_source(kernel + sized, "f.py"), "f", {"n": 96})
+    assert found is not None and (strides["sr"] != 1 or found.strides == {"sr": 1, "sc": 96})
