@@ -104,7 +104,7 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     ]
     if unread and any(subject.static or subject.resources for subject in subjects):
         last.append(f"not compared: {_several(unread)}")
-    verdicts, named = ("", "") if answered else (_verdicts(subjects, measured, static), named)
+    verdicts, named = ("", "") if answered else (_verdicts(subjects, measured, static, naming=not first), named)
     parts = [text for text in (*first, verdicts, *last) if text]
     text = "; ".join(part[:1].lower() + part[1:] if number and part in (answered, verdicts) else part for number, part in enumerate(parts))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text
@@ -235,16 +235,17 @@ def _launched_with(subject: Subject) -> str:
     return f"{', '.join(row.changed)} of {row.kernel} on {row.gpu}{compiled}"
 
 
-def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int]) -> str:
+def _verdicts(subjects: Sequence[Subject], measured: dict[str, int], static: dict[str, int], naming: bool) -> str:
     if measured:
         origin = evidence(row for subject in subjects for row in subject.measured)
         return ", ".join(f"{count} {word}" for word, count in measured.items()) + f" ({origin})"
     if told_rows := {word: count for word, count in static.items() if word != "cannot-tell"}:
+        judged = [row for subject in subjects for row in subject.static if row.verdict != "cannot-tell"]
+        names = _several([*dict.fromkeys(row.kernel for row in judged if row.kernel)])
         if set(told_rows) == {"predicted-unchanged"} and all(row.reason == SAME_CODE for subject in subjects for row in subject.static):
-            names = dict.fromkeys(row.kernel for subject in subjects for row in subject.static)
-            return f"{_several([*names])}: {SAME_CODE}"
+            return f"{names}: {SAME_CODE}"
         if set(told_rows) == {"within-doubt"}:
-            return f"{_doubt(subjects)}: measure both sides to know"
+            return f"{f'{names}: ' if names and naming else ''}{_doubt(subjects)}: measure both sides to know"
         listed = ", ".join(f"{count} {STATIC_WORDS[word]}" for word, count in told_rows.items())
         return f"{listed}: predictions only, nothing was measured"
     if static:
