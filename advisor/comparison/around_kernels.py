@@ -44,8 +44,8 @@ class Changed:
 
     Attributes:
         title: `path::function`, or `path::Class.method`.
-        word: "new", "removed", or "": both sides have it.
-        calls: Which calls of torch came or went in it, in words; "": none.
+        word: "new", "removed", "written in CuTe DSL" or of another language of kernels, the first and the last together; "": none of these.
+        calls: Which calls of torch, and of functions that launch, came or went in it, in words; "": none.
         writes: Whether it writes code of kernels as text, which is not compared.
     """
 
