@@ -123,10 +123,13 @@ def _short_name(subject: Subject) -> str:
 
 
 def _configurations(subject: Subject) -> str:
-    """`18 → 90`, or what came and went where both do not say how many there are; and of how many a note says that they cannot launch."""
+    """`18 → 90`, that one side is not tuned, or what came and went where both do not say how many there are; and of how many a note says
+    that they cannot launch."""
     came, went = len(subject.configurations_added), len(subject.configurations_removed)
     before, after = subject.configurations
     text = f"{before} → {after}" if before != after else f"{went} replaced" if came == went else f"{came} more, {went} fewer"
+    if before != after and not (before and after):
+        text = f"{before} → no longer tuned" if before else f"not tuned → {after}"
     unusable = len({note.partition(" on ")[0] for note in subject.notes if PASSED_OVER in note})
     return f"{text}, {unusable} of the new cannot launch" if unusable else text
 

@@ -45,7 +45,10 @@ def main() -> None:
     forest, networks = np.fmax.reduce(training._left_out(rows, [(~out, out) for out in folds], print))
     latency = np.exp(log_latency(rows.base, rows.features, forest, networks, SEEN))
     table = pandas.read_csv(options.predicted, low_memory=False)
-    for launches, of_file in rows_of(options.source):
+    parts = list(rows_of(options.source))
+    if not parts:
+        raise SystemExit(f"{options.source}: no launches of it are learned: give the name alone of a file in {training.own_measurements()}")
+    for launches, of_file in parts:
         assert np.allclose(np.exp(rows.log_us[launches]), table.latency_us[of_file]), "the launches are not in the order of the file"
         table.loc[of_file, "predicted_us"] = latency[launches]
     table.to_csv(options.out, index=False)

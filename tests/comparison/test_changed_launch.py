@@ -378,6 +378,16 @@ def test_an_option_that_is_none_of_tritons_is_an_option_of_the_launch():
     ]
 
 
+@pytest.mark.parametrize("listed", ["listed()", "[triton.Config({'BLOCK': 64})]"], ids=["unread", "read"])
+def test_how_a_tuner_tunes_lists_no_configurations(repository, predictor, listed):
+    start, _, rest = KERNEL.partition("@triton.jit")
+    text = f"{start}from somewhere import listed\n\n\n@triton.autotune(configs={listed}, key=['n'])\n@triton.jit{rest}"
+    head = text.replace("key=['n']", "key=['n'], warmup=5, rep=10")
+    (subject,) = compared_files(repository, predictor, {"k.py": text}, {"k.py": head}).subjects
+    assert "Other arguments of its tuner: rep, warmup." in subject.notes
+    assert not any("lists its configurations" in note for note in subject.notes)
+
+
 def test_a_hook_that_changed_lists_no_configurations(repository, predictor):
     head = (
         KERNEL.partition("@triton.jit")[0] + "from somewhere import listed\n\n\ndef hook(args):\n    args['d'].block_shape = [SIZE]\n\n\n"
@@ -517,13 +527,52 @@ def test_a_condition_that_is_worked_out_otherwise_is_what_changed():
     assert words(KERNEL + text, KERNEL + head, "other") == [said.replace("where short", "where not (short)")]
 
 
+def test_a_grid_that_is_returned_by_a_name_is_what_that_is_given():
+    text = """def run(x, n):
+    def grid(META):
+        ret = (triton.cdiv(n, META["BLOCK"]), 4)
+        return ret
+    fill[grid](x, x.stride(0), n, BLOCK=64)
+"""
+    other = text.replace('triton.cdiv(n, META["BLOCK"]), 4', "n, 4")
+    assert words(KERNEL + text, KERNEL + other) == ["grid=(triton.cdiv(n, META['BLOCK']), 4) → grid=(n, 4)"]
+    twice = text.replace("        return ret", "        if n > 4:\n            ret = (1, 4)\n        return ret")
+    assert "→ grid=(1, 4)" not in str(words(KERNEL + text, KERNEL + twice))
+
+
+OTHERWISE = """def run(x, n, shared):
+    BLOCK = triton.next_power_of_2(n)
+    fill[(n,)](x, x.stride(0), n, BLOCK=BLOCK, num_warps=4)
+"""
+
+
+def test_a_constant_that_is_worked_out_otherwise_decides_beside_an_option_that_is_gone():
+    head = OTHERWISE.replace("    fill", "    if shared:\n        BLOCK = 16\n    fill").replace(", num_warps=4", "")
+    sources = [parse_source(KERNEL + text, "fill.py") for text in (OTHERWISE, head)]
+    (changed,) = changed_launches(*(versions(source, {})["fill"] for source in sources))
+    assert changed.words == "num_warps=4 → no num_warps, and BLOCK, worked out otherwise"
+    assert changed.names == {"BLOCK"}
+
+
+def test_what_a_name_is_given_after_the_launch_is_no_part_of_it():
+    more = "    BLOCK = 16\n    other[(n,)](x, x.stride(0), n, BLOCK=BLOCK)\n"
+    head = OTHERWISE.replace(", num_warps=4", "") + more.replace("BLOCK = 16", "LATER = 16").replace("BLOCK=BLOCK", "BLOCK=LATER")
+    assert words(KERNEL + OTHERWISE + more, KERNEL + head) == ["num_warps=4 → no num_warps"]
+
+
+def test_new_kernels_of_gluon_are_called_new(repository, predictor):
+    text = "from triton.experimental import gluon\n\n\n@gluon.jit\ndef low(x):\n    pass\n"
+    (subject,) = compared_files(repository, predictor, {"a.py": "x = 1\n"}, {"a.py": "x = 1\n", "g.py": text}).subjects
+    assert subject.notes == ("low: new, written in Gluon, whose kernels are not compared.",)
+
+
 def test_kernels_of_gluon_are_named(repository, predictor):
     kept = "@gluon.jit(noinline=True)\ndef kept(x):\n    pass\n"
     text = f"from triton.experimental import gluon\n\n\n@gluon.jit\ndef low(x):\n    pass\n\n\n{kept}"
     (subject,) = compared_files(
         repository, predictor, {"g.py": text}, {"g.py": text.replace("low(x):\n    pass", "low(x):\n    x + 1")}
     ).subjects
-    assert subject.notes == ("low changed: written in Gluon, whose kernels are not compared.",)
+    assert subject.notes == ("low: changed, written in Gluon, whose kernels are not compared.",)
 
 
 def test_a_list_of_configurations_that_is_named_is_the_same(repository, predictor):

@@ -50,6 +50,11 @@ def test_a_headline_leads_with_what_is_certain_and_large():
     ]
     assert parts[1].endswith("new on H100 0 → 6,232 B per thread, more on H100 8 → 16 B per thread") and "2,560 → 0 B" in parts[2]
     assert parts[3].endswith("tuned (18 → 90)")
+    for counts_, words in (((1, 0), "1 → no longer tuned"), ((0, 4), "not tuned → 4")):
+        alone = kernel(
+            "alone", configurations_added=("a",) * counts_[1], configurations_removed=("b",) * counts_[0], configurations=counts_
+        )
+        assert said(alone).startswith(f"Other configurations to tune over: alone ({words})")
     assert said(passed).startswith("Other configurations to tune over: passed (1 more, 0 fewer, 1 of the new cannot launch)")
 
 

@@ -77,6 +77,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
         hangs = partial(_alone_differs, former, function, one, other, renamed)
         if (differing := _differing(*digests, hangs)) is not None:
             names, code = differing
+            otherwise: list[str] = []
             one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
             texts = [{name: host_trees(side, name) for name in code} for side in (one, other)]
             same = {name for name in code if texts[0][name] == texts[1][name] or name in one_sided}
@@ -98,7 +99,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                     within = f" in {_listed(code)}" if code else ""
                     words, code, hanging = f"it is made {where[1]}, which is worked out otherwise than before{within}", [], []
             alone = {name for name in constants | more if not (former.parameter(name) and function.parameter(name))}
-            both_take = frozenset(names or hanging) - alone
+            both_take = frozenset([*names, *otherwise] or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
 
@@ -130,11 +131,12 @@ def _of_others(function: JitFunction, launching: Launching) -> set[str]:
 
 def _rebound(launching: Launching, name: str) -> list[tuple[str, ...]]:
     """The statements, each under its conditions, that give something to a name which launches of a file pass as it is, where their
-    function has several: what one alone gives it is passed in its place."""
+    function has several above the launch: what one alone gives it is passed in its place."""
     graph, out = launching.source.module_names, []
     for scopes, call in launching.calls:
         passed = any(item.arg == name and written(item.value) == name for item in call.keywords)
-        nodes = graph.binders(scopes[-1]).get(name, ()) if passed and scopes else ()
+        binders = graph.binders(scopes[-1]).get(name, ()) if passed and scopes else ()
+        nodes = [node for node in binders if getattr(node, "lineno", 0) <= call.lineno]
         tests = [[written(test) for test, _ in graph.conditions(node)] for node in nodes if len(nodes) > 1]
         out += [(*test, written(graph.parent(node))) for test, node in zip(tests, nodes, strict=False)]
     return out

@@ -165,7 +165,8 @@ def kernel_subjects(
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
     if gluon := _of_gluon_changed(base, head):
         shown = ", ".join(gluon[:MOST_GLUON]) + f" and {len(gluon) - MOST_GLUON} more" * (len(gluon) > MOST_GLUON)
-        unread.append(f"{shown} changed: written in Gluon, whose kernels are not compared.")
+        happened = "new" if base is None else "removed" if head is None else "changed"
+        unread.append(f"{shown}: {happened}, written in Gluon, whose kernels are not compared.")
     if len(names) > LARGEST_KERNELS:
         unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
     notes_of_kernels = [note for item in out for note in item.notes]
@@ -322,6 +323,8 @@ def _subject(
         notes += [phrase("answer.hook", same=SAME if alike else "The launch", which=", ".join(hooks))]
     elif listing:
         notes.append("What lists its configurations changed, and cannot be read.")
+    if tuned_otherwise := _tunes_otherwise(old, new):
+        notes.append(f"Other arguments of its tuner: {', '.join(tuned_otherwise)}.")
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
 
     def judged_at(problem: Problem | None, is_first: bool) -> resources.Judged:
@@ -415,13 +418,29 @@ def _hooks_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[st
     return hooks if others[0] == others[1] else []
 
 
-def _listing(version: KernelVersion) -> list[ast.AST]:
-    """What a kernel's configurations are listed by: what its tuner is given, but for the key, and what prunes them."""
+_HOW_TO_TUNE = frozenset(["warmup", "rep", "strategy", "use_cuda_graph", "do_bench", "cache_results", "restore_value", "reset_to_zero"])
+"""What tuners take besides a list of configurations, its key and what prunes it: how each is run (Triton's, FlagGems' libtuner)."""
+
+
+def _tuners(version: KernelVersion) -> list[ast.Call]:
     calls = [node for node in version.function.node.decorator_list if isinstance(node, ast.Call)]
-    tuning = [node for node in calls if dotted(node.func).endswith("autotune") or any(word.arg == "configs" for word in node.keywords)]
-    return [
-        part for node in tuning for part in (*node.args, *(word for word in node.keywords if word.arg not in ("key", "prune_configs_by")))
+    return [node for node in calls if dotted(node.func).endswith("autotune") or any(word.arg == "configs" for word in node.keywords)]
+
+
+def _tunes_otherwise(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
+    """What the tuners of both sides are given otherwise that lists no configurations: `warmup, rep`."""
+    if old is None or new is None or not (_tuners(old) and _tuners(new)):
+        return []
+    given = [
+        {word.arg: ast.dump(word) for node in _tuners(side) for word in node.keywords if word.arg in _HOW_TO_TUNE} for side in (old, new)
     ]
+    return sorted({name or "" for name, _ in given[0].items() ^ given[1].items()})
+
+
+def _listing(version: KernelVersion) -> list[ast.AST]:
+    """What a kernel's configurations are listed by: what its tuner is given, but for the key, what prunes them, and how it tunes."""
+    apart = {"key", "prune_configs_by", *_HOW_TO_TUNE}
+    return [part for node in _tuners(version) for part in (*node.args, *(word for word in node.keywords if word.arg not in apart))]
 
 
 def _at_one_launch(

@@ -115,7 +115,15 @@ def _passed(
     whole = {SPREAD: ast.Dict(keys=[None] * len(spread), values=spread)} if spread else {}  # `{**strides, **options}`
     yield from ((name, value) for name, value in {**given, **whole}.items() if name in tunable)
     if GRID in tunable:
-        yield GRID, _as_given(grid_of(call), graph, scopes, call)
+        yield GRID, _returned(_as_given(grid_of(call), graph, scopes, call))
+
+
+def _returned(node: ast.AST) -> ast.AST:
+    """Of a function that returns a name which it gives something once, as grids are written, that; else the node itself."""
+    match node:
+        case ast.FunctionDef(body=[*_, ast.Assign(targets=[ast.Name(name)], value=value), ast.Return(ast.Name(again))]) if name == again:
+            return value
+    return node
 
 
 def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> ast.AST:
