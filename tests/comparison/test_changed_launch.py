@@ -690,6 +690,18 @@ def test_a_launcher_that_is_called_in_place_of_another_is_named_by_its_kernel():
     assert other_launches(sides[0], parse_source(alone, "k.py"), {}) == {}  # that is said of its launch
 
 
+def test_launches_that_move_into_new_functions_are_no_fewer():
+    """As in generative-recommenders 59c3bf1f0d, where a method calls a function that calls another one that launches what it did."""
+    old = KERNEL + "def run(x, n, big):\n    fill[(n,)](x, 64, n, BLOCK=64)\n    if big:\n        other[(n,)](x, 64, n, BLOCK=64)\n"
+    head, launch = old.split("    if big:\n")
+    new = head + "    if big:\n        moved(x, n)\n\n\ndef moved(x, n):\n    inner(x, n)\n\n\ndef inner(x, n):\n" + launch[4:]
+    sides = [parse_source(text, "k.py") for text in (old, new)]
+    for one, two in (sides, sides[::-1]):
+        assert other_launches(one, two, {}) == {}
+    apart = parse_source(new.replace("        moved(x, n)\n", "        pass\n"), "k.py")
+    assert other_launches(sides[0], apart, {}) == {"run": "run no longer launches other under a condition."}
+
+
 def test_a_list_that_a_function_prunes_is_said_to_be(repository, predictor):
     tuned = (
         "@triton.autotune(configs=[triton.Config({'BLOCK': 64})], key=['n'], prune_configs_by={'early_config_prune': fit})\n@triton.jit\n"

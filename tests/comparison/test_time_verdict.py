@@ -706,3 +706,14 @@ def test_what_is_read_in_other_sectors_is_the_cause_and_no_small_tensor_that_is_
     assert row.verdict == "predicted-regressed"
     assert row.cause.startswith("neighbouring threads read other places of x_ptr: 67.1 MB → 1.07 GB of sectors fetched")
     assert "b_ptr" not in row.cause
+
+
+def test_sizes_that_are_assumed_on_one_side_alone_tell_of_no_other_work(repository):
+    """As in lightllm 66a5e8af9f: the head counts by `rows` what the base counted by `seq_len`; another length is typical of either."""
+    text = TWICE.replace("copy[(4096,)]", "seq_len = x.numel() // x.size(-1)\n    copy[(seq_len,)]")
+    head = text.replace("seq_len", "rows").replace("x.size(-1)", "n").replace("offsets, x)", "offsets, x * 2)")
+    _, subject = one(repository, text, head)
+    (row,) = subject.static
+    assert row.verdict == "cannot-tell" and "seq_len" in row.reason and "rows" in row.reason
+    _, subject = one(repository, text, head, 'kernels."k.py::copy" = {args = {rows = 4096, seq_len = 4096}}')
+    assert subject.static[0].verdict in ("predicted-unchanged", "within-doubt")

@@ -134,8 +134,10 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
         former: What kernels were called before, by what they are called now.
     """
     sides: list[dict[str, set[str]]] = []
+    reached: list[dict[str, set[str]]] = []  # also by way of other functions
     for version, names in ((old, {}), (new, former)):
         kernels: dict[str, set[str]] = {}
+        all_of: dict[str, set[str]] = {}
         for graph, _, function, site, others in _functions(version):
             around_launch = {written(test) for test, _ in graph.conditions(site[1])}
             besides = set()
@@ -147,15 +149,17 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
                 if places and kernel not in (old.function.name, new.function.name):
                     besides.add(names.get(kernel, kernel) + SOMETIMES * (not always))
             kernels.setdefault(function, set()).update(besides)
+            all_of.setdefault(function, set()).update(names.get(kernel, kernel) for kernel in _reached(graph, function))
         sides.append(kernels)
+        reached.append(all_of)
     notes = []
     for function in sides[0].keys() & sides[1].keys():
         gone, came = sides[0][function] - sides[1][function], sides[1][function] - sides[0][function]
         firmly, seldom = ({text for text in one if text + SOMETIMES in other} for one, other in ((came, gone), (gone, came)))
         moved = {name for text in firmly | seldom for name in (text, text + SOMETIMES)}
         words = (
-            ("no longer launches", gone - moved),
-            ("launches", came - moved),
+            ("no longer launches", {text for text in gone - moved if text.removesuffix(SOMETIMES) not in reached[1][function]}),
+            ("launches", {text for text in came - moved if text.removesuffix(SOMETIMES) not in reached[0][function]}),
             ("always launches", firmly),
             ("launches under a condition alone", seldom),
         )
@@ -229,12 +233,14 @@ def other_launches(old: SourceFile, new: SourceFile, former: Mapping[str, str]) 
     notes = {}
     for function in sides[0].keys() & sides[1].keys():
         before, after = (side[function] for side in sides)
-        gone, came = ({text for name, text in one.items() if name not in other} for one, other in ((before, after), (after, before)))
+        reached = [_reached(side.module_names, function) for side in (old, new)]
+        gone = {text for name, text in before.items() if name not in after.keys() | {former.get(kernel, kernel) for kernel in reached[1]}}
+        came = {text for name, text in after.items() if name not in before.keys() | reached[0]}
         stays = {name for name in before.keys() ^ after.keys() if name in old.definitions and former.get(name, name) in new.definitions}
         seldom = {name for name in before.keys() & after.keys() if len(before[name]) < len(after[name])}  # under a condition now
         words = (("no longer launches", gone), ("launches", came), ("launches under a condition alone", seldom))
         parts = [f"{word} {_first(sorted(names))}" for word, names in words if names]
-        if stays or (seldom and came):
+        if parts and (stays or (seldom and came)):
             notes[function] = f"{function} {' and '.join(parts)}."
     return dict(sorted(notes.items()))
 
@@ -258,6 +264,25 @@ def _kernels_launched(source: SourceFile, names: Mapping[str, str]) -> dict[str,
             for kernel, text in inside.items() if dotted(call.func) == launcher else ():
                 add(call, kernel, bool(graph.conditions(call)) or text.endswith(SOMETIMES))
     return {function: inside for function, inside in kernels.items() if function}
+
+
+def _reached(graph: ModuleNames, function: str) -> set[str]:
+    """The kernels that other functions of a file launch which a function, named with its class, names, also by way of others: a launch
+    that moved into a new function is still its own."""
+    named = grouped((item.name, item) for item in graph.nodes if isinstance(item, Definition))
+    whole = function.rpartition(".")[2]
+    waiting = [node for node in named.get(whole, ()) if ".".join([*_outer(graph, node), whole]).endswith(function)]
+    itself, seen = [*waiting], list[Definition]()
+    while waiting:
+        seen.append(node := waiting.pop())
+        called = (name for name, calls in graph.calls.items() if any(node in graph.above(call) for call in calls))
+        waiting += [item for name in {*names_in(node), *called} for item in named.get(name, ()) if item not in (*seen, *waiting)]
+    others = {node for node in seen if node not in itself}
+    return {kernel for kernel, call in graph.launches if not others.isdisjoint(graph.above(call))}
+
+
+def _outer(graph: ModuleNames, node: Definition) -> list[str]:
+    return [item.name for item in graph.above(node) if isinstance(item, Definition)]
 
 
 def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:

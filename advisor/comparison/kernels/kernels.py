@@ -6,7 +6,6 @@ compiled resources (`resources`), and to the clock.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import re
@@ -25,6 +24,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion, constant_re
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import Reading, as_one, judged_at_each, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CHANGED_LAUNCH, CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
+from advisor.comparison.kernels.tuners import hooks_anew, lists_anew, tunes_otherwise
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -318,12 +318,12 @@ def _subject(
     except (AdvisorError, *ODD) as error:
         unpredicted = f"No prediction: {error}"
     alike = same or (old is not None and new is not None and same_body(old, new) and _of_body(old) == _of_body(new))
-    listing = _lists_anew(old, new)
-    if hooks := _hooks_anew(old, new) if listing else []:
+    listing = lists_anew(old, new)
+    if hooks := hooks_anew(old, new) if listing else []:
         notes += [phrase("answer.hook", same=SAME if alike else "The launch", which=", ".join(hooks))]
     elif listing:
         notes.append("What lists its configurations changed, and cannot be read.")
-    if tuned_otherwise := _tunes_otherwise(old, new):
+    if tuned_otherwise := tunes_otherwise(old, new):
         notes.append(f"Other arguments of its tuner: {', '.join(tuned_otherwise)}.")
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
 
@@ -398,49 +398,6 @@ def _of_body(version: KernelVersion) -> list[tuple[str, str]]:
     """What the names in a kernel's arguments and body come down to."""
     node = version.function.node
     return meaning(version.source, names_in(node.args, *node.body))
-
-
-def _lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
-    """Whether lists of configurations that cannot be read on either side come from something else."""
-    if old is None or new is None or not (old.unread and new.unread):
-        return False
-    sides = [(meaning(side.source, names_in(*_listing(side))), [ast.dump(part) for part in _listing(side)]) for side in (old, new)]
-    return sides[0] != sides[1]
-
-
-def _hooks_anew(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """The hooks of a list of configurations (`pre_hook=…`) that changed, where nothing else that lists them did; none else."""
-    if old is None or new is None or [ast.dump(part) for part in _listing(old)] != [ast.dump(part) for part in _listing(new)]:
-        return []
-    words = [node for part in _listing(new) for node in ast.walk(part) if isinstance(node, ast.keyword) and node.arg == "pre_hook"]
-    hooks = sorted(names_in(*words))
-    others = [meaning(side.source, names_in(*_listing(side)) - {*hooks}) for side in (old, new)]
-    return hooks if others[0] == others[1] else []
-
-
-_HOW_TO_TUNE = frozenset(["warmup", "rep", "strategy", "use_cuda_graph", "do_bench", "cache_results", "restore_value", "reset_to_zero"])
-"""What tuners take besides a list of configurations, its key and what prunes it: how each is run (Triton's, FlagGems' libtuner)."""
-
-
-def _tuners(version: KernelVersion) -> list[ast.Call]:
-    calls = [node for node in version.function.node.decorator_list if isinstance(node, ast.Call)]
-    return [node for node in calls if dotted(node.func).endswith("autotune") or any(word.arg == "configs" for word in node.keywords)]
-
-
-def _tunes_otherwise(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """What the tuners of both sides are given otherwise that lists no configurations: `warmup, rep`."""
-    if old is None or new is None or not (_tuners(old) and _tuners(new)):
-        return []
-    given = [
-        {word.arg: ast.dump(word) for node in _tuners(side) for word in node.keywords if word.arg in _HOW_TO_TUNE} for side in (old, new)
-    ]
-    return sorted({name or "" for name, _ in given[0].items() ^ given[1].items()})
-
-
-def _listing(version: KernelVersion) -> list[ast.AST]:
-    """What a kernel's configurations are listed by: what its tuner is given, but for the key, what prunes them, and how it tunes."""
-    apart = {"key", "prune_configs_by", *_HOW_TO_TUNE}
-    return [part for node in _tuners(version) for part in (*node.args, *(word for word in node.keywords if word.arg not in apart))]
 
 
 def _at_one_launch(

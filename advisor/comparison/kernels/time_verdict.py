@@ -169,6 +169,8 @@ def time_verdict(
     programs = [math.prod(grid) for grid in grids if grid]
     if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # then no size is typical
         lacking = {**sizes, **lacking}
+    if not alike and (apart := base.sizes.keys() ^ head.sizes.keys()) and _other_work(pair[0].demand, pair[1].demand):
+        lacking = {name: sizes[name] for name in sizes if name in apart} | lacking  # `rows` where it was `seq_len`
     passed = {name for item in relaunched for name in item.names}
     guessed = {name: value for name, value in head.invented.items() if name in passed and base.invented.get(name) == value}
     lacking |= guessed if same else {}
