@@ -102,7 +102,8 @@ def _of_file(path: str, old: SourceFile | None, new: SourceFile | None) -> tuple
         for side in (old, new)
     ]
     otherwise = {name for name in counts[0] | counts[1] if counts[0][name] != counts[1][name]}
-    calls = [_calls(side, otherwise) for side in (old, new)]
+    launchers = _launchers(old, otherwise) | _launchers(new, otherwise)  # of either side: what no longer launches is still called
+    calls = [_calls(side, launchers) for side in (old, new)]
     launching, former = _launching(new), old.definitions.keys() if old is not None else ()
     helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in (old, new)]
     came = [Changed(f"{path}::{name}", "new") for name in sorted(helpers[1] - helpers[0]) if name not in former]
@@ -128,15 +129,20 @@ def _language(functions: Sequence[Function]) -> str:
     return next((f"{ELSEWISE} {LANGUAGES[name]}" for name in decorators if name in LANGUAGES), "")
 
 
-def _calls(source: SourceFile | None, others: Collection[str]) -> dict[str, Counter[str]]:
-    """The calls of torch in each function of a file, by its name with its class, and of those of `others` that launch kernels; of calls of
-    which one run makes one, one."""
+def _launchers(source: SourceFile | None, names: Collection[str]) -> set[str]:
+    """Those of some functions that a file calls which launch kernels."""
+    if source is None:
+        return set()
+    here = launching_functions(source)
+    return {name for name in names if name in here or any(there in launching_functions(file) for file, there in source.led(name))}
+
+
+def _calls(source: SourceFile | None, launchers: Collection[str]) -> dict[str, Counter[str]]:
+    """The calls of torch in each function of a file, by its name with its class, and of `launchers`; of calls of which one run makes one,
+    one."""
     calls: dict[str, dict[str, list[Call]]] = defaultdict(lambda: defaultdict(list))
     if source is not None:
-        graph, launch_here = source.module_names, launching_functions(source)
-        launchers = {
-            name for name in others if name in launch_here or any(there in launching_functions(file) for file, there in source.led(name))
-        }
+        graph = source.module_names
         for name, call in ((name, call) for name, items in graph.calls.items() for call in items):
             outer = [item for item in graph.above(call) if isinstance(item, Definition)]
             around = next((item for item in outer if isinstance(item, Function)), None)

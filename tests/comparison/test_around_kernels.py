@@ -234,3 +234,27 @@ def test_calls_of_functions_that_launch_are_named(tmp_path):
     trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
     functions = [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
     assert functions == ["pkg/caller.py::call (now calls forward)"]
+
+
+def test_an_operator_that_is_applied_launches_what_its_methods_do(tmp_path):
+    """As in flash-linear-attention 3daf8534b2; what launches on one side alone is called on both."""
+    operator = "class Scale(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return run(x)\n\n"
+    kernels = textwrap.dedent(KERNEL) + "\n" + operator + "def scale(x):\n    return Scale.apply(x)\n\ndef plain(x):\n    return run(x)\n"
+    caller = "from .op import plain, scale\n\ndef call(x):\n    return {}\n"
+    sides = {
+        "base": {"pkg/op.py": kernels, "pkg/caller.py": caller.format("abs(plain(x))")},
+        "head": {
+            "pkg/op.py": kernels.replace("def plain(x):\n    return run(x)\n", "def plain(x):\n    return x\n"),
+            "pkg/caller.py": caller.format("scale(plain(plain(x)))"),
+        },
+    }
+    for side, files in sides.items():
+        (tmp_path / side / "pkg").mkdir(parents=True)
+        for path, text in files.items():
+            (tmp_path / side / path).write_text(text)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in sides]
+    functions = [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
+    assert functions == [
+        "pkg/op.py::plain (no longer calls run)",
+        "pkg/caller.py::call (now calls scale and calls more often plain)",
+    ]

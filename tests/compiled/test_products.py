@@ -59,6 +59,13 @@ def test_rows_that_are_summed_up_are_needed() -> None:
     assert product.rows is None and product.columns is not None
 
 
+def test_a_value_of_another_region_that_has_the_name_of_a_result_is_none_of_it() -> None:
+    """As in ScatterMoE's `_groupXtY`, inlined twice: in one arm `%acc_1` is the product, in the other a vector."""
+    other = "    tt.store %v, %e : tensor<2x!tt.ptr<f32>>\n    tt.return"
+    product = found_in(GEMM.replace("    tt.return", other).replace("%m:", "%v: tensor<2x!tt.ptr<f32>>, %m:"))[1]
+    assert product.columns is None, "a vector has no such dimension"
+
+
 def test_masks_say_how_much_of_a_product_is_padding() -> None:
     operations, product = found_in(GEMM)
     (x, y), (dot,), (store,) = operations["tt.load"], operations["tt.dot"], operations["tt.store"]

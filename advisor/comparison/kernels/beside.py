@@ -340,12 +340,18 @@ def is_literal(text: str) -> bool:
 
 
 def launching_functions(source: SourceFile) -> set[str]:
-    """The functions at the top of a file that launch kernels, or call those of its own or of others that do."""
+    """The functions at the top of a file that launch kernels, or call those of its own or of others that do, or `Operator.apply` of a
+    class of which a method does."""
     graph, launches = source.module_names, _launch_in(source)
     imported = (
         name for name in graph.calls.keys() & graph.imports.keys() if any(there in _launch_in(file) for file, there in source.led(name))
     )
-    return launches | _at_top(graph, (call for name in {*imported, *launches} for call in graph.calls.get(name, ())))
+    calling = [call for name in {*imported, *launches} for call in graph.calls.get(name, ())]
+    inside = [*calling, *(call for _, call in graph.launches)]
+    around = (item for call in inside for item in graph.above(call) if isinstance(item, Definition))
+    classes = {item.name for item in around if not isinstance(item, Function)}
+    applied = [call for call in graph.calls.get("apply", ()) if dotted(call.func).removesuffix(".apply") in classes]
+    return launches | _at_top(graph, [*calling, *applied])
 
 
 def _launch_in(source: SourceFile) -> set[str]:

@@ -39,7 +39,8 @@ class ChangedLaunch:
     Attributes:
         old, new: Its launches.
         words: What changed.
-        names: Options and constants that both take, and "grid", for which other expressions are passed, or that hang on code that changed.
+        names: Options and constants that both take, and "grid", for which other expressions are passed, by name or among others in
+            `**options`, or that hang on code that changed.
         code: Whether other code changed too that what is passed is worked out from.
     """
 
@@ -99,7 +100,8 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                     within = f" in {_listed(code)}" if code else ""
                     words, code, hanging = f"it is made {where[1]}, which is worked out otherwise than before{within}", [], []
             alone = {name for name in constants | more if not (former.parameter(name) and function.parameter(name))}
-            both_take = frozenset([*names, *otherwise] or hanging) - alone
+            spread = digests[0].unnamed | digests[1].unnamed if SPREAD in names else frozenset[str]()
+            both_take = frozenset([*names, *otherwise, *spread] or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
 

@@ -355,6 +355,7 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
     if other is None:
         return launch
     theirs, passed = other.given, _passed(version)
+    passed |= {*OPTION_NAMES} if any(site.unread for site in _sites(version)) else set()  # `**config` may hold them
     known_there = {name for name, origin in other.origins.items() if origin not in NO_DECISION and not differs}
     guessed = {name for name, origin in launch.origins.items() if origin == "guessed" and name in known_there}
     sure = {name: value for name, value in launch.given.constexprs.items() if name not in guessed}

@@ -353,7 +353,8 @@ def _why_refused(attempt: Attempt) -> str:
         return f"{attempt.refused.what}: {got}" if got else attempt.refused.what
     if lacking := _LACKING.search(str(got)):
         absent = lacking[1] or lacking[4] or lacking[5]
-        return f"the Triton at hand lacks {absent}" if absent else f"{lacking[3]} has no {lacking[2]}"
+        uncalled = ", or lets no kernel call it" if lacking[4] else ""
+        return f"the Triton at hand lacks {absent}{uncalled}" if absent else f"{lacking[3]} has no {lacking[2]}"
     if attempt.certain and guessed and got and attempt.refused is not None:
         return f"{attempt.refused.what}: {got}"  # whatever was guessed
     if attempt.certain or attempt.kind not in GUESSES_MATTER or not guessed:
@@ -390,7 +391,7 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
     taken = [name for name in names if name in OPTION_NAMES and any(launch.origins.get(name) in NO_DECISION for launch in launches)]
     followers = {name for version in (old, new) if version is not None for name in _following(version, {*invented})} - sizes - {*taken}
     texts = [_sided(name, sides) for name in names if name not in sizes and name not in taken and name not in followers]
-    typical = [_sided(name, sides) for name in names if name in sizes]
+    typical = [_sided(name, sides) for name in names if name in sizes and name not in taken]
     shown = [_sided(name, sides) for name in taken]  # as the other side passes them
     shown += [_sided(name, [guess.constexprs for guess in guesses]) for name in invented]
     shown += [_sided(name, sides) for name in names if name in followers]

@@ -139,7 +139,8 @@ class Names:
                 if op.name in ("tt.store", "tt.descriptor_store", "tt.descriptor_reduce", "tt.atomic_rmw"):
                     value = op.operands[-1 if "descriptor" in op.name else 1]
                     block = "descriptor" not in op.name or len(op.types[0].shape) == len(op.types[-1].shape)
-                    if op.operands.count(place[0]) > 1 or value != place[0] or not block:
+                    there = "descriptor" in op.name or place[1] < len(op.types[0].shape)  # else another value of the same name
+                    if op.operands.count(place[0]) > 1 or value != place[0] or not block or not there:
                         return None
                     sides.add((id(op), place[1]))
                     continue
