@@ -559,7 +559,8 @@ def around_kernels(comparison: ComparisonResult) -> str:
     if not comparison.around or not comparison.subjects:
         return ""
     named = grouped(item.partition("::")[::2] for item in comparison.around[:MOST_AROUND])
-    files = [f"{path.rpartition('/')[2]}: {', '.join(names)}" for path, names in named.items()]
+    last = [path.rpartition("/")[2] for path in named]
+    files = [f"{name if last.count(name) == 1 else path}: {', '.join(named[path])}" for path, name in zip(named, last, strict=True)]
     return phrase("answer.around", functions="; ".join(files) + _more(len(comparison.around[MOST_AROUND:])))
 
 

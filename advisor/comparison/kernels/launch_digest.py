@@ -7,6 +7,7 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import TypeGuard
 
@@ -286,13 +287,17 @@ def _with_names(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
 
 
 def renamed_arguments(old: Graph, new: Graph) -> dict[str, dict[str, str]]:
-    """By function what its arguments are called now, where it has as many as before: by their places, callers give them the same."""
+    """By function what its arguments are called now, of those that stand between the same ones as before."""
     sides = [{scope.name: scope.args for scope in graph.scopes if isinstance(scope, Function)} for graph in (old, new)]
     renamed = {}
     for function in sides[0].keys() & sides[1].keys():
         before, after = ([item.arg for item in (*side[function].posonlyargs, *side[function].args)] for side in sides)
-        if before != after and len(before) == len(after):
-            renamed[function] = {a: b for a, b in zip(before, after, strict=True) if a not in after and b not in before}
+        if before != after:
+            parts = SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if len(before) != len(after) else ()
+            whole = [(before, after)] if len(before) == len(after) else []
+            places = [(before[a:b], after[c:d]) for word, a, b, c, d in parts if word == "replace" and b - a == d - c]
+            pairs = [pair for part in (*whole, *places) for pair in zip(*part, strict=True)]
+            renamed[function] = {a: b for a, b in pairs if a not in after and b not in before}
     return renamed
 
 
