@@ -65,12 +65,13 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     kept = without_followers(lacking, constants, lambda others: [_with_values(launch, others)])
     missing += [f"--constexpr {name}=…" for name in kept if name in deciding]
     if launch.grid is None:
-        held = not_given(frozenset[str]().union(*(loop.reasons for loop in demand.loops)))  # tensors that say how often a loop runs
+        # Tensors that say how often a loop runs, what is done, or where: the next command has an answer that hangs on no guess of these.
+        held = not_given(frozenset[str](reasons).union(*(loop.reasons for loop in demand.loops)))
         missing = [
             *launch.asks.values(),
             *missing,
             *([] if launch.asks else ["--grid …"]),
-            *(f"--content {name}=…" for name in sorted(held)),
+            *map(content_option, sorted(held)),
         ]
     return tuple(dict.fromkeys(missing))
 

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from advisor.comparison.kernels.beside import by_another_name, came_or_went, handed_on, launching_functions, of_torch
+from advisor.comparison.kernels.beside import by_another_name, came_or_went, functions_named, handed_on, launching_functions, of_torch
 from advisor.comparison.kernels.importers import ODD, TESTS, Reading, is_source, located
 from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
@@ -146,9 +146,9 @@ def _calls(source: SourceFile | None, launchers: Collection[str]) -> dict[str, C
         for name, call in ((name, call) for name, items in graph.calls.items() for call in items):
             outer = [item for item in graph.above(call) if isinstance(item, Definition)]
             around = next((item for item in outer if isinstance(item, Function)), None)
-            if around is not None and not handed_on(graph, around, call):
+            if around is not None and call not in around.decorator_list and not handed_on(graph, around, call):
                 texts = [text for text in (of_torch(graph, name, call), *by_another_name(graph, around, name, call)) if text]
-                texts += [name] if name in launchers and dotted(call.func) == name else []
+                texts += functions_named(graph, around, name, call, launchers)
                 for text in texts:
                     calls[".".join(item.name for item in outer[: outer.index(around) + 1])][text].append(call)
 

@@ -330,8 +330,8 @@ def likely_causes(row: StaticRow) -> list[Finding]:
 
 
 def cured_rules(rows: Iterable[StaticRow]) -> list[tuple[str, int]]:
-    """The rules whose findings are cured in these rows, and how often, the most frequent first."""
-    return Counter(item.rule for row in rows for item in row.cured_findings).most_common()
+    """The rules whose findings count no more in the head of rows that are not slower, and how often, the most frequent first."""
+    return Counter(item.rule for row in rows if (row.change or 0.0) <= 0 for item in row.cured_findings).most_common()
 
 
 def own_notes(subject: Subject, common: Container[str]) -> list[str]:

@@ -258,3 +258,17 @@ def test_an_operator_that_is_applied_launches_what_its_methods_do(tmp_path):
         "pkg/op.py::plain (no longer calls run)",
         "pkg/caller.py::call (now calls scale and calls more often plain)",
     ]
+
+
+def test_a_function_that_launches_is_called_by_another_name(tmp_path):
+    """As in aiter 3ffb5e47: `sort = fused if few else plain`."""
+    new = "    launch = run if fast else torch.sin\n    return launch(x)"
+    said = "pkg/op.py::forward (no longer calls torch.mul and now calls torch.sin under a condition)"
+    assert named(tmp_path, call=("    return run(x) if fast else torch.mul(x, 2)", new)) == [said]
+
+
+def test_decorators_are_no_calls_and_methods_that_launch_are(tmp_path):
+    decorated = ("def forward(x, fast: bool = True):", "@torch.compile(fullgraph=True)\ndef forward(x, fast: bool = True):")
+    assert named(tmp_path, all=decorated) == ["pkg/op.py::forward"]
+    method = ("        return forward(x)", "        return self.twice(x)\n\n    def twice(self, x):\n        return run(run(x))")
+    assert "pkg/op.py::Op.apply (no longer calls forward and now calls twice)" in named(tmp_path, all=method)

@@ -557,6 +557,29 @@ def test_a_constant_that_is_worked_out_otherwise_decides_beside_an_option_that_i
     assert changed.names == {"BLOCK"}
 
 
+def test_a_grid_that_is_worked_out_otherwise_is_named_beside_an_option():
+    """As in lmdeploy 9def35e4; not where that is all that the option's own name changes of it."""
+    text = """def run(x, n, sms):
+    warps = 4
+    programs = min(n, sms * 8 // warps)
+    fill[(programs,)](x, x.stride(0), n, BLOCK=64, num_warps=warps)
+"""
+    fewer = text.replace("warps = 4", "warps = 1")
+    assert words(KERNEL + text, KERNEL + fewer) == ["num_warps=4 → num_warps=1"]
+    shared = fewer.replace("min(n, sms * 8 // warps)", "min(n, sms * 8 // warps // 4)")
+    assert words(KERNEL + text, KERNEL + shared) == ["num_warps=4 → num_warps=1, and the grid, worked out otherwise"]
+
+
+def test_an_argument_of_the_launcher_that_has_another_name_and_place_is_the_same():
+    """As in flash-linear-attention 20277368e8: `g_cumsum` is `g` now, behind others and None where nothing is passed."""
+    text = """def run(x, g_cumsum, lengths):
+    size = len(lengths) if lengths is not None else g_cumsum.shape[0]
+    fill[(size,)](x_ptr=x, stride=g_cumsum, n=lengths, BLOCK=64)
+"""
+    head = text.replace("g_cumsum, lengths", "new, g=None, lengths=None").replace("g_cumsum", "g")
+    assert words(KERNEL + text, KERNEL + head) == []
+
+
 def test_what_a_name_is_given_after_the_launch_is_no_part_of_it():
     more = "    BLOCK = 16\n    other[(n,)](x, x.stride(0), n, BLOCK=BLOCK)\n"
     head = OTHERWISE.replace(", num_warps=4", "") + more.replace("BLOCK = 16", "LATER = 16").replace("BLOCK=BLOCK", "BLOCK=LATER")
@@ -651,7 +674,7 @@ OF_TWO = (
         (
             "        other[",
             "        if n < 8:\n            return fill[(n,)](x, 64, n, BLOCK=64)\n        other[",
-            "Norm.forward launches fill under a condition.",
+            "Norm.forward launches fill under a condition and launches under a condition alone other.",
         ),
         ("        fill[(n,)](x, 64, n, BLOCK=64)", "        pass", ""),  # it launches nothing now
     ],

@@ -519,6 +519,18 @@ def test_a_key_that_changes_is_named(repository, predictor):
     (subject,) = compared(repository, predictor, {"ops/scale.py": fewer}, {"ops/scale.py": tuned}).subjects
     (said,) = (note for note in subject.notes if note.startswith("The key of its autotuning changed: n, x_ptr → n."))
     assert "Calls that differ in x_ptr alone run with one configuration now" in said
+    by_rule = [text.replace("@triton.jit", '@triton.heuristics({"x_ptr": lambda args: args["n"]})\n@triton.jit') for text in (tuned, fewer)]
+    (subject,) = compared(repository, predictor, {"ops/scale.py": by_rule[1]}, {"ops/scale.py": by_rule[0]}).subjects
+    assert not any("Calls that differ" in note for note in subject.notes), "a rule gives it, by what the key has still"
+
+
+def test_configurations_that_are_written_otherwise_are_the_same(repository, predictor):
+    """As in torchao b49178c6: a list that moved under a condition that holds."""
+    listed = "configs = [triton.Config({'BLOCK': 64})]\n\n\n"
+    text = KERNEL.replace("@triton.jit", f'{listed}@triton.autotune(configs=configs, key=["n"])\n@triton.jit')
+    under = text.replace(listed, "if True:\n    configs = [triton.Config({'BLOCK': 64})]\n\n\n").replace("tl.load(", "1 + tl.load(")
+    (subject,) = compared(repository, predictor, {"ops/scale.py": under}, {"ops/scale.py": text}).subjects
+    assert not any("uses changed" in note for note in subject.notes)
 
 
 def test_what_prunes_its_configurations_is_named(repository, predictor):
@@ -615,6 +627,10 @@ def test_what_a_heuristic_gives_now_is_named():
     first = versions(parse_source(given, "k.py"), {})["scale"]
     assert changed_by_hand(first, other) == ["What @triton.heuristics gives for BLOCK is worked out otherwise."]
     assert changed_by_hand(first, same) == []
+    asked = given.replace("args: 64", 'args: args["n"]')
+    renamed = asked.replace('args["n"]', 'args["size"]').replace("x_ptr, n,", "x_ptr, size,").replace("< n", "< size")
+    sides = [versions(parse_source(text, "k.py"), {})["scale"] for text in (asked, renamed)]
+    assert changed_by_hand(*sides) == ["The kernel takes size in place of n."]
     old, new = (versions(parse_source(text, "k.py"), {})["scale"] for text in (KERNEL, given))
     assert changed_by_hand(old, new) == ["@triton.heuristics gives BLOCK."]
     assert changed_by_hand(new, old) == ["@triton.heuristics no longer gives BLOCK."]

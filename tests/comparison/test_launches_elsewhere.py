@@ -404,6 +404,9 @@ class Layer:
         ("y.reshape(-1, 4)", "x", "Layer.forward calls run with x where it was y.reshape(-1, 4)."),
         ("run(w)", "run(w.contiguous())", "Layer.forward calls run with w.contiguous() where it was w."),
         ("y.reshape(-1, 4)", "y", "Layer.forward calls run with y where it was y.reshape(-1, 4)."),
+        ("run(w)", "run(w, out=y)", "Layer.forward calls run with out=y."),
+        ("run(w)", "run(w, out=w.t()), 0", "Layer.forward calls run with out=w.t()."),
+        ("run(w)", "run(x=w)", ""),  # by name what was by place
         ("run(w)", "run(x)", ""),  # nothing is worked out for either
         ("run(w)", "run(w), run(w.t())", ""),  # one call more: no pairs
     ],

@@ -183,6 +183,17 @@ def test_the_line_named_is_that_of_what_is_loaded_again(tmp_path: Path) -> None:
     assert "repeated-loads" not in found(inspected(TWO_TENSORS, tmp_path, grid=512, weights=1))
 
 
+def test_what_stays_in_the_l2_is_not_charged_for_what_others_read_from_dram(tmp_path: Path) -> None:
+    """Rows that are passed over twice, each with one of four rows of weights: a second reading of the rows is none of the weights."""
+    twice = TWO_TENSORS.replace(
+        "for start",
+        "total = 0.0\n        for start in range(0, cols, BLOCK):\n"
+        "            total += tl.sum(tl.load(x_ptr + row * cols + start + tl.arange(0, BLOCK)))\n        for start",
+        1,
+    ).replace("x * w", "x * w * total")
+    assert "repeated-loads" not in found(inspected(twice, tmp_path, grid=4 * ROWS, weights=4, cols=65536))
+
+
 PADDED = """
     def k(x_ptr, y_ptr, out_ptr, cols, rows, BLOCK: tl.constexpr):
         row = tl.program_id(0) * 8 + tl.arange(0, 8)

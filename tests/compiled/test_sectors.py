@@ -9,6 +9,7 @@ from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.accesses import scattered, widened
 from advisor.compiled.ir.lattices import Lattice, distinct_bytes
+from advisor.compiled.launches import written_values
 from advisor.compiled.launches.launch import inspect_launch
 from advisor.compiled.launches.target import make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
@@ -97,6 +98,33 @@ def test_neighbours_in_any_order_use_their_sectors(load: str, pool: Pool) -> Non
     demand = found.inspection.demand
     assert not any(scattered(each) for each in demand.accesses)
     assert float(found.demand.l2_bytes[0]) == demand.requested_load_bytes + demand.requested_store_bytes
+
+
+LOOKED_UP = """import triton
+import triton.language as tl
+@triton.jit
+def t(x, i, y, S, R: tl.constexpr, C: tl.constexpr):
+    row = tl.program_id(0) * R + tl.arange(0, R)
+    column = tl.program_id(1) * C + tl.arange(0, C)
+    at = x + tl.load(i + row).to(tl.int64)[:, None] + column[None, :] * S
+    tl.store(y + row[:, None] * 4096 + column[None, :], tl.load(at) + tl.load(at + 4096 * S))
+"""
+
+
+def test_sectors_of_more_rows_than_are_listed_are_shared_no_more_than_those_that_are(pool: Pool) -> None:
+    """Two halves of rows that are looked up, across the tensor: the list of both together ends sooner than that of one."""
+    launch = make_launch(
+        parse_source(LOOKED_UP, "t.py"),
+        "t",
+        types={"x": "*i8", "y": "*i8"},
+        constexprs={"R": 4, "C": 256},
+        arguments={"S": 2**20},
+        contents={"i": written_values.numbers([f"i=random({2**20})"], "--content")["i"]},
+        grid=(5000, 16),
+    )
+    found = kernel_analysis(inspect_launch(launch, Target(backend="cuda", arch=90), pool, sass=False), load_gpu("H100"), "cold")
+    loads = 2 * 20000 * 4096 * 32.0
+    assert float(found.demand.l2_bytes[0]) == pytest.approx(loads, rel=0.05)
 
 
 def test_widened_bytes_are_those_of_sectors() -> None:

@@ -9,6 +9,7 @@ from advisor.compiled.compiler.kernel import Target
 from advisor.compiled.compiler.pool import Pool
 from advisor.compiled.demand.assembly import read_facts
 from advisor.compiled.guesses.inference import Given, guesses
+from advisor.compiled.launches import written_values
 from advisor.compiled.launches.configured import pinned
 from advisor.compiled.launches.launch import inspect_launch, request_for
 from advisor.compiled.launches.target import make_launch
@@ -289,3 +290,33 @@ def test_a_stride_that_must_be_a_constant_is_one(use: str) -> None:
     assert first(text).signature["x_stride"] == "constexpr"
     free = list(guesses(source := parse_source(text.replace(use, "pass"), "k.py"), source.kernel("gemm")))
     assert [each.signature["x_stride"] for each in free[:2]] == ["i32", "constexpr"]  # should it not compile
+
+
+PAGES = (
+    HEAD
+    + """
+@triton.jit
+def pages(cache, table, out, stride_table, BLOCK: tl.constexpr, D: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    page = tl.load(table + tl.program_id(1) * stride_table + at).to(tl.int64)
+    rows = (tl.program_id(1) * 512 + at)[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out + rows, tl.load(cache + page[:, None] * D + tl.arange(0, D)[None, :]))
+"""
+)
+
+
+def test_a_stride_is_as_long_as_rows_of_its_own_tensor_whatever_those_hold(pool: Pool) -> None:
+    """Once the contents of the table are given, accesses to the cache hang on the table's stride alone."""
+    demands = []
+    for strides in ({}, {"stride_table": 512}):
+        launch = make_launch(
+            parse_source(PAGES, "k.py"),
+            "pages",
+            arguments=strides,
+            constexprs={"BLOCK": 64, "D": 128},
+            contents={"table": written_values.numbers(["table=random(20000)"], "--content")["table"]},
+            grid=(8, 32),
+        )
+        demands.append(inspect_launch(launch, SM_90, pool, sass=False).demand)
+    assert demands[0].unknown["the addresses of accesses to cache"] == "line 9: assumed contiguous rows with stride_table = 512"
+    assert demands[0].likely_read_footprints["cache"] == pytest.approx(demands[1].likely_read_footprints["cache"], rel=0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor.comparison.kernels.importers import TESTS
@@ -258,7 +258,9 @@ def _kernels_launched(source: SourceFile, names: Mapping[str, str]) -> dict[str,
         inside[name] = min(text, inside.get(name, text), key=len)
 
     for kernel, call in graph.launches:
-        add(call, kernel, bool(graph.conditions(call)))
+        others = (other for _, other in graph.launches if graph.scopes_around(other) == graph.scopes_around(call))
+        instead = any(graph.excludes(other, call) for other in others)  # also where that returns before
+        add(call, kernel, instead or bool(graph.conditions(call)))
     for launcher, inside in [*kernels.items()]:
         for call in graph.calls.get(launcher, ()) if launcher else ():
             for kernel, text in inside.items() if dotted(call.func) == launcher else ():
@@ -299,10 +301,20 @@ def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
             pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True) for name in one.keys() & other.keys()]
             worked_out = [pair for pair in pairs if pair[0] != pair[1] and ("(" in "".join(pair) or all(map(is_literal, pair)))]
             texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in dict.fromkeys(sorted(worked_out))]
+            texts += [f"no {shortened(text, LONGEST)}" for text in _in_one_alone(before, after)]
+            texts += [shortened(text, LONGEST) for text in _in_one_alone(after, before)]
             notes += [f"{function} calls {launcher} with {', '.join(texts[:MOST_NAMED])}."] if texts else []
         if text := came_or_went(besides, now):
             beside.setdefault((function, text), launcher)
     return notes + [f"Beside its call of {launcher}, {function} {text}." for (function, text), launcher in beside.items()]
+
+
+def _in_one_alone(calls: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]) -> list[str]:
+    """The arguments of some calls, as `NAME=VALUE`, that the other ones, in their order, are not given, by no place either."""
+    pairs = list(zip(calls, others, strict=True))
+    alone = [text for one, other in pairs for name, text in one.items() if name not in other and not name.isdigit()]
+    given = {text for _, other in pairs for name, text in other.items() if name.isdigit()}
+    return [text for text in dict.fromkeys(alone) if text.partition("=")[2] not in given]
 
 
 def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], tuple[list[dict[str, str]], Counter[str]]]]:
@@ -438,6 +450,17 @@ def by_another_name(graph: ModuleNames, scope: Scope, name: str, call: Call) -> 
     names = [_as_torch(graph, dotted(value)) for given in values for value in alternatives(given)]
     of_torch_ = [text for text in names if text.startswith("torch.") and not text.startswith(_OF_HOST)]
     return [text + SOMETIMES * (len(names) > 1) for text in of_torch_]
+
+
+def functions_named(graph: ModuleNames, scope: Scope, name: str, call: Call, functions: Collection[str]) -> list[str]:
+    """Those of some functions that a call may be of, by their own name or by one that its function gives them: `sort = fused if few else
+    plain`."""
+    if dotted(call.func) in (f"self.{name}", f"cls.{name}"):
+        return [name] if name in functions else []
+    if dotted(call.func) != name:
+        return []
+    named = [dotted(value) for given in graph.given([scope], name) for value in alternatives(given)]
+    return [function for function in dict.fromkeys([name, *named]) if function in functions]
 
 
 def handed_on(graph: ModuleNames, scope: Scope, node: Expression) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -86,8 +86,11 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             both = sorted(digests[0].passed.keys() & digests[1].passed.keys())
             hanging = list(filter(hangs, both)) if not names and SPREAD not in both else []
             words = _in_words(*digests, names, code, hanging)
-            if names and (otherwise := [name for name in both if name not in names and _rebound(one, name) != _rebound(other, name)]):
-                words += f", and {named(otherwise)}, worked out otherwise"
+            anew = {name for name in both if _rebound(one, name) != _rebound(other, name)}
+            by_name = {text for side in digests for name in names for text in side.passed.get(name, ())}  # of which it is said already
+            anew |= {GRID} if names and GRID in both and hangs(GRID, apart=by_name) else set()
+            if names and (otherwise := [name for name in both if name in anew and name not in names]):
+                words += f", and {named('the grid' if name == GRID else name for name in otherwise)}, worked out otherwise"
             if not names:  # else the values that it passes changed
                 digests = (
                     launch_digest(former, one, tunable, renamed, conditions=False),
@@ -144,9 +147,19 @@ def _rebound(launching: Launching, name: str) -> list[tuple[str, ...]]:
     return out
 
 
-def _alone_differs(former: JitFunction, function: JitFunction, one: Launching, other: Launching, renamed: Renamed, name: str) -> bool:
-    """Whether what launches pass for one name changed, whatever else they pass."""
-    return _differing(launch_digest(former, one, {name}, renamed), launch_digest(function, other, {name})) is not None
+def _alone_differs(
+    former: JitFunction,
+    function: JitFunction,
+    one: Launching,
+    other: Launching,
+    renamed: Renamed,
+    name: str,
+    *,
+    apart: Set[str] = frozenset(),
+) -> bool:
+    """Whether what launches pass for one name changed, whatever else they pass, and whatever names that are `apart` are."""
+    sides = launch_digest(former, one, {name}, renamed, apart=apart), launch_digest(function, other, {name}, apart=apart)
+    return _differing(*sides) is not None
 
 
 def _where(launching: Launching) -> str:
@@ -246,13 +259,17 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     if keys[0] is not None and keys[1] is not None and set(keys[0]) != set(keys[1]):
         less = ", ".join(name for name in keys[0] if name not in keys[1])
         less = less if set(keys[1]) < set(keys[0]) <= {parameter.name for parameter in new.function.parameters} else ""
+        less = less if new.function.heuristics.keys().isdisjoint(set(keys[0]) - set(keys[1])) else ""  # it hangs on other arguments
         consequence = f" Calls that differ in {less} alone run with one configuration now, that of the first of them." if less else ""
         notes.append(f"The key of its autotuning changed: {', '.join(keys[0]) or 'none'} → {', '.join(keys[1]) or 'none'}.{consequence}")
     heuristics = [side.function.heuristics.keys() for side in (old, new)]
     for word, names in (("gives", heuristics[1] - heuristics[0]), ("no longer gives", heuristics[0] - heuristics[1])):
         notes += [f"@triton.heuristics {word} {', '.join(sorted(names))}."] if names else []
     rules = [{name: _rule(node) for name, node in side.function.heuristics.items()} for side in (old, new)]
-    if otherwise := sorted(name for name in rules[0].keys() & rules[1].keys() if rules[0][name] != rules[1][name]):
+    gone, came = ({*one.function.names} - {*other.function.names} for one, other in ((old, new), (new, old)))
+    called = [(repr(before), repr(after)) for before in gone for after in came]  # an argument of another name is another no more
+    alike = {name for name, rule in rules[0].items() if any(rule.replace(*pair) == rules[1].get(name) for pair in (*called, ("", "")))}
+    if otherwise := sorted(rules[0].keys() & rules[1].keys() - alike):
         notes.append(f"What @triton.heuristics gives for {', '.join(otherwise)} is worked out otherwise.")
     others = [_decorators(side.function) for side in (old, new)]
     for word, names in (("It is now decorated with", others[1] - others[0]), ("It is no longer decorated with", others[0] - others[1])):

@@ -260,6 +260,8 @@ def _uses_changed(old: KernelVersion, new: KernelVersion, called: str) -> Iterat
     """What else changed that the kernel comes down to: helpers, constants, what makes its configurations."""
     sides = [_meaning(side, called)[0] for side in (old, new)]
     both = {name for name, _ in sides[0]} & {name for name, _ in sides[1]}
+    if old.named == new.named and not (old.unread or new.unread):  # the same configurations, however they are written
+        both &= {name for side in (old, new) for name, _ in _of_body(side)}
     if names := sorted({name for name, _ in set(sides[0]) ^ set(sides[1])} & both - {called}):
         yield phrase(
             "answer.uses", which=", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if names[MOST_NAMED:] else "")

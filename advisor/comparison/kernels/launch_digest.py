@@ -21,6 +21,7 @@ from advisor.python_source.bindings import (
     bound_by,
     call_arguments,
     changed_by,
+    is_none,
     is_of_itself,
     names_in,
 )
@@ -28,6 +29,7 @@ from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import last_name
+from advisor.python_source.module_names import ModuleNames
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
 
@@ -73,10 +75,16 @@ Renamed = Mapping[str, Mapping[str, str]]
 
 
 def launch_digest(
-    function: JitFunction, launching: Launching, tunable: Set[str], renamed: Renamed | None = None, *, conditions: bool = True
+    function: JitFunction,
+    launching: Launching,
+    tunable: Set[str],
+    renamed: Renamed | None = None,
+    *,
+    conditions: bool = True,
+    apart: Set[str] = frozenset(),
 ) -> LaunchDigest:
     """What a file's launches of a kernel come down to; `tunable`: the options and constants that are looked at; `conditions`: with
-    what is asked where they stand under a condition."""
+    what is asked where they stand under a condition; `apart`: names of which it does not matter what they are worked out from."""
     renamed = renamed or {}
     passed: dict[str, dict[str, None]] = {}
     assigned: dict[str, dict[str, None]] = {}
@@ -93,7 +101,7 @@ def launch_digest(
     spread = frozenset(written(item) for item in parts if isinstance(item, ast.Starred) or getattr(item, "arg", "") is None)
     host: dict[str, list[str]] = {}
     around = frozenset(getattr(scopes[0], "name", "") for scopes, _ in launching.calls if scopes)
-    for worked_out in _host_code(function, tunable, launching, host, renamed, conditions):
+    for worked_out in _host_code(function, tunable, launching, host, renamed, conditions, apart):
         # All that gives a name something: no part of it is a launch that came or went.
         for name, trees in grouped(meaning(launching.source, worked_out, kernels=False, imports=False)).items():
             host.setdefault(name, []).append("\x1d".join(trees))
@@ -224,7 +232,13 @@ def _position(node: ast.AST) -> Position:
 
 
 def _host_code(
-    function: JitFunction, tunable: Set[str], launching: Launching, host: dict[str, list[str]], renamed: Renamed, conditions: bool
+    function: JitFunction,
+    tunable: Set[str],
+    launching: Launching,
+    host: dict[str, list[str]],
+    renamed: Renamed,
+    conditions: bool,
+    apart: Set[str],
 ) -> Iterator[set[str]]:
     """Note what the functions around the launches do to work out what they pass, and what those of the file do that call these functions,
     also by way of others.
@@ -244,7 +258,7 @@ def _host_code(
     done: set[tuple[int, str]] = set()
     while waiting:
         around, call, nodes = waiting.pop()
-        names, entering, statements = _feeding(graph, around, call, nodes, conditions)
+        names, entering, statements = _feeding(graph, around, call, nodes, conditions, apart)
         yield names - _local_names(around) - arguments(around) if isinstance(around, Function) else names
         if not isinstance(around, Function):
             host.setdefault("", []).append("\x1e".join(without_local_names([*nodes, *statements], frozenset())))
@@ -256,7 +270,8 @@ def _host_code(
         calls = [(caller, item) for caller, item in pairs if caller not in (None, around)]
         waiting += [(caller, item, _given(around, item, wanted, renamed.get(around.name, {}))) for caller, item in calls]
         defaults = argument_defaults(around)
-        left = [] if calls else [ast.keyword(name, defaults[name]) for name in sorted(wanted & defaults.keys())]
+        values = {name for name in wanted & defaults.keys() if not is_none(defaults[name])}  # one of None is as good as none
+        left = [] if calls else [ast.keyword(name, defaults[name]) for name in sorted(values)]
         yield {name for default in left for name in _values(default)}
         handed = {node.value.id for node in nodes if isinstance(node, ast.keyword) and isinstance(node.value, ast.Name)} & arguments(around)
         if not (left or statements) and len(nodes) == len(handed):  # by a function around the launcher: all of it as it came
@@ -286,9 +301,11 @@ def _with_names(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
     return node
 
 
-def renamed_arguments(old: Graph, new: Graph) -> dict[str, dict[str, str]]:
-    """By function what its arguments are called now, of those that stand between the same ones as before."""
+def renamed_arguments(old: ModuleNames, new: ModuleNames) -> dict[str, dict[str, str]]:
+    """By function what its arguments are called now: of those that stand between the same ones as before, and of those that it hands on
+    to a kernel as it did."""
     sides = [{scope.name: scope.args for scope in graph.scopes if isinstance(scope, Function)} for graph in (old, new)]
+    handed = [_handed_to_kernels(graph) for graph in (old, new)]
     renamed = {}
     for function in sides[0].keys() & sides[1].keys():
         before, after = ([item.arg for item in (*side[function].posonlyargs, *side[function].args)] for side in sides)
@@ -297,12 +314,24 @@ def renamed_arguments(old: Graph, new: Graph) -> dict[str, dict[str, str]]:
             whole = [(before, after)] if len(before) == len(after) else []
             places = [(before[a:b], after[c:d]) for word, a, b, c, d in parts if word == "replace" and b - a == d - c]
             pairs = [pair for part in (*whole, *places) for pair in zip(*part, strict=True)]
-            renamed[function] = {a: b for a, b in pairs if a not in after and b not in before}
+            pairs += [(handed[0][key], handed[1][key]) for key in handed[0].keys() & handed[1].keys() if key[0] == function]
+            renamed[function] = {a: b for a, b in pairs if a in before and b in after and a not in after and b not in before}
     return renamed
 
 
+def _handed_to_kernels(graph: ModuleNames) -> dict[tuple[str, str, str], str]:
+    """By function, kernel and parameter the name that launches pass."""
+    return {
+        (getattr(graph.scopes_around(call)[0], "name", ""), kernel, word.arg): word.value.id
+        for kernel, call in graph.launches
+        if graph.scopes_around(call)
+        for word in call.keywords
+        if word.arg and isinstance(word.value, ast.Name)
+    }
+
+
 def _feeding(
-    graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST], conditions: bool
+    graph: Graph, around: ast.AST | None, call: ast.Call, nodes: Sequence[ast.AST], conditions: bool, apart: Set[str]
 ) -> tuple[set[str], set[str], list[ast.AST]]:
     """Names that parts of a call are worked out from, those of them that may be what they are where the function around begins, and its
     statements by which they are, in order: those on the way to the call, and in a loop those after it; what `if` around the call asks if
@@ -312,7 +341,7 @@ def _feeding(
     kept = way.aside | {id(target) for node in inside if _keeps_tensor(node) for target in node.targets}
     bound = [(node, *part) for node in sorted(inside[1:], key=_position) if id(node) not in above for part in _parts(node, kept)]
     feeding: set[int] = set()
-    waiting = [(name, way.end) for node in nodes for name in _values(node)]
+    waiting = [(name, way.end) for node in nodes for name in _values(node) if name not in apart]
     seen = set(waiting)
     while waiting:
         name, before = waiting.pop()
@@ -320,7 +349,7 @@ def _feeding(
             (node, part) for node, part, stored in bound if name in stored and way.leads(node, name, before) and id(part) not in feeding
         ]
         feeding |= {id(part) for _, part in fresh}
-        waiting += {(value, way.sees(node)) for node, part in fresh for value in _values(part)} - seen
+        waiting += {(value, way.sees(node)) for node, part in fresh for value in _values(part) if value not in apart} - seen
         seen |= set(waiting)
     entering = {name for name, before in seen if way.enters(name, before)}
     return {name for name, _ in seen}, entering, [part for _, part, _ in bound if id(part) in feeding]

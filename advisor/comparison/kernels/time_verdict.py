@@ -164,6 +164,8 @@ def time_verdict(
     )
     if reports:
         row = replace(static_row(row.id, label, gpu.name, [reports[0]], [reports[1]], compiled=True), kernel=name)
+        as_many = math.prod(grids[0] or usual) == math.prod(grids[1] or usual)
+        row = replace(row, new_findings=tuple(item for item in row.new_findings if not (as_many and item.rule == TOO_FEW)))
     work = _work_of_a_thread(base, head, pair, relaunched) if same or not _programs_part(base, head) else 0.0
     lacking = {**_deciding(base, head, pair), **_lacking_types(base, head, pair)}
     programs = [math.prod(grid) for grid in grids if grid]
@@ -204,12 +206,14 @@ def time_verdict(
         demands = pair[0].demand, pair[1].demand
         read = "" if doubtful else _read_again(*demands, fewer=row.verdict == "predicted-improved")
         read = read or _in_sectors(*demands)
-        cause = started or read
+        cause, behind = started or read, _finding_behind(row)
         stored = _stored(pair[1].demand) / gpu.warp_size if configured else None
         moved = [] if started else _moved(reports, pair, stored, ["dram"] if cause else [])
         requested = _moved(reports, pair, stored, ["l2", "dram"]) if doubtful and configured and not (started or moved) else moved
-        code = [] if cause or moved else _changes_of_code(base, head, slower=(row.change or 0.0) > 0)
-        row = replace(row, cause="; ".join(filter(None, (_few_ctas(base, head, gpu), cause, *requested, *code))))
+        code = [] if cause or behind or moved else _changes_of_code(base, head, slower=(row.change or 0.0) > 0)
+        few = _few_ctas(base, head, gpu)
+        first, last = (few, "") if math.prod(grids[0] or usual) != math.prod(grids[1] or usual) else ("", few)
+        row = replace(row, cause="; ".join(filter(None, (first, cause or behind, *requested, *code, last))))
         notes += filter(None, (_near_spilling(head.resources, gpu),))
     if doubtful and not configured:
         row = replace(row, reason="; ".join(filter(None, (row.reason, row.cause))))
@@ -217,7 +221,7 @@ def time_verdict(
         notes += [f"{went[0].upper()}{went[1:]}."] if (went := pairs_that_went(row.change)) else []
     elif doubtful:
         went = pairs_that_went(row.change)
-        step = largest_step(([reports[0]], [reports[1]]), row.change or 0.0) if went and not moved else ""
+        step = largest_step(([reports[0]], [reports[1]]), row.change or 0.0) if went and not (moved or behind) else ""
         row = replace(
             row, reason="; ".join(filter(None, (went, step, row.cause) if went else (row.reason, row.cause, pairs_that_stayed())))
         )
@@ -378,6 +382,19 @@ def _moved(reports: Sequence[LaunchReport], pair: Sequence[Inspection], stored: 
         before, after = (quantity(count) for count in trips)
         sentences.append(phrase("answer.trips", count=max(len(side.demand.loops) for side in pair), before=before, after=after))
     return sentences
+
+
+TOO_FEW = "too-few-ctas"
+"""The finding that SMs have no program: no cause of a change where both sides have as many."""
+
+
+def _finding_behind(row: StaticRow) -> str:
+    """The finding of a head that is slower which its base has not, and that costs `MOST` of the difference, in words; "": there is none."""
+    times = [side.predicted.us for side in (row.base, row.head) if side is not None and side.predicted is not None]
+    if len(times) < 2 or times[1] <= times[0]:
+        return ""
+    title = next((item.title for item in row.new_findings if (item.saving_us or 0.0) >= MOST * (times[1] - times[0])), "")
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
 def _few_ctas(base: Attempt, head: Attempt, gpu: GpuSpec) -> str:

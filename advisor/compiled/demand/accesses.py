@@ -22,7 +22,7 @@ from advisor.compiled.ir import values
 from advisor.compiled.ir.arithmetic import distinct_values
 from advisor.compiled.ir.execution import SHAPE, Access, Active, Count, Execution, Part, Remembered, Running
 from advisor.compiled.ir.ir import Operation
-from advisor.compiled.ir.lattices import Lattice, distinct_bytes
+from advisor.compiled.ir.lattices import Lattice, likely_distinct_bytes
 from advisor.compiled.ir.places import PlaceRecorder
 from advisor.compiled.ir.slicing import address_operands
 from advisor.compiled.ir.values import Value, contiguous
@@ -75,7 +75,7 @@ def _shared(loads: Sequence[AccessDemand]) -> float:
     touched = [[widened(item) for item in access.touched] for access in loads]
     if len(loads) == 1 or not all(touched):
         return 1.0
-    return distinct_bytes(itertools.chain.from_iterable(touched)) / sum(map(distinct_bytes, touched))
+    return min(likely_distinct_bytes(itertools.chain.from_iterable(touched)) / sum(map(likely_distinct_bytes, touched)), 1.0)
 
 
 def widened(lattice: Lattice) -> Lattice:

@@ -114,13 +114,15 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     likely = replace(inputs, scalars={**inputs.scalars, **sizes, **dict.fromkeys(strides, 0)}, contents=contents)
     programs = looked_at(demand.programs)
     waiting = {name: _hanging_on(name, unlocated) for name in reversed(strides)}
+    bare = count(replace(inputs, contents={}), programs).accesses if strides and inputs.contents else demand.accesses
+    looked_up = {_place(item) for item in bare if not_given(item.unlocated_for)}  # which a stride moves by what another tensor holds
     while waiting:
         behind: set[tuple[object, ...]] = set()  # accesses that hang on a stride further in, which is told first
         innermost: dict[str, list[AccessDemand]] = {}
         for name, hanging in waiting.items():
             places = {_place(item) for item in hanging}
             if not places & behind:
-                innermost[name] = [item for item in hanging if not not_given(item.unlocated_for)] or hanging
+                innermost[name] = [item for item in hanging if _place(item) not in looked_up] or hanging
             behind |= places
         counted = [item for item in count(likely, programs).accesses if item.reach_bytes]
         rows: dict[str, int] = {}

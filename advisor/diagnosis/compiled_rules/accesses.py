@@ -241,7 +241,8 @@ def repeated_loads(context: CompiledContext) -> Finding | None:
     loaded, distinct = sum(requested.values()), sum(footprints.values())
     if analysis is None or analysis.predicted is None or not loads or distinct <= 0 or loaded < AGAIN * distinct:
         return None
-    costs = context.saving(lambda demand: _once(demand, loaded - distinct))
+    again_from_dram = distinct > STAYS_IN_L2 * analysis.gpu.l2_bytes
+    costs = context.saving(lambda demand: _once(demand, loaded - distinct, dram=again_from_dram))
     if costs is None or costs < LEAST_SHARE_OF_REREADING * analysis.predicted.us:
         return None
     name = max(requested, key=lambda name: requested[name] - footprints[name])
@@ -268,14 +269,18 @@ def _by_name(loads: Sequence[AccessDemand]) -> dict[str, float]:
     return {name: sum(load.requested_bytes for load in loads if load.name == name) for name in (load.name for load in loads)}
 
 
-def _once(demand: Demand, spared: float, waited: float = 0.0, amounts: Mapping[str, float] | None = None) -> Demand:
-    """The demand without `spared` bytes of loads, which find them in the registers, without the share `waited` of waiting for loads, and
-    without `amounts` of the launch by pipeline."""
+STAYS_IN_L2 = 0.5
+"""Of the L2: tensors that take no more of it are read again from there, whatever else the launch reads."""
+
+
+def _once(demand: Demand, spared: float, waited: float = 0.0, amounts: Mapping[str, float] | None = None, *, dram: bool = True) -> Demand:
+    """The demand without `spared` bytes of loads, which find them in the registers (`dram`: and which DRAM need not bring again), without
+    the share `waited` of waiting for loads, and without `amounts` of the launch by pipeline."""
     return replace(
         demand,
         per_cta={name: np.maximum(amount - (amounts or {}).get(name, 0.0) / demand.ctas, 0.0) for name, amount in demand.per_cta.items()},
         l2_bytes=np.maximum(demand.l2_bytes - spared, 0.0),
-        dram_bytes=np.minimum(demand.dram_bytes, np.maximum(demand.dram_bytes - spared, demand.compulsory_bytes)),
+        dram_bytes=np.minimum(demand.dram_bytes, np.maximum(demand.dram_bytes - spared * dram, demand.compulsory_bytes)),
         cta_load_bytes=np.maximum(demand.cta_load_bytes - spared / demand.ctas, 0.0),
         phases=demand.phases and replace(demand.phases, serial_us=demand.phases.serial_us * (1 - waited)),
     )
