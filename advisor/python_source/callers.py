@@ -19,6 +19,8 @@ from advisor.python_source.bindings import (
     stores,
 )
 from advisor.python_source.language import dotted
+from advisor.python_source.target_questions import torch_type
+from advisor.python_source.tensors import SAME_TYPE, TYPE_OF
 
 if TYPE_CHECKING:
     from advisor.python_source.source import SourceFile
@@ -43,6 +45,38 @@ def given_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, G
         known = {name: calls.argument(source, scopes, name, 0) for name in sorted(arguments(function))}
         source.kept[key] = {name: value[0] for name, value in known.items() if value is not None}
     return source.kept[key]
+
+
+def elements_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, str]:
+    """The types of the tensors that all calls of the innermost function of `scopes` give its arguments, by torch's names without `torch.`,
+    where the callers make them: `x = torch.randint(0, 9, (n,), dtype=torch.int8, device="cuda").t()`."""
+    function = innermost_function(scopes)
+    if function is None:
+        return {}
+    kinds: dict[str, set[str]] = {}
+    skipped = 1 if _class(source, function) else 0
+    for _, around, call in _Calls(source).of(source, scopes):
+        given, _ = call_arguments(function, call, skipped=skipped)
+        for name in arguments(function):
+            kinds.setdefault(name, set()).add(_element(around, given[name]) if name in given else "")
+    return {name: next(iter(of)) for name, of in kinds.items() if len(of) == 1 and of != {""}}
+
+
+def _element(scopes: Sequence[Scope], node: ast.expr) -> str:
+    """The type of a tensor that an expression makes, or a name that its function gives one once; "": not said."""
+    function = innermost_function(scopes)
+    if isinstance(node, ast.Name) and function is not None and node.id not in arguments(function):
+        given = assigned_values(function).get(node.id, [])
+        node = given[0] if len(given) == stores(function)[node.id] == 1 else node
+    while isinstance(node, ast.Call):
+        kinds = [item.value for item in node.keywords if item.arg == "dtype"]
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        kinds += node.args[:1] if method == "to" else []
+        types = [torch_type(dotted(kind).removeprefix("torch.")) for kind in kinds if dotted(kind).startswith("torch.")]
+        if types or method in TYPE_OF or not isinstance(node.func, ast.Attribute) or method not in {*SAME_TYPE, "to"}:
+            return types[0].name if types and types[0] is not None else TYPE_OF.get(method, "")
+        node = node.func.value
+    return ""
 
 
 def _class(source: SourceFile, function: ast.FunctionDef) -> ast.ClassDef | None:
@@ -95,13 +129,13 @@ class _Calls:
             return []
         out = []
         default = argument_defaults(function).get(name)
-        for file, around, call in self._of(source, scopes):
+        for file, around, call in self.of(source, scopes):
             arguments_given, spread = call_arguments(function, call, skipped=1 if _class(source, function) else 0)
             node = arguments_given.get(name, default) if not spread else None
             out.append(self._value(file, around, node, depth + 1) if node is not None else None)
         return out
 
-    def _of(self, source: SourceFile, scopes: Sequence[Scope]) -> Iterator[tuple[SourceFile, list[Scope], ast.Call]]:
+    def of(self, source: SourceFile, scopes: Sequence[Scope]) -> Iterator[tuple[SourceFile, list[Scope], ast.Call]]:
         """The calls of a function, and of a method `forward` as torch calls it: `Name.apply(…)`."""
         function = innermost_function(scopes)
         assert function is not None

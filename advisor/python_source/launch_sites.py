@@ -85,7 +85,7 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
     certain = [constants, launched, numbers]
     return FoundLaunch(
         switched=_hanging_on(SWITCH, *certain, presumed, passed),
-        by_default=_hanging_on(DEFAULT, *certain),
+        by_default=_hanging_on(DEFAULT, *certain) | typed_by_callers(site),
         grid=grid,
         line=site.call.lineno,
         text=ast.unparse(grid_of(site.call))[:120],
@@ -101,6 +101,11 @@ def found_launch(site: LaunchSite, values: Mapping[str, Any], defaults: Mapping[
         likely=site.likely({**constants, **presumed, **values}, known),
         of_elements=site.of_elements().difference(constants),
     )
+
+
+def typed_by_callers(site: LaunchSite) -> frozenset[str]:
+    """The parameters for which a launch passes a tensor that the callers of the function around it make, of a type that they name."""
+    return frozenset(name for name, node in site.passed.items() if isinstance(node, ast.Name) and node.id in site.elements)
 
 
 def _assigned_lines(site: LaunchSite) -> dict[str, int]:

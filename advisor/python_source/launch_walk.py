@@ -26,7 +26,7 @@ from advisor.python_source.bindings import (
     shared_names,
     stores,
 )
-from advisor.python_source.callers import as_left_out, given_by_callers, is_open
+from advisor.python_source.callers import as_left_out, elements_by_callers, given_by_callers, is_open
 from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
@@ -97,6 +97,7 @@ class AroundLaunch:
         self.before = {**defaults, **constants}
         self.defaults = self.before.keys() - self.inner - other_values(function)
         self.required = (required(function) | (kept - other_values(function))) - self.inner - constants.keys()
+        self.elements = elements_by_callers(source, scopes)  # of tensors that the calls make
         self.own = own_names(scopes, source.alternatives)
         self.local = frozenset(own_names(scopes)) - {*kernel.names}
         self.changed = changed_names(scopes[0]) if scopes else set()
@@ -158,7 +159,7 @@ class LaunchWalk(FunctionReader):
         for name in self.site.own:
             self.names.pop(name, None)
         for name in (*arguments(self.site.function), *self.fixed):
-            self._set(name, Tensor(name, given=name in self.site.required))
+            self._set(name, Tensor(name, element=self.site.elements.get(name), given=name in self.site.required))
         for name, node in self.site.before.items():
             with self.at(self.place, {}):
                 value, hangs = self.evaluated(node)

@@ -61,6 +61,29 @@ def test_tensors_of_which_nothing_else_is_said_have_the_named_element(tmp_path: 
     assert kinds == ["*bf16", "*fp16"]
 
 
+CALLERS = KERNEL.format(cast="", body="    pass", main="").partition("if __name__")[0]
+
+
+@pytest.mark.parametrize(
+    ("calls", "kinds"),
+    [
+        (["launch(torch.randint(0, 9, (8,), dtype=torch.int8, device='cuda').t(), y)"], {"x_ptr": "*i8", "y_ptr": "*bf16"}),
+        (["launch(x, y)"], {"x_ptr": "*i32", "y_ptr": "*bf16"}),  # names that their function gives them once
+        (["launch(x, y)", "launch(x, x)"], {"x_ptr": "*i32"}),  # of y calls do not agree
+        (["launch(z, y)"], {"y_ptr": "*bf16"}),  # z is the caller's own argument
+        (["launch(x.half(), y.to(torch.float8_e5m2))"], {"x_ptr": "*fp16", "y_ptr": "*fp8e5"}),
+        (["launch(x.sum(), y.to(z.dtype))"], {}),
+    ],
+)
+def test_types_that_callers_make_tensors_of(calls: list[str], kinds: dict[str, str]) -> None:
+    made = "    x = torch.zeros(8, dtype=torch.int, device='cuda')\n    y = torch.empty(8).bfloat16().contiguous()\n"
+    text = CALLERS + "".join(f"def bench_{n}(z):\n{made}    {call}\n\n" for n, call in enumerate(calls))
+    launch = make_launch(parse_source(text, "k.py"), "copy")
+    assert launch.given.types == kinds and {launch.origins[name] for name in kinds} <= {"typical"}
+    said = make_launch(parse_source(text, "k.py"), "copy", element="fp32").given.types
+    assert said == {name: kind for name, kind in kinds.items() if kind.startswith("*i")}, "of other calls the element is said"
+
+
 def test_random_contents_are_the_same_every_time() -> None:
     contents = numbers(["ids=random(151936, 8192)"], "--content")["ids"]
     assert contents.shape == (8192,) and contents.min() >= 0 and 150_000 < contents.max() < 151_936

@@ -213,6 +213,8 @@ def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
     passed = {**from_launch, **{k: v for k, v in options.items() if k not in given.options}, **numbers}
     types = {n: f"*{kind}" for n, t in in_file.types.items() if (kind := known_type(t)) is not None}
     types = {n: t for n, t in types.items() if n not in given.types and n not in {*constants, *given.scalars}}
+    if given.element_given:  # another call may pass another type
+        types = {n: t for n, t in types.items() if n not in in_file.by_default or not t.startswith(("*fp", "*bf"))}
     texts = [*(f"{k}={symbol_text(v)}" for k, v in passed.items()), *(f"{k}: {t}" for k, t in types.items())]
     if in_file.grid is not None:
         assumed = [f"the grid of the launch in line {in_file.line}, {in_file.text}" + (" with " + " ".join(texts) if texts else "")]
