@@ -35,6 +35,9 @@ LANGUAGES = {
 }
 """Other languages of kernels, by their decorators; Gluon's are told with their file."""
 
+HELPER = "new, called by kernels"
+"""What is said of a function of Triton that nothing launches."""
+
 Sides = tuple[SourceFile | None, SourceFile | None]
 
 
@@ -44,7 +47,8 @@ class Changed:
 
     Attributes:
         title: `path::function`, or `path::Class.method`.
-        word: "new", "removed", "written in CuTe DSL" or of another language of kernels, the first and the last together; "": none of these.
+        word: "new", `HELPER`, "removed", "written in CuTe DSL" or of another language of kernels, the first and the last together; "": none
+            of these.
         calls: Which calls of torch, and of functions that launch, came or went in it, in words; "": none.
         writes: Whether it writes code of kernels as text, which is not compared.
     """
@@ -106,7 +110,7 @@ def _of_file(path: str, old: SourceFile | None, new: SourceFile | None) -> tuple
     calls = [_calls(side, launchers) for side in (old, new)]
     launching, former = _launching(new), old.definitions.keys() if old is not None else ()
     helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in (old, new)]
-    came = [Changed(f"{path}::{name}", "new") for name in sorted(helpers[1] - helpers[0]) if name not in former]
+    came = [Changed(f"{path}::{name}", HELPER) for name in sorted(helpers[1] - helpers[0]) if name not in former]
     fresh = [name for name in _whole(after, before) if name not in launching]
     came += [
         Changed(

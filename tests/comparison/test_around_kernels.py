@@ -69,7 +69,11 @@ def named(tmp_path, **edits: tuple[str, str]):
             ["pkg/op.py::more (new; now calls .clone, torch.sum)"],
         ),
         ("return run(x) if", "return torch.mul(x, 3) if", ["pkg/op.py::forward (no longer calls run and calls more often torch.mul)"]),
-        ("def forward(", "@triton.jit\ndef gate(x):\n    return x * 2\n\ndef forward(", ["pkg/op.py::gate (new)"]),  # a helper
+        (
+            "def forward(",
+            "@triton.jit\ndef gate(x):\n    return x * 2\n\ndef forward(",
+            ["pkg/op.py::gate (new, called by kernels)"],
+        ),  # a helper
         ("return run(x) if fast else torch.mul(x, 2)", "f = torch.mul\n    return f(x, 2) if fast else run(x)", ["pkg/op.py::forward"]),
         ("BLOCK=64", "BLOCK=32", []),  # the launch itself: compared
         ("return 1", "return 2", []),  # nothing of kernels

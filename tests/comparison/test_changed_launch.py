@@ -783,3 +783,12 @@ def test_options_that_are_handed_in_a_dictionary_that_is_not_read_are_compared_w
         assert not [item for item in subject.resources if item.base is not None or item.head is not None]
     _, subject = one(repository, old, new.replace("load()", '{"BLOCK": 64, "num_warps": 4}'))
     assert any("num_warps 8 → 4" in item.changed for item in subject.resources)
+
+
+def test_a_launch_by_a_name_of_either_of_two_kernels_is_under_a_condition():
+    """As in flash-linear-attention 720238d3."""
+    old = KERNEL + "def run(x, n, small):\n    fill[(n,)](x, 64, n, BLOCK=64)\n"
+    new = old.replace("    fill[", "    kernel = other if small else fill\n    kernel[")
+    sides = [parse_source(text, "k.py") for text in (old, new)]
+    assert other_launches(*sides, {}) == {"run": "run launches other under a condition and launches under a condition alone fill."}
+    assert other_launches(*sides[::-1], {})["run"].startswith("run no longer launches other under a condition")

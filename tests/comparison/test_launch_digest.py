@@ -613,6 +613,19 @@ def test_a_return_before_the_launch_is_named():
     assert not any("returns" in note for note in torch_calls(old, versions(parse_source(after, "k.py"), {})["scale"]))
 
 
+def test_calls_beside_a_launch_are_those_of_the_function_by_its_former_name():
+    text = KERNEL.replace("def run(", "def scaled(").replace("    n = x.numel()\n", "    n = x.numel()\n    x = torch.zeros(n)\n")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
+    assert torch_calls(old, new) == ["Beside the launch, scaled (was run) now calls torch.zeros."]
+
+
+def test_a_function_of_torch_by_a_name_of_the_file_is_the_same():
+    """As in unsloth d27e4e44: `torch_matmul = torch.matmul` at the top."""
+    text = KERNEL.replace("torch.relu(x)", "relu(x)").replace("@triton.jit", "relu = torch.relu\n\n\n@triton.jit")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
+    assert torch_calls(old, new) == []
+
+
 def test_what_is_handed_on_is_not_called():
     text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    def made(size):\n        return torch.zeros(size)\n    CALL\n")
     old = versions(parse_source(KERNEL, "k.py"), {})["scale"]

@@ -436,6 +436,31 @@ def test_a_literal_that_a_caller_of_callers_hands_on(repository, predictor) -> N
     ]
 
 
+def test_what_several_functions_are_called_with_is_told_once(repository, predictor) -> None:
+    """As in flash-linear-attention 720238d3; a name of a constant in place of its number is no other value."""
+    base = files(pkg__layer=LAYER.replace("run(w)", "wrapped(w, size=64), other(w, size=64)"))
+    base["pkg/layer.py"] = base["pkg/layer.py"].replace("import run", "import other, run, wrapped").replace("x, w):", "x, w, size):")
+    base["pkg/ops.py"] += "".join(f"\n\ndef {name}(x, size):\n    return run(x)[:size]\n" for name in ("wrapped", "other"))
+
+    def notes(size: str) -> list[str]:
+        head = base | {"pkg/layer.py": base["pkg/layer.py"].replace("size=64", f"size={size}")}
+        return [note for subject in compared_files(repository, predictor, base, head).subjects for note in subject.notes]
+
+    assert notes("size") == ["Layer.forward calls other, wrapped with size=size where it was size=64."]
+    assert notes("SIZE") == []
+
+
+def test_a_function_that_launches_itself_calls_others_otherwise(repository, predictor) -> None:
+    """As in flash-linear-attention cdf73bf6."""
+    base = files(
+        pkg__layer="from pkg.ops import run\nfrom pkg.kernels import scale\n\n\ndef step(x):\n    scale[(1,)](x, 4)\n    return run(x)\n"
+    )
+    head = edited(base, "run(x)", "run(x, out=x.t())", "pkg/layer.py")
+    assert [note for subject in compared_files(repository, predictor, base, head).subjects for note in subject.notes] == [
+        "step calls run with out=x.t()."
+    ]
+
+
 def test_a_constant_that_several_statements_work_out_otherwise_is_named(repository, predictor) -> None:
     """Beside what is passed otherwise; of one statement alone the value is named."""
     base = files()

@@ -717,3 +717,16 @@ def test_sizes_that_are_assumed_on_one_side_alone_tell_of_no_other_work(reposito
     assert row.verdict == "cannot-tell" and "seq_len" in row.reason and "rows" in row.reason
     _, subject = one(repository, text, head, 'kernels."k.py::copy" = {args = {rows = 4096, seq_len = 4096}}')
     assert subject.static[0].verdict in ("predicted-unchanged", "within-doubt")
+
+
+def test_no_time_is_told_of_a_kernel_of_narrow_elements_that_nothing_types(repository):
+    """As in torchao fbe08c32: `fp8_gemm`, whose tensors were taken for bf16; typed, or of another name, it has one."""
+    text = TWICE.replace("offsets, x)", "offsets, x + 1)")
+    head = text.replace("BLOCK=1024", "BLOCK=1024, num_warps=8")
+    for name, told in (("copy", True), ("copy_fp8", False)):
+        _, subject = one(repository, text.replace("copy", name), head.replace("copy", name))
+        (row,) = subject.static
+        assert (row.change is not None) == told and ("x_ptr's type" in row.reason) != told
+    toml = 'kernels."k.py::copy_fp8" = {types = {x_ptr = "*i8", y_ptr = "*i8"}}'
+    _, subject = one(repository, text.replace("copy", "copy_fp8"), head.replace("copy", "copy_fp8"), toml)
+    assert subject.static[0].change is not None

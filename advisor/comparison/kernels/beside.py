@@ -139,12 +139,13 @@ def launches_besides(old: KernelVersion, new: KernelVersion, former: Mapping[str
         kernels: dict[str, set[str]] = {}
         all_of: dict[str, set[str]] = {}
         for graph, _, function, site, others in _functions(version):
-            around_launch = {written(test) for test, _ in graph.conditions(site[1])}
+            around_launch, either = {written(test) for test, _ in graph.conditions(site[1])}, _of_either(graph)
             besides = set()
             for kernel, calls in grouped(others).items():
                 places = [node for node in calls if not graph.excludes(site[1], node)]
                 tests = [{(written(test), wanted) for test, wanted in graph.conditions(node)} for node in places]
                 tests = [{(text, wanted) for text, wanted in places_tests if text not in around_launch} for places_tests in tests]
+                tests = [of_place | ({(kernel, True)} if node in either else set()) for of_place, node in zip(tests, places, strict=True)]
                 always = set() in tests or any({(text, not wanted)} in tests for one in tests if len(one) == 1 for text, wanted in one)
                 if places and kernel not in (old.function.name, new.function.name):
                     besides.add(names.get(kernel, kernel) + SOMETIMES * (not always))
@@ -172,8 +173,11 @@ def torch_calls(old: KernelVersion, new: KernelVersion) -> list[str]:
     """The calls of torch that came or went in the functions that launch a kernel, and where these return before the launch in one version
     alone, a note each function."""
     sides = [dict(_torch_calls(version)) for version in (old, new)]
-    both = sides[0].keys() & sides[1].keys()
-    notes = [f"Beside the launch, {name} {text}." for name in both if (text := came_or_went(sides[0][name], sides[1][name]))]
+    both = {name: name for name in sides[0].keys() & sides[1].keys()}
+    if not both and len(sides[0]) == len(sides[1]) == 1:  # it is called otherwise now
+        both = {next(iter(sides[1])): next(iter(sides[0]))}
+    calls = {f"{name}{f' (was {former})' * (former != name)}": (sides[0][former], sides[1][name]) for name, former in both.items()}
+    notes = [f"Beside the launch, {name} {text}." for name, pair in calls.items() if (text := came_or_went(*pair))]
     left = [dict(_returning(version)) for version in (old, new)]
     for name in left[0].keys() & left[1].keys():
         for word, tests in (("now", left[1][name] - left[0][name]), ("no longer", left[0][name] - left[1][name])):
@@ -259,13 +263,19 @@ def _kernels_launched(source: SourceFile, names: Mapping[str, str]) -> dict[str,
 
     for kernel, call in graph.launches:
         others = (other for _, other in graph.launches if graph.scopes_around(other) == graph.scopes_around(call))
-        instead = any(graph.excludes(other, call) for other in others)  # also where that returns before
+        instead = call in _of_either(graph) or any(graph.excludes(other, call) for other in others)  # also where that returns before
         add(call, kernel, instead or bool(graph.conditions(call)))
     for launcher, inside in [*kernels.items()]:
         for call in graph.calls.get(launcher, ()) if launcher else ():
             for kernel, text in inside.items() if dotted(call.func) == launcher else ():
                 add(call, kernel, bool(graph.conditions(call)) or text.endswith(SOMETIMES))
     return {function: inside for function, inside in kernels.items() if function}
+
+
+def _of_either(graph: ModuleNames) -> set[Call]:
+    """The launches of which a name says which kernel it is: `kernel = fused if few else plain`."""
+    counts = Counter(call for _, call in graph.launches)
+    return {call for call, count in counts.items() if count > 1}
 
 
 def _reached(graph: ModuleNames, function: str) -> set[str]:
@@ -292,21 +302,29 @@ def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
     another literal; and the calls of torch that came or went beside a call of one of the same file. A note each, in the order of their
     names."""
     sides = [dict(_calls_of_launchers(source)) for source in (old, new)]
-    notes: list[str] = []
+    with_others: dict[tuple[str, str], list[str]] = {}  # by function and how it calls others now: which these are
     beside: dict[tuple[str, str], str] = {}  # by function and what changed: the first of the functions that it calls
     for key in sorted(sides[0].keys() & sides[1].keys()):
         function, launcher = key
         (before, besides), (after, now) = (side[key] for side in sides)
         if len(before) == len(after):
             pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True) for name in one.keys() & other.keys()]
-            worked_out = [pair for pair in pairs if pair[0] != pair[1] and ("(" in "".join(pair) or all(map(is_literal, pair)))]
-            texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in dict.fromkeys(sorted(worked_out))]
+            differ = dict.fromkeys(sorted(pair for pair in pairs if pair[0] != pair[1] and _worked_out(pair)))
+            texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in differ]
             texts += [f"no {shortened(text, LONGEST)}" for text in _in_one_alone(before, after)]
             texts += [shortened(text, LONGEST) for text in _in_one_alone(after, before)]
-            notes += [f"{function} calls {launcher} with {', '.join(texts[:MOST_NAMED])}."] if texts else []
+            if texts:
+                with_others.setdefault((function, ", ".join(texts[:MOST_NAMED])), []).append(launcher)
         if text := came_or_went(besides, now):
             beside.setdefault((function, text), launcher)
+    notes = [f"{function} calls {_first(launchers)} with {text}." for (function, text), launchers in with_others.items()]
     return notes + [f"Beside its call of {launcher}, {function} {text}." for (function, text), launcher in beside.items()]
+
+
+def _worked_out(pair: tuple[str, str]) -> bool:
+    """Whether one of two arguments takes a call to work out, or is a literal where the other is none but the name of a constant."""
+    values = [text.rpartition("=")[2] for text in pair]
+    return "(" in "".join(pair) or (any(map(is_literal, pair)) and not any(value.isidentifier() and value.isupper() for value in values))
 
 
 def _in_one_alone(calls: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]) -> list[str]:
@@ -326,7 +344,7 @@ def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], t
         elsewhere = name not in launching and any(there in launching_functions(file) for file, there in source.led(name))
         if name not in launching and not elsewhere:
             continue
-        plain = [(graph.scopes_around(call), call) for call in calls if dotted(call.func) == name]
+        plain = [(graph.scopes_around(call), call) for call in calls if dotted(call.func) in (name, f"self.{name}")]
         for scope, inside in grouped((scopes[-1], call) for scopes, call in plain if scopes).items():
             function = ".".join(item.name for item in graph.above(inside[0]) if isinstance(item, Definition))
             given = [
@@ -334,7 +352,8 @@ def _calls_of_launchers(source: SourceFile) -> Iterator[tuple[tuple[str, str], t
                 | {item.arg: f"{item.arg}={_given(graph, scope, item.value)}" for item in call.keywords if item.arg}
                 for call in inside
             ]
-            if getattr(scope, "name", "") not in {*at_once, name}:
+            around = getattr(scope, "name", "")
+            if around != name and (elsewhere or around not in at_once):
                 yield (function, name), (given, Counter() if elsewhere else _calls_beside(graph, scope, inside[0]))
 
 
@@ -446,7 +465,7 @@ def _as_torch(graph: ModuleNames, text: str) -> str:
 
 def by_another_name(graph: ModuleNames, scope: Scope, name: str, call: Call) -> list[str]:
     """The functions of torch that a name of a function stands for, `product = torch.bmm if big else torch.mm`, where a call is of it."""
-    values = graph.given([scope], name) if dotted(call.func) == name else []
+    values = (graph.given([scope], name) or graph.given([graph.tree], name)) if dotted(call.func) == name else []
     names = [_as_torch(graph, dotted(value)) for given in values for value in alternatives(given)]
     of_torch_ = [text for text in names if text.startswith("torch.") and not text.startswith(_OF_HOST)]
     return [text + SOMETIMES * (len(names) > 1) for text in of_torch_]

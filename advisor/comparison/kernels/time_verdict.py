@@ -492,14 +492,17 @@ def _deciding(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[
 
 _INTEGERS = re.compile(r"\*[iu](?!1$)")
 """Begins the type of a tensor that is taken to be of integers, by its use or its name."""
+_NARROW_NAME = re.compile(r"fp8|float8|e4m3|e5m2|int8|(?:^|_)i8|w8a8|w4a\d+|int4|fp4|mx(?:fp|int)?\d", re.IGNORECASE)
+"""In the name of a kernel of elements of one byte or less."""
+_NARROW_TYPE = re.compile(r"\*(?:[iu]8|fp8\w*)$")
 MATTERS = 0.1
 """Of the bytes that a launch asks for: whatever the type of a tensor that is less of them, it takes as long."""
 
 
 def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> dict[str, str]:
     """The tensors of whose type nothing says anything where a typical one is none that decides: those that one side alone is passed, and
-    those that the kernel itself converts, whatever they are, and those of integers as wide as nothing says, each with what was taken for
-    it."""
+    those that the kernel itself converts, whatever they are, those of integers as wide as nothing says, and all where the kernel's name
+    speaks of narrow ones and none is, each with what was taken for it."""
     lacking: dict[str, str] = {}
     sides: list[dict[str, str]] = []
     for attempt, side in zip((base, head), pair, strict=True):
@@ -508,10 +511,13 @@ def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> 
         whence, usage = origins(attempt.launch, attempt.guess), usage_of(attempt.launch.source, function)
         kinds = {name: kind for name, kind in attempt.guess.signature.items() if kind.startswith("*") and name in function.reads}
         sides.append({name: kind if whence[name] not in TOLD else "" for name, kind in kinds.items()})
+        narrow = any(_NARROW_TYPE.match(kind) for kind in attempt.guess.signature.values())
+        wider = _NARROW_NAME.search(function.name) is not None and not narrow  # than the kernel's name says
         open_ = {
             name: kind
             for name, kind in sides[-1].items()
             if usage[name].adapted
+            or wider
             or (_INTEGERS.match(kind) and not usage[name].written and not usage[name].addresses)  # which have 8 bytes
         }
         requested = Counter[str]()
