@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from advisor.comparison.kernels.importers import TESTS
@@ -287,10 +288,17 @@ def _reached(graph: ModuleNames, function: str) -> set[str]:
     itself, seen = [*waiting], list[Definition]()
     while waiting:
         seen.append(node := waiting.pop())
-        called = (name for name, calls in graph.calls.items() if any(node in graph.above(call) for call in calls))
+        called = _called_within(graph).get(node, ())
         waiting += [item for name in {*names_in(node), *called} for item in named.get(name, ()) if item not in (*seen, *waiting)]
     others = {node for node in seen if node not in itself}
     return {kernel for kernel, call in graph.launches if not others.isdisjoint(graph.above(call))}
+
+
+@lru_cache(maxsize=4)
+def _called_within(graph: ModuleNames) -> dict[Definition, list[str]]:
+    """By function, or class, the last parts of the names that are called within it."""
+    calls = ((name, call) for name, items in graph.calls.items() for call in items)
+    return grouped((item, name) for name, call in calls for item in graph.above(call) if isinstance(item, Definition))
 
 
 def _outer(graph: ModuleNames, node: Definition) -> list[str]:
