@@ -215,7 +215,7 @@ def judge(
         return "not comparable", "a prediction is not a number", None
     doubt = doubt_of(against.predicted, head.predicted)
     # Of two launches that are not the same nobody knows that nothing changed, where no such prediction could tell.
-    least = PREDICTED_TAU if compiled or head.configuration == against.configuration or not change else 0.0
+    least = math.log1p(PREDICTED_TAU) if compiled or head.configuration == against.configuration or not change else 0.0
     if least <= abs(math.log1p(change)) < doubt and doubt >= PREDICTED_TAU:
         return "within-doubt", f"±{100 * share_of(doubt, change):.0f} % is what such a prediction can tell", change
     if not 1 / (1 + PREDICTED_TAU) - 1 < change < PREDICTED_TAU:

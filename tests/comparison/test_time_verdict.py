@@ -730,3 +730,21 @@ def test_no_time_is_told_of_a_kernel_of_narrow_elements_that_nothing_types(repos
     toml = 'kernels."k.py::copy_fp8" = {types = {x_ptr = "*i8", y_ptr = "*i8"}}'
     _, subject = one(repository, text.replace("copy", "copy_fp8"), head.replace("copy", "copy_fp8"), toml)
     assert subject.static[0].change is not None
+
+
+ADDED = """def amax(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_max(y_ptr, tl.max(tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)))
+
+
+def run(x: torch.Tensor, y: torch.Tensor, n):
+    amax[(triton.cdiv(n, BLOCK),)](x, y, n, BLOCK=BLOCK)
+"""
+
+
+def test_programs_that_add_to_one_place_do_the_same_work_in_any_number(repository):
+    """As in torchao 63993207: half as many programs, with twice the block, add half as often."""
+    sides = [ADDED.replace("BLOCK=BLOCK", f"BLOCK={block}").replace("(n, BLOCK)", f"(n, {block})") for block in (1024, 4096)]
+    _, subject = one(repository, *sides, 'kernels."k.py::amax" = {args = {n = 16777216}, types = {x_ptr = "*fp32", y_ptr = "*fp32"}}')
+    (row,) = subject.static
+    assert row.verdict in ("within-doubt", "predicted-improved") and row.change is not None and row.change < 0

@@ -101,6 +101,7 @@ def latency(us, spread):
     ("change", "spread", "verdict"),
     [
         (1.03, 1.35, "predicted-unchanged"),
+        (1.0505, 1.35, "within-doubt"),  # from 5 % on, as from 4.88 % of a logarithm
         (1.12, 1.35, "within-doubt"),
         (0.88, 1.35, "within-doubt"),
         (1.12, 1.05, "predicted-regressed"),

@@ -536,9 +536,13 @@ OTHER_WORK = 4.0
 much. A rewrite that saves half of them, or three quarters, still has a verdict."""
 
 
-def _stored(side: KernelDemand) -> float:
-    """Elements that a launch stores."""
-    return sum(item.requested_bytes / element_bytes(item.element) for item in side.accesses if item.kind != "load")
+def _stored(side: KernelDemand, *, atomics: bool = True) -> float:
+    """Elements that a launch stores, with or without `atomics`."""
+    return sum(
+        item.requested_bytes / element_bytes(item.element)
+        for item in side.accesses
+        if item.kind == "store" or (atomics and item.kind != "load")
+    )
 
 
 SAME_WORK = 1.2
@@ -553,9 +557,11 @@ def _alike(stored: Sequence[float]) -> bool:
 def _other_work(base: KernelDemand, head: KernelDemand, most: float = OTHER_WORK) -> str:
     """That two launches do not do the same, in words: they do not store as much, or multiply or read many times as much; "": they do."""
     stored = [_stored(side) for side in (base, head)]
-    if not _alike(stored):
-        places = [sum(side.likely_written_footprints.values()) for side in (base, head)]
-        what = "one side stores some elements again" if all(places) and _alike(places) else NOT_THE_SAME
+    places = [sum(side.likely_written_footprints.values()) for side in (base, head)]
+    again = all(places) and _alike(places)
+    added = again and _alike([_stored(side, atomics=False) for side in (base, head)])  # to the same places, by more or fewer programs
+    if not _alike(stored) and not added:
+        what = "one side stores some elements again" if again else NOT_THE_SAME
         return f"{what}: {stored[0]:,.0f} elements are stored in the base, {stored[1]:,.0f} in the head"
     flop = [side.total_tensor_flop for side in (base, head)]
     if all(flop) and max(flop) > most * min(flop):
