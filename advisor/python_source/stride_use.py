@@ -39,7 +39,8 @@ class _Addresses:
         self.strides = strides
         self.nodes = list(ast.walk(kernel))
         used = {node.id for node in self.nodes if isinstance(node, ast.Name)}
-        self.unused = {name for name in arguments(kernel) - used if name in strides or STRIDE_NAME.search(name)}
+        self.arguments = arguments(kernel)
+        self.unused = {name for name in self.arguments - used if name in strides or STRIDE_NAME.search(name)}
         self.sums = [node for node in self.nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
         inner = {id(side) for node in self.sums for side in (node.left, node.right)}
         self.sums = [node for node in self.sums if id(node) not in inner]
@@ -61,7 +62,12 @@ class _Addresses:
         for node in self.sums:
             ranged = [self._strides_in(term) for term in self._terms(node) if self._is_range(term)]
             (inner if all(ranged) else outer).update(*ranged)
-        return (inner - outer) | self.unused
+        return {of for name in inner for of in self._taken(name)} - {of for name in outer for of in self._taken(name)} | self.unused
+
+    def _taken(self, name: str) -> set[str]:
+        """The argument that a stride is, also by another name: `stride = stride_in`, `stride = tl.cast(stride_in, tl.int64)`."""
+        taken = {inner.id for value in self.assigned.get(name, ()) for inner in ast.walk(value) if isinstance(inner, ast.Name)}
+        return taken & self.arguments if name not in self.arguments and taken & self.arguments else {name}
 
     def _terms(self, total: ast.expr) -> Iterator[ast.expr]:
         """The terms of a sum and of the sums that its terms stand for."""

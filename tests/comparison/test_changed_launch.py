@@ -792,3 +792,12 @@ def test_a_launch_by_a_name_of_either_of_two_kernels_is_under_a_condition():
     sides = [parse_source(text, "k.py") for text in (old, new)]
     assert other_launches(*sides, {}) == {"run": "run launches other under a condition and launches under a condition alone fill."}
     assert other_launches(*sides[::-1], {})["run"].startswith("run no longer launches other under a condition")
+
+
+def test_of_what_a_function_calls_as_before_it_is_told_itself():
+    """As in Megatron-LM bb979dd6: a launcher has a flag now, which its caller leaves out."""
+    caller = "\n\ndef run(x, n):\n    launch(x, n)\n"
+    old = KERNEL + "def launch(x, n):\n    fill[(n,)](x, 64, n, BLOCK=64)\n" + caller
+    flag = "def launch(x, n, flag=False):\n    if flag:\n        return other[(n,)](x, 64, n, BLOCK=64)\n"
+    notes = other_launches(*(parse_source(text, "k.py") for text in (old, old.replace("def launch(x, n):\n", flag))), {})
+    assert notes == {"launch": "launch launches other under a condition and launches under a condition alone fill."}

@@ -217,7 +217,7 @@ def compared(repository, predictor, changed, base=BASE, **options):
         (
             "return torch",
             "scale[(1,)](x, n, 64)\n    return torch",
-            "BLOCK=block → BLOCK=block or 64, and grid=(triton.cdiv(n, block),) → grid=(triton.cdiv(n, block),) or (1,)",
+            "also BLOCK=64, and also grid=(1,)",
         ),
     ],
 )

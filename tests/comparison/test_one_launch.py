@@ -215,7 +215,7 @@ def test_a_block_that_follows_from_a_typical_size_may_be_what_changed(repository
     text = KERNEL.replace("block, double,", "min(64, n_cols), double,")
     found = compared_files(repository, predictor, {"k.py": text}, {"k.py": text.replace("min(64,", "min(32,")}, compiling=True)
     (row,) = found.subjects[0].resources
-    assert row.changed == ("BLOCK 64 → 32",) and "BLOCK=64 → 32 (typical)" in row.label
+    assert row.changed == ("BLOCK 64 → 32 at typical sizes",) and "BLOCK=64 → 32 (typical)" in row.label
 
 
 def test_a_typical_size_is_one_that_the_launcher_takes():

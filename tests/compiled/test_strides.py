@@ -16,6 +16,7 @@ from advisor.compiled.launches.target import make_launch
 from advisor.diagnosis.compiled_rules import check_compiled
 from advisor.gpus.hardware import load_gpu
 from advisor.python_source.source import SourceFile, parse_source
+from advisor.python_source.stride_use import possible_unit_strides
 
 HEAD = "import triton\nimport triton.language as tl\n"
 SM_90 = Target(backend="cuda", arch=90)
@@ -320,3 +321,16 @@ def test_a_stride_is_as_long_as_rows_of_its_own_tensor_whatever_those_hold(pool:
         demands.append(inspect_launch(launch, SM_90, pool, sass=False).demand)
     assert demands[0].unknown["the addresses of accesses to cache"] == "line 9: assumed contiguous rows with stride_table = 512"
     assert demands[0].likely_read_footprints["cache"] == pytest.approx(demands[1].likely_read_footprints["cache"], rel=0.01)
+
+
+def test_a_stride_that_has_another_name_in_the_kernel_is_the_argument() -> None:
+    """As in aiter 3c71009c: `stride_ak = stride_ak_in`, or cast, by a flag."""
+    taken = GEMM.replace("stride_ak,", "stride_ak_in,", 1).replace(
+        "    rows = tl",
+        "    if K > 64:\n        stride_ak = tl.cast(stride_ak_in, tl.int64)\n    else:\n        stride_ak = stride_ak_in\n    rows = tl",
+        1,
+    )
+    before, after = (possible_unit_strides(parse_source(text, "k.py").kernel("gemm").node) for text in (GEMM, taken))
+    assert "stride_ak" in before and after == before - {"stride_ak"} | {"stride_ak_in"}
+    guess = first(taken)
+    assert {name for name in guess.constexprs if name.startswith("stride") and guess.constexprs[name] == 1} == {"stride_ak_in", "stride_bn"}

@@ -243,6 +243,10 @@ def other_launches(old: SourceFile, new: SourceFile, former: Mapping[str, str]) 
         came = {text for name, text in after.items() if name not in before.keys() | reached[0]}
         stays = {name for name in before.keys() ^ after.keys() if name in old.definitions and former.get(name, name) in new.definitions}
         seldom = {name for name in before.keys() & after.keys() if len(before[name]) < len(after[name])}  # under a condition now
+        graphs = old.module_names, new.module_names
+        through = _through_same(*graphs, function) | _through_same(*graphs[::-1], function)
+        gone, came = ({text for text in texts if text.removesuffix(SOMETIMES) not in through} for texts in (gone, came))
+        seldom -= through
         words = (("no longer launches", gone), ("launches", came), ("launches under a condition alone", seldom))
         parts = [f"{word} {_first(sorted(names))}" for word, names in words if names]
         if parts and (stays or (seldom and came)):
@@ -273,6 +277,27 @@ def _kernels_launched(source: SourceFile, names: Mapping[str, str]) -> dict[str,
     return {function: inside for function, inside in kernels.items() if function}
 
 
+def _through_same(graph: ModuleNames, other: ModuleNames, function: str) -> set[str]:
+    """The kernels of one version of a file that a function does not launch itself, but functions do which it calls in both versions, under
+    the same conditions: of these it is told."""
+    called = [
+        {
+            (name, *sorted(written(test) for call in inside for test, _ in side.conditions(call)))
+            for name, calls in side.calls.items()
+            if (inside := [call for call in calls if function in _paths(side, [call])])
+        }
+        for side in (graph, other)
+    ]
+    both, launches = {name for name, *_ in called[0] & called[1]}, grouped(graph.launches)
+    launching = {kernel: {path.rpartition(".")[2] for path in _paths(graph, calls)} for kernel, calls in launches.items()}
+    return {name for name, calls in launches.items() if launching[name] & both and function not in _paths(graph, calls)}
+
+
+def _paths(graph: ModuleNames, calls: Iterable[Call]) -> set[str]:
+    """The functions around calls, each with its class."""
+    return {".".join(_outer(graph, call)) for call in calls}
+
+
 def _of_either(graph: ModuleNames) -> set[Call]:
     """The launches of which a name says which kernel it is: `kernel = fused if few else plain`."""
     counts = Counter(call for _, call in graph.launches)
@@ -301,7 +326,7 @@ def _called_within(graph: ModuleNames) -> dict[Definition, list[str]]:
     return grouped((item, name) for name, call in calls for item in graph.above(call) if isinstance(item, Definition))
 
 
-def _outer(graph: ModuleNames, node: Definition) -> list[str]:
+def _outer(graph: ModuleNames, node: Definition | Call) -> list[str]:
     return [item.name for item in graph.above(node) if isinstance(item, Definition)]
 
 

@@ -198,7 +198,7 @@ def _differing(old: LaunchDigest, new: LaunchDigest, hangs: Callable[[str], bool
 
 
 def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: Sequence[str], hanging: Sequence[str]) -> str:
-    parts = [" → ".join(_apart(name, *_texts(old, new, name))) for name in names]
+    parts = [_way(name, *_texts(old, new, name)) for name in names]
     if code:
         what = [f"the {name}" if name == GRID else name for name in hanging]
         parts.append(f"the code of {_listed(code)}" + (f", on which {named(what)} depend" + "s" * (len(what) == 1)) * bool(what))
@@ -216,6 +216,14 @@ def _texts(old: LaunchDigest, new: LaunchDigest, name: str) -> list[tuple[str, .
     written = [side.passed.get(name, ()) for side in (old, new)]
     unknown = any(text.isidentifier() and text in texts for side, texts in zip(values, written, strict=True) for text in side)
     return written if unknown and written[0] == written[1] else values
+
+
+def _way(name: str, old: Sequence[str], new: Sequence[str]) -> str:
+    """From what to what, of several launches those that pass something else."""
+    gone, came = [text for text in old if text not in new], [text for text in new if text not in old]
+    if (gone and came) or not (old and new):
+        return " → ".join(_apart(name, gone, came))
+    return f"no longer {_text(name, gone)}" if gone else f"also {_text(name, came)}"
 
 
 def _apart(name: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str]:

@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from advisor.comparison.kernels.beside import is_literal
 from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_digest import arguments_renamed
 from advisor.comparison.kernels.kernel_rows import DEFAULT_STAGES, sizes_by_argument
 from advisor.comparison.kernels.kernel_version import KernelVersion, Launching
+from advisor.comparison.kernels.launch_digest import launch_digest
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.kernel import OPTION_NAMES
 from advisor.compiled.guesses.assumptions import INTEGERS
@@ -219,12 +221,28 @@ def both_launches(
         launch, other = both[side], both[1 - side]
         if version is not None and launch is not None:
             both[side] = _with_siblings(version, _shared(version, launch, other, bool(relaunched)), given, gpu)
+    if relaunched and both[0] is not None and both[1] is not None:
+        constants = both[1].given.constexprs
+        alike = {name: value for name, value in both[0].given.constexprs.items() if name in _in_any_order(versions) and name in constants}
+        both[1] = replace(both[1], given=replace(both[1].given, constexprs={**constants, **alike}))
     whole = ",".join(map(str, recorded.grid)) if recorded is not None and recorded.grid else ""
     grid: tuple[str, Origin] = (settings.grid, "said") if settings.grid else (whole, "recorded")
     return [
         _sized(version, launch, sizes, grid, given, gpu) if version and launch else None
         for version, launch in zip(versions, both, strict=True)
     ]
+
+
+def _in_any_order(versions: Sequence[KernelVersion | None]) -> set[str]:
+    """The constants for which several launches pass literals, on both sides the same ones: which launch comes first changes none."""
+    sides: list[dict[str, set[str]]] = []
+    for version in (version for version in versions if version is not None):
+        passed: dict[str, set[str]] = {}
+        for launching in version.launching:
+            for name, texts in launch_digest(version.function, launching, version.function.constants).passed.items():
+                passed.setdefault(name, set()).update(texts)
+        sides.append(passed)
+    return {name for name, texts in sides[0].items() if len(texts) > 1 and texts == sides[-1].get(name) and all(map(is_literal, texts))}
 
 
 def _unknown_blocks(launch: KernelLaunch | None) -> dict[str, int]:

@@ -398,7 +398,8 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
     guessed = f"{_fitting(shown, len(taken) + MOST_SHOWN)} (guessed)" if shown else ""
     assumed = f"{_fitting(typical)} (typical)" if typical else ""
     others = [name for name in names if name not in invariant and all(name in side for side in sides) and sides[0][name] != sides[1][name]]
-    differing = tuple(f"{name} {shown_value(sides[0][name])} → {shown_value(sides[1][name])}" for name in others)
+    assumed_of = dict.fromkeys(sizes - invariant, " at typical sizes")
+    differing = tuple(f"{name} {shown_value(sides[0][name])} → {shown_value(sides[1][name])}{assumed_of.get(name, '')}" for name in others)
     return ", ".join(filter(None, (_fitting(texts), assumed, guessed))) or "no constants", differing
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from advisor.python_source.bindings import stores
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.literal_values import Symbol
 from advisor.python_source.stride_use import STRIDE_NAME, possible_unit_strides
@@ -82,8 +83,10 @@ def unit_strides(function: JitFunction, unknown: Sequence[str], given: Mapping[s
     """
     if not unknown:
         return ()
-    possible = possible_unit_strides(function.node)
-    groups = grouped((_tensor(parameter.name), parameter.name) for parameter in function.parameters if STRIDE_NAME.search(parameter.name))
+    possible, inside = possible_unit_strides(function.node), stores(function.node)
+    strides = [parameter.name for parameter in function.parameters if STRIDE_NAME.search(parameter.name)]
+    called = {name: name.rpartition("_")[0] for name in strides if name.rpartition("_")[0] in inside}  # `stride_qd = stride_qd_in`
+    groups = grouped((_tensor(called.get(name, name)), name) for name in strides)
     last = {group[-1] for group in groups.values() if len(group) > 1 and not any(given.get(other) == 1 for other in group)}
     return tuple(name for name in unknown if name in last & possible)
 
