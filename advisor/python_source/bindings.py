@@ -293,12 +293,21 @@ def changed_by(node: ast.AST) -> Iterator[str]:
 
 
 def changed_names(scope: ast.AST | None) -> set[str]:
-    """Names whose objects a function may change somewhere in it, also by a second name: `part = sizes[0]; part[1] = 2`."""
+    """Names whose objects a function may change somewhere in it, also by a second name: `part = sizes[0]; part[1] = 2`; but not where it
+    asks for another vendor's device: `if x.device.type == "xpu":`."""
     if scope is None:
         return set()
     changed: set[str] = set()
     shared: list[set[str]] = []
-    for node in ast.walk(scope):
+    waiting: list[ast.AST] = [scope]
+    for node in waiting:  # which grows
+        match node:
+            case ast.If(test=ast.Compare(left=ast.Attribute(attr="type"), ops=[ast.Eq()], comparators=[ast.Constant(value=str(kind))])) if (
+                kind != "cuda"
+            ):
+                waiting += node.orelse
+                continue
+        waiting += ast.iter_child_nodes(node)
         changed |= set(changed_by(node))
         for target, value in _given(node):
             shared.append(names_in(target) | set(_sources(value)))

@@ -783,6 +783,10 @@ def test_options_that_are_handed_in_a_dictionary_that_is_not_read_are_compared_w
         assert not [item for item in subject.resources if item.base is not None or item.head is not None]
     _, subject = one(repository, old, new.replace("load()", '{"BLOCK": 64, "num_warps": 4}'))
     assert any("num_warps 8 → 4" in item.changed for item in subject.resources)
+    for kind, told in (("xpu", True), ("cuda", False)):  # as Liger-Kernel does; no GPU of ours is an xpu
+        grown = f'"num_warps": 8}}\n    if x.device.type == "{kind}":\n        grow(options)'
+        _, subject = one(repository, *(old.replace('"num_warps": 8}', text) for text in (grown, grown.replace("8}", "4}"))))
+        assert any("num_warps 8 → 4" in item.changed for item in subject.resources) == told
 
 
 def test_a_launch_by_a_name_of_either_of_two_kernels_is_under_a_condition():

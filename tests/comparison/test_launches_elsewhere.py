@@ -407,6 +407,7 @@ class Layer:
         ("run(w)", "run(w, out=y)", "Layer.forward calls run with out=y."),
         ("run(w)", "run(w, out=w.t()), 0", "Layer.forward calls run with out=w.t()."),
         ("run(w)", "run(x=w)", ""),  # by name what was by place
+        ("x, w):", "x, w, *, out=None):", ""),
         ("run(w)", "run(x)", ""),  # nothing is worked out for either
         ("run(w)", "run(w), run(w.t())", ""),  # one call more: no pairs
     ],

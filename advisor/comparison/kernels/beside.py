@@ -344,13 +344,14 @@ def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
             pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True) for name in one.keys() & other.keys()]
             differ = dict.fromkeys(sorted(pair for pair in pairs if pair[0] != pair[1] and _worked_out(pair)))
             texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in differ]
-            texts += [f"no {shortened(text, LONGEST)}" for text in _in_one_alone(before, after)]
             texts += [shortened(text, LONGEST) for text in _in_one_alone(after, before)]
-            if texts:
-                with_others.setdefault((function, ", ".join(texts[:MOST_NAMED])), []).append(launcher)
+            without = [text.partition("=")[0] for text in _in_one_alone(before, after)]
+            words = (("with", texts), ("no longer with", without))
+            if how := " and ".join(f"{word} {', '.join(some[:MOST_NAMED])}" for word, some in words if some):
+                with_others.setdefault((function, how), []).append(launcher)
         if text := came_or_went(besides, now):
             beside.setdefault((function, text), launcher)
-    notes = [f"{function} calls {_first(launchers)} with {text}." for (function, text), launchers in with_others.items()]
+    notes = [f"{function} calls {_first(launchers)} {how}." for (function, how), launchers in with_others.items()]
     return notes + [f"Beside its call of {launcher}, {function} {text}." for (function, text), launcher in beside.items()]
 
 
