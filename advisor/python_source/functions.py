@@ -325,7 +325,10 @@ class FunctionReader(Evaluator):
         return super()._attribute(node)
 
     def _member(self, value: Any, node: ast.Attribute) -> Any:
-        if isinstance(value, target_questions.CurrentTarget) and (answer := getattr(value, node.attr, None)) is not None:
+        if (
+            isinstance(value, target_questions.CurrentTarget | target_questions.DeviceProperties)
+            and (answer := getattr(value, node.attr, None)) is not None
+        ):
             return answer
         return super()._member(value, node)
 
@@ -400,6 +403,8 @@ class FunctionReader(Evaluator):
             return self.visit(node.args[1]) if count == 2 else None
         if origin == "torch.cuda.get_device_capability":
             return target_questions.capability(self.source.backend, self.source.arch)
+        if origin == "torch.cuda.get_device_properties":
+            return target_questions.DeviceProperties(*target_questions.capability(self.source.backend, self.source.arch))
         if origin == "torch.cuda.is_available" and self.source.backend in target_questions.VENDORS and not node.args:
             return True
         if count == 1 and _VERSIONS & {name, origin}:

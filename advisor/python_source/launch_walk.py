@@ -383,8 +383,6 @@ class LaunchWalk(FunctionReader):
             return super()._member(value, node)
         if node.attr == "dtype":
             return TorchType(value.element) if value.element is not None else OfElements(value.name)
-        if node.attr == "type" and value.name.endswith(".device"):
-            return "cuda"  # as torch calls the devices of both vendors
         if node.attr in SAME_TYPE:
             return self._view(node, node.attr, (), Tensor(_called(node), element=value.element, given=value.given))
         return Tensor(f"{value.name}.{node.attr}")

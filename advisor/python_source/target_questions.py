@@ -56,6 +56,14 @@ class CurrentTarget:
     arch: int | str | None  # None: not known
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """What `torch.cuda.get_device_properties(0)` gives, as far as the target says it."""
+
+    major: int
+    minor: int
+
+
 _OTHER_NAMES = {"long": "int64", "int": "int32", "short": "int16", "double": "float64", "float": "float32", "half": "float16"}
 
 

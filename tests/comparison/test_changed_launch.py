@@ -686,6 +686,7 @@ def test_which_kernel_a_function_launches_is_said_of_kernels_that_are_the_same(r
     found = compared_files(repository, predictor, {path: OF_TWO}, {path: OF_TWO.replace(old, new)})
     notes = [note for subject in found.subjects if subject.kind == "file" for note in subject.notes]
     reasons = [row.reason for subject in found.subjects for row in subject.static]
+    reasons += [note for subject in found.subjects if subject.kind == "kernel" for note in subject.notes]
     assert [note for note in notes if "launches " in note] == ([said] if said else []) or any(
         "forward launches fill in its place where" in reason for reason in reasons
     )

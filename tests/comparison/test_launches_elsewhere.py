@@ -410,6 +410,11 @@ class Layer:
         ("x, w):", "x, w, *, out=None):", ""),
         ("run(w)", "run(x)", ""),  # nothing is worked out for either
         ("run(w)", "run(w), run(w.t())", ""),  # one call more: no pairs
+        (
+            "return run(y.reshape(-1, 4)), run(w)",
+            "return run(y.reshape(-1, 4), keep=x), run(w, keep=x), run(x, keep=x)",
+            "Layer.forward calls run with keep=x.",
+        ),
     ],
 )
 def test_callers_of_a_launcher_in_another_file(repository, predictor, old, new, said) -> None:

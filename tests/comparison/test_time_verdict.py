@@ -748,3 +748,14 @@ def test_programs_that_add_to_one_place_do_the_same_work_in_any_number(repositor
     _, subject = one(repository, *sides, 'kernels."k.py::amax" = {args = {n = 16777216}, types = {x_ptr = "*fp32", y_ptr = "*fp32"}}')
     (row,) = subject.static
     assert row.verdict in ("within-doubt", "predicted-improved") and row.change is not None and row.change < 0
+
+
+def test_what_is_stored_by_inline_assembly_is_said_to_be(repository):
+    """As in Megatron-LM 8018459d: no value of what is guessed would make a store of Triton's of it."""
+    asm = """tl.inline_asm_elementwise("st.global.f32 [$1], $2; mov.u32 $0, 0;", "=r,l,f", [y_ptr + offsets, x], tl.int32, False, 1)"""
+    text = TWICE.replace("tl.store(y_ptr + offsets, x)", asm)
+    toml = 'kernels."k.py::copy" = {args = {n = 1024}, types = {x_ptr = "*fp32", y_ptr = "*fp32"}}'
+    _, subject = one(repository, text, text.replace("offsets, x]", "offsets, x + x]"), toml)
+    (row,) = subject.static
+    assert row.verdict == "cannot-tell" and row.reason == "as it stores by inline assembly, which is not counted"
+    assert "store by inline assembly alone" in subject.resources[0].reason

@@ -130,6 +130,8 @@ def test_a_generation_asked_for_by_an_imported_name_is_the_targets(arch: int | s
     ("asked", "answers"),
     [
         ("torch.cuda.get_device_capability()[0] >= 9", (False, False, True, True)),
+        ("torch.cuda.get_device_properties(0).major >= 9", (False, False, True, True)),
+        ("(9, 0) == (torch.cuda.get_device_properties(0).major, torch.cuda.get_device_properties(0).minor)", (False, False, True, False)),
         ("torch.cuda.is_available() and torch.cuda.get_device_capability(0) == (9, 0)", (False, False, True, False)),
         ("check_shared_mem('ampere')", (True, False, True, False)),
         ("check_shared_mem()", (True, False, True, False)),

@@ -340,19 +340,35 @@ def launchers_called(old: SourceFile, new: SourceFile) -> list[str]:
     for key in sorted(sides[0].keys() & sides[1].keys()):
         function, launcher = key
         (before, besides), (after, now) = (side[key] for side in sides)
-        if len(before) == len(after):
-            pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True) for name in one.keys() & other.keys()]
-            differ = dict.fromkeys(sorted(pair for pair in pairs if pair[0] != pair[1] and _worked_out(pair)))
-            texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in differ]
-            texts += [shortened(text, LONGEST) for text in _in_one_alone(after, before)]
-            without = [text.partition("=")[0] for text in _in_one_alone(before, after)]
-            words = (("with", texts), ("no longer with", without))
-            if how := " and ".join(f"{word} {', '.join(some[:MOST_NAMED])}" for word, some in words if some):
-                with_others.setdefault((function, how), []).append(launcher)
+        if how := _called_otherwise(before, after):
+            with_others.setdefault((function, how), []).append(launcher)
         if text := came_or_went(besides, now):
             beside.setdefault((function, text), launcher)
     notes = [f"{function} calls {_first(launchers)} {how}." for (function, how), launchers in with_others.items()]
     return notes + [f"Beside its call of {launcher}, {function} {text}." for (function, text), launcher in beside.items()]
+
+
+def _called_otherwise(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> str:
+    """With what calls of one function are made otherwise, in words: each in its order, or of more or fewer calls what all of one version
+    are given and none of the other; "": with nothing."""
+    texts = []
+    if len(before) == len(after):
+        pairs = [(one[name], other[name]) for one, other in zip(before, after, strict=True) for name in one.keys() & other.keys()]
+        differ = dict.fromkeys(sorted(pair for pair in pairs if pair[0] != pair[1] and _worked_out(pair)))
+        texts = [f"{shortened(new, LONGEST)} where it was {shortened(old, LONGEST)}" for old, new in differ]
+        came, gone = _in_one_alone(after, before), _in_one_alone(before, after)
+    else:
+        came, gone = _in_all_alone(after, before), _in_all_alone(before, after)
+    texts += [shortened(text, LONGEST) for text in came]
+    words = (("with", texts), ("no longer with", [text.partition("=")[0] for text in gone]))
+    return " and ".join(f"{word} {', '.join(some[:MOST_NAMED])}" for word, some in words if some)
+
+
+def _in_all_alone(calls: Sequence[Mapping[str, str]], others: Sequence[Mapping[str, str]]) -> list[str]:
+    """The arguments, as `NAME=VALUE`, that all of some calls are given and none of the other ones, by no place either."""
+    alike = {name: text for name, text in calls[0].items() if not name.isdigit() and all(one.get(name) == text for one in calls)}
+    given = {text.partition("=")[2] or text for one in others for text in one.values()}
+    return [text for name, text in alike.items() if not any(name in one for one in others) and text.partition("=")[2] not in given]
 
 
 def _worked_out(pair: tuple[str, str]) -> bool:

@@ -112,12 +112,13 @@ def kernel_subjects(
             old, new = reading.sides[0].get(called[-1]), reading.sides[1].get(name)
             same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
             changed: tuple[ChangedLaunch, ...] = ()
+            instead = ""
             if old is not None and new is not None:
                 changed = changed_launches(old, new)
                 other_names = {} if same else arguments_renamed(old.function, new.function)
                 alike = same or (bool(other_names) and _meaning(old, name, other_names) == _meaning(new, name))
                 compared_on = _of_vendor(path, reading.gpus)[0] if alike and not changed else ()
-                instead = any(in_its_place(old, new, gpu, {}, former) for gpu in compared_on)
+                instead = next((text for gpu in compared_on if (text := in_its_place(old, new, gpu, {}, former))), "")
                 if alike and not changed and not instead:
                     for where in sorted({item.where for item in (*old.launching, *new.launching)}):
                         of_file = [replace(side, launching=tuple(i for i in side.launching if i.where == where)) for side in (old, new)]
@@ -140,6 +141,7 @@ def kernel_subjects(
                 *(f"It was called {item}." for item in called[1:]),
                 *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
                 *launch_notes(changed, same),
+                *((f"{SAME} may not be made: {instead}.",) if same and instead else ()),
                 *((*launches_besides(old, new, former), *torch_calls(old, new)) if old is not None and new is not None else ()),
             )
             parts.append((reading.gpus, replace(subject, notes=(*notes, *subject.notes))))

@@ -30,7 +30,15 @@ from advisor.comparison.kernels.kernel_version import KernelVersion, constant_re
 from advisor.comparison.kernels.launch_digest import launch_digest
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
 from advisor.comparison.kernels.one_launch import POINTERS, both_launches
-from advisor.comparison.kernels.time_verdict import MOST_NAMED, guessed_code, machine_code, stores, time_verdict, without_time
+from advisor.comparison.kernels.time_verdict import (
+    MOST_NAMED,
+    by_assembly,
+    guessed_code,
+    machine_code,
+    stores,
+    time_verdict,
+    without_time,
+)
 from advisor.comparison.kernels.touched import Touched, of_stores, touched
 from advisor.comparison.settings import KernelSettings
 from advisor.compiled.compiler.compile import version as triton_version
@@ -175,6 +183,9 @@ def judged(
             if empty and old is not None and new is not None:
                 flags = " ".join(f"{name}{value}" for side in (base, head) for name, value in side.guessed.items() if "*" not in value)
                 reason = f"nothing is stored in the {' and the '.join(empty)}" + (f" with guessed {flags}" if flags else "")
+                if all(stores(item) or by_assembly(item) for item in (base, head)):
+                    by = agree(len(empty), "stores", "store")
+                    reason = f"the {' and the '.join(empty)} {by} by inline assembly alone, which is not counted"
             verdicts = (
                 time_verdict(name, *timed, gpu, notes, counted=compiling.counted, unseen=bool(unseen), same=same, relaunched=relaunched)
                 for gpu in (group if predicting else ())

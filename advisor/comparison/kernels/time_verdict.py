@@ -61,6 +61,15 @@ def stores(attempt: Attempt) -> bool:
     return attempt.compiled is not None and _STORES.search(attempt.compiled.ttir) is not None
 
 
+BY_ASSEMBLY = "as it stores by inline assembly, which is not counted"
+
+
+def by_assembly(attempt: Attempt) -> bool:
+    """Whether code stores that no store of Triton's is: inline assembly with side effects."""
+    text = attempt.compiled.ttir if attempt.compiled is not None else ""
+    return any("pure = false" in line for line in text.splitlines() if "tt.elementwise_inline_asm" in line)
+
+
 def machine_code(attempt: Attempt) -> str:
     """The machine code, without remarks, and without the lines that hold nothing else."""
     compiled = attempt.compiled
@@ -189,9 +198,10 @@ def time_verdict(
     elif lacking or not (stores(base) and stores(head)):
         worked_out = [name for name in lacking if name in passed]
         why = f"{CHANGED_LAUNCH} {named(worked_out)}, which {agree(len(worked_out), 'does', 'do')} not follow from the file"
-        row = without_time(
-            row, "cannot-tell", why if worked_out else _without(lacking, alike and not changed, stores(base) and stores(head))
-        )
+        without = _without(lacking, alike and not changed, stores(base) and stores(head))
+        if not (stores(base) and stores(head)) and all(stores(side) or by_assembly(side) for side in (base, head)):
+            without, worked_out = BY_ASSEMBLY, []
+        row = without_time(row, "cannot-tell", why if worked_out else without)
     elif alike and overruled:
         row = without_time(row, "cannot-tell", f"{CHANGED_LAUNCH} {named(dict.fromkeys(overruled))}, whatever advisor.toml says")
     elif other := _other_work(pair[0].demand, pair[1].demand):
