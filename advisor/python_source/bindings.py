@@ -375,7 +375,7 @@ def own_names(scopes: Sequence[ast.AST], others: Collection[str] = ()) -> set[st
 
 
 @lru_cache(maxsize=64)
-def stores(function: Function) -> Counter[str]:
+def stores(function: Function | ast.Module) -> Counter[str]:
     """In how many places a function, and those within it, bind each name, arguments apart."""
     return Counter(name for node in ast.walk(function) if node is not function for name in bound_by(node))
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 DEEPEST = 4
 """Calls that are followed upwards: a launcher, the autograd function, its methods, the function that users call."""
+MOST_PARTS = 16
+"""Names, methods and attributes that are followed to what makes a tensor."""
 LEFT_OUT = "left out"
 """Kind of a constant that is an argument's default."""
 Given = ast.Constant | None
@@ -47,36 +49,51 @@ def given_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, G
     return source.kept[key]
 
 
-def elements_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, str]:
+def tensors_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> tuple[dict[str, str], frozenset[str]]:
     """The types of the tensors that all calls of the innermost function of `scopes` give its arguments, by torch's names without `torch.`,
-    where the callers make them: `x = torch.randint(0, 9, (n,), dtype=torch.int8, device="cuda").t()`."""
+    where the callers make them, `x = torch.randint(0, 9, (n, m), dtype=torch.int8, device="cuda")`; and the arguments that are transposed
+    views of such in all calls, `x.t()`."""
     function = innermost_function(scopes)
     if function is None:
-        return {}
-    kinds: dict[str, set[str]] = {}
+        return {}, frozenset()
+    made: dict[str, set[tuple[str, bool]]] = {}
     skipped = 1 if _class(source, function) else 0
-    for _, around, call in _Calls(source).of(source, scopes):
+    for file, around, call in _Calls(source).of(source, scopes):
         given, _ = call_arguments(function, call, skipped=skipped)
         for name in arguments(function):
-            kinds.setdefault(name, set()).add(_element(around, given[name]) if name in given else "")
-    return {name: next(iter(of)) for name, of in kinds.items() if len(of) == 1 and of != {""}}
+            made.setdefault(name, set()).add(_tensor(file, around, given[name]) if name in given else ("", False))
+    kinds = {name: {kind for kind, _ in of} for name, of in made.items()}
+    types = {name: next(iter(of)) for name, of in kinds.items() if len(of) == 1 and of != {""}}
+    return types, frozenset(name for name, of in made.items() if all(turned for _, turned in of))
 
 
-def _element(scopes: Sequence[Scope], node: ast.expr) -> str:
-    """The type of a tensor that an expression makes, or a name that its function gives one once; "": not said."""
-    function = innermost_function(scopes)
-    if isinstance(node, ast.Name) and function is not None and node.id not in arguments(function):
-        given = assigned_values(function).get(node.id, [])
-        node = given[0] if len(given) == stores(function)[node.id] == 1 else node
-    while isinstance(node, ast.Call):
-        kinds = [item.value for item in node.keywords if item.arg == "dtype"]
-        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        kinds += node.args[:1] if method == "to" else []
-        types = [torch_type(dotted(kind).removeprefix("torch.")) for kind in kinds if dotted(kind).startswith("torch.")]
-        if types or method in TYPE_OF or not isinstance(node.func, ast.Attribute) or method not in {*SAME_TYPE, "to"}:
-            return types[0].name if types and types[0] is not None else TYPE_OF.get(method, "")
-        node = node.func.value
-    return ""
+def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr) -> tuple[str, bool]:
+    """The type of a tensor that an expression makes, or a name that its function gives one once, "" where it is not said; and whether it is
+    a transposed view of it."""
+    function, turned, copied = innermost_function(scopes), False, False
+    around = function or source.module_names.tree
+    for _ in range(MOST_PARTS):
+        if isinstance(node, ast.Name):
+            given = assigned_values(around).get(node.id, []) if function is None or node.id not in arguments(function) else []
+            if len(given) != 1 or stores(around)[node.id] != 1:
+                break
+            node = given[0]
+        elif isinstance(node, ast.Attribute) and node.attr == "T":
+            node, turned = node.value, turned != (not copied)
+        elif isinstance(node, ast.Call):
+            kinds = [item.value for item in node.keywords if item.arg == "dtype"]
+            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            kinds += node.args[:1] if method == "to" else []
+            types = [torch_type(dotted(kind).removeprefix("torch.")) for kind in kinds if dotted(kind).startswith("torch.")]
+            if types or method in TYPE_OF or not isinstance(node.func, ast.Attribute) or method not in {*SAME_TYPE, "to"}:
+                return types[0].name if types and types[0] is not None else TYPE_OF.get(method, ""), turned
+            if not all(isinstance(kind, ast.Constant) or dotted(kind).endswith("device") for kind in kinds):
+                break  # of a type that is not named
+            copied = copied or method == "contiguous"  # in order, whatever it is of
+            node, turned = node.func.value, turned != (method == "t" and not copied)
+        else:
+            break
+    return "", turned
 
 
 def _class(source: SourceFile, function: ast.FunctionDef) -> ast.ClassDef | None:

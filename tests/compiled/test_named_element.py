@@ -84,6 +84,34 @@ def test_types_that_callers_make_tensors_of(calls: list[str], kinds: dict[str, s
     assert said == {name: kind for name, kind in kinds.items() if kind.startswith("*i")}, "of other calls the element is said"
 
 
+VIEWED = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def copy(x_ptr, y_ptr, stride_xm, stride_xn, BLOCK: tl.constexpr):
+    rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    tl.store(y_ptr + rows * BLOCK + columns, tl.load(x_ptr + rows * stride_xm + columns * stride_xn))
+
+def launch(x, y):
+    copy[(64,)](x, y, x.stride(0), x.stride(1), BLOCK=64)
+
+if __name__ == "__main__":
+    weights = torch.zeros((64, 4096), dtype=torch.int8)
+    launch(VIEW, weights)
+"""
+
+
+@pytest.mark.parametrize(
+    ("view", "unit"),
+    [("weights", "stride_xn"), ("weights.t()", "stride_xm"), ("weights.T", "stride_xm"), ("weights.t().contiguous()", "stride_xn")],
+)
+def test_a_transposed_view_that_the_caller_makes_has_its_strides(view: str, unit: str) -> None:
+    given = make_launch(parse_source(VIEWED.replace("VIEW", view), "k.py"), "copy").given
+    assert {name for name, value in {**given.scalars, **given.constexprs}.items() if value == 1} == {unit}
+    assert given.types == {"x_ptr": "*i8", "y_ptr": "*i8"}
+
+
 def test_random_contents_are_the_same_every_time() -> None:
     contents = numbers(["ids=random(151936, 8192)"], "--content")["ids"]
     assert contents.shape == (8192,) and contents.min() >= 0 and 150_000 < contents.max() < 151_936
