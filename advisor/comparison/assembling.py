@@ -12,7 +12,7 @@ from typing import Any, cast
 from advisor import __version__
 from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
-from advisor.comparison.kernels.changed_launches import SAME
+from advisor.comparison.kernels.changed_launches import SAME, WORKED_OUT
 from advisor.comparison.settings import Settings
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
@@ -35,7 +35,7 @@ from advisor.system.resources import phrase, phrases
 MOST_NAMED = 2
 """Of what is worst; the rest is counted."""
 LAUNCHED = "launched otherwise"
-WORKED_OUT = "whose launch other code works out"
+CODE_CHANGED = "whose launch other code works out"
 IMPORTING = "importing what changed"
 LONGEST_NOTE = 160
 """Characters of what is said of a file, where that is all there is."""
@@ -280,7 +280,7 @@ def _listed(subjects: Sequence[Subject]) -> str:
     kinds = Counter((_word(subject), subject.kind if subject.kind in ("kernel", "table") else "file") for subject in subjects)
     phrases = {False: "{count} {word} {kind}{s}", True: "{count} unchanged {kind}{s} {word}"}
     return ", ".join(
-        phrases[word in (LAUNCHED, WORKED_OUT, IMPORTING)].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
+        phrases[word in (LAUNCHED, CODE_CHANGED, IMPORTING)].format(count=count, word=word, kind=kind, s="s" if count > 1 else "")
         for (word, kind), count in kinds.items()
     )
 
@@ -289,7 +289,7 @@ def _word(subject: Subject) -> str:
     notes = [note for note in subject.notes if note.startswith(SAME)] if subject.change == "modified" else []
     if not notes:
         return IMPORTING if phrase("answer.imports_changed") in subject.notes else _CHANGED[subject.change]
-    return WORKED_OUT if all(" changed: the code " in note for note in notes) else LAUNCHED
+    return CODE_CHANGED if all(WORKED_OUT in note or " changed: the code " in note for note in notes) else LAUNCHED
 
 
 DEFAULT_GPUS = ("H100", "H200")

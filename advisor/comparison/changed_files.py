@@ -14,18 +14,14 @@ from typing import Any
 from advisor.advising.targets import Request
 from advisor.comparison.files import result_subject, rows_subject
 from advisor.comparison.kernels.attempts import Compiling
-from advisor.comparison.kernels.beside import launchers_called
 from advisor.comparison.kernels.importers import (
     LARGEST_IMPORTED,
     LARGEST_SOURCE_BYTES,
-    ODD,
-    TESTS,
     LaunchedElsewhere,
     Launchers,
     Reading,
     callers,
     is_kernel_source,
-    is_source,
     launchers,
     mentions_triton,
     parsed,
@@ -249,9 +245,8 @@ class ChangedFiles:
         origins = {name: (entry.path, source) for name, entry in came.items() if (source := files[entry.path]) is not None}
         if sources[1] is None and (lost := no_longer_readable(self.base, self.head, change)) is not None:
             return [lost]  # not even the words can be read by which a file of kernels is known
-        called = self._calls(before, after, change)
         if not any(sources):
-            return called
+            return []
         former = {entry.path for entry in (*came.values(), change.base) if entry is not None}
         subjects = kernel_subjects(
             change.path,
@@ -274,22 +269,7 @@ class ChangedFiles:
         subjects = [no_longer_a_kernel(self.head, change.head, subject) for subject in subjects]
         left_out = before.left_out or after.left_out
         note = (f"Its kernels need more than {LARGEST_IMPORTED} other files: the rest was not read.",) if left_out else ()
-        return [replace(item, notes=(*note, *item.notes)) for item in subjects] + called
-
-    def _calls(self, before: Reading, after: Reading, change: FileChange) -> list[Subject]:
-        """What changed of a file's calls of functions that launch kernels, tests and benchmarks aside."""
-        if (
-            change.base is None
-            or change.head is None
-            or TESTS.search(change.path)
-            or not (is_source(change.base) and is_source(change.head))
-        ):
-            return []
-        try:
-            notes = launchers_called(before.file(change.base), after.file(change.head))
-        except (AdvisorError, *ODD):  # no Python, or nothing that can be followed
-            return []
-        return [Subject(kind="file", title=change.path, path=change.path, change=change.word, notes=tuple(notes))] if notes else []
+        return [replace(item, notes=(*note, *item.notes)) for item in subjects]
 
     def _kernel_file(self, reading: Reading, entry: Entry | None) -> SourceFile | None:
         """A file that may hold kernels; None where there is none, or it holds none."""

@@ -194,30 +194,6 @@ def names_in(*trees: ast.AST) -> set[str]:
     return {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-_OPERATIONS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul"}
-"""What torch calls Python's operators."""
-
-
-def operations(function: ast.AST, makers: Collection[str]) -> Iterator[tuple[ast.expr, str, str]]:
-    """What a function works out of names that it gives what functions and methods of some names make (`grads = torch.empty_like(x)`,
-    `grads / count`): the expression, the operation, and the name."""
-    made = {
-        target.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _last(node.value.func) in makers
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node in ast.walk(function):
-        if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-            names = [side.id for side in (node.left, node.right) if isinstance(side, ast.Name) and side.id in made]
-            yield from [(node, _OPERATIONS[type(node.op)], " and ".join(names))] if names else []
-
-
-def _last(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
-
-
 def returns_a_value(function: ast.AST) -> bool:
     """Whether a function returns something other than None: a helper of kernels, and no kernel."""
     returns = (node.value for node in own_nodes(function) if isinstance(node, ast.Return))

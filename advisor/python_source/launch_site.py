@@ -121,10 +121,11 @@ class LaunchSite(AroundLaunch):
         return self._walks[key]
 
     def refuses(self, values: Mapping[str, Any]) -> bool:
-        """Whether the function around the launch raises with some values: `if BLOCK > MOST: raise ValueError`."""
+        """Whether the function around the launch raises with some values, `if BLOCK > MOST: raise ValueError`, or does not make it."""
         walk = self.walk(values)
         raising = [node.test for node in self.function.body if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise)]
-        return any(walk.decided(test)[0] is True for test in raising)
+        tests = [*((test, False) for test in raising), *self.source.module_names.conditions(self.call)]
+        return any(walk.decided(test)[0] is (not wanted) for test, wanted in tests)
 
     def evaluate(self, node: ast.expr, values: Mapping[str, Any], presumes: bool = False) -> Any:
         """The value of an expression around the launch; `presumes` as of `LaunchWalk`.

@@ -425,7 +425,7 @@ class Evaluator:
             for item, part in zip(target.elts, value, strict=True):
                 self._bind(item, part)
         else:
-            raise NotLiteralError("an unusual target of a comprehension")
+            raise NotLiteralError(f"{ast.unparse(target)} is given something, which is not followed")
 
     def _call(self, node: ast.Call) -> Any:
         name = dotted(node.func)

@@ -67,7 +67,7 @@ def to_text(comparison: ComparisonResult) -> str:
     if command := words.searching(comparison):
         lines += ["", phrase("answer.search"), f"  {command}"]
     lines += [f"the same under another name or in another file: {text}" for text in comparison.renamed]
-    lines += list(filter(None, [words.around_kernels(comparison)]))
+    lines += words.around_kernels(comparison)
     lines += [f"skipped: {text}" for text in comparison.skipped]
     lines += ["", f"gate: {comparison.gate.sentence}"]
     return "\n".join(figures.clean(line) for line in lines) + "\n"

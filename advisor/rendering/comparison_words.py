@@ -545,7 +545,8 @@ MOST_AROUND = 6
 def around_alone(around: Sequence[str]) -> str:
     """The headline where nothing changed but functions around kernels."""
     marks = (WRITES, f"{ELSEWISE} ")
-    names = grouped((next((mark for mark in marks if mark in item), ""), item.rpartition("::")[2]) for item in around)
+    named = (item.partition("::")[2].partition(": ")[0] for item in around)
+    names = grouped((next((mark for mark in marks if mark in item), ""), item) for item in named)
     sentences = (
         ("writing", [item.partition(" (")[0] for item in names.get(marks[0], ())]),
         ("foreign", names.get(marks[1], [])),
@@ -554,14 +555,17 @@ def around_alone(around: Sequence[str]) -> str:
     return "; ".join(phrase(f"answer.around_{word}", functions=_around(listed)) for word, listed in sentences if listed)
 
 
-def around_kernels(comparison: ComparisonResult) -> str:
-    """Which functions around kernels changed, by file, and what of them is compared; empty: none, or the headline says so."""
-    if not comparison.around or not comparison.subjects:
-        return ""
-    named = grouped(item.partition("::")[::2] for item in comparison.around[:MOST_AROUND])
+def around_kernels(comparison: ComparisonResult) -> list[str]:
+    """Which functions around kernels changed, by file, and what of them is compared; then what changed of that, each with its function.
+    Empty: none, or the headline says so."""
+    shown = comparison.around[:MOST_AROUND]
+    if not any(": " in item for item in shown) and not comparison.subjects:
+        return []
+    named = grouped(item.partition(": ")[0].partition("::")[::2] for item in shown)
     last = [path.rpartition("/")[2] for path in named]
     files = [f"{name if last.count(name) == 1 else path}: {', '.join(named[path])}" for path, name in zip(named, last, strict=True)]
-    return phrase("answer.around", functions="; ".join(files) + _more(len(comparison.around[MOST_AROUND:])))
+    line = phrase("answer.around", functions="; ".join(files) + _more(len(comparison.around[MOST_AROUND:])))
+    return [line, *(item.partition("::")[2].replace(": ", " ", 1) for item in shown if ": " in item)] if shown else []
 
 
 def _around(names: Sequence[str]) -> str:

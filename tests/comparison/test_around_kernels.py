@@ -55,26 +55,38 @@ def named(tmp_path, **edits: tuple[str, str]):
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("if fast else", "if not fast else", ["pkg/op.py::forward"]),
-        ("return forward(x)", "return forward(x, False)", ["pkg/op.py::Op.apply"]),
+        (
+            "if fast else",
+            "if not fast else",
+            ["pkg/op.py::forward: calls run(x) if not fast, where it was if fast; torch.mul(x, 2) if fast, where it was if not fast"],
+        ),
+        ("return forward(x)", "return forward(x, False)", ["pkg/op.py::Op.apply: calls forward with False"]),
         ("class Op:", "class Other:", ["pkg/op.py::Other (new)", "pkg/op.py::Op (removed)"]),
-        ("    def apply(", "    def call(", ["pkg/op.py::Op.call (new)", "pkg/op.py::Op.apply (removed)"]),
+        ("    def apply(", "    def call(", ["pkg/op.py::Op.call (new): now calls forward(x)", "pkg/op.py::Op.apply (removed)"]),
         ("def forward(x, fast: bool = True):", 'def forward(x, fast=True) -> torch.Tensor:\n    """Twice."""', []),
         ("* 2)", "* 3)", []),  # a kernel's body: compared as such
-        ("def forward(", "def launched(x):\n    double[(1,)](x, BLOCK=64)\n\ndef forward(", []),  # a new launch is
+        (
+            "def forward(",
+            "def launched(x):\n    double[(1,)](x, BLOCK=64)\n\ndef forward(",
+            ["pkg/op.py::launched (new): now launches double"],
+        ),
         ("def forward(", "def more(x):\n    return x\n\ndef forward(", ["pkg/op.py::more (new)"]),
         (
             "def forward(",
             "def more(x):\n    return torch.sum(x.clone())\n\ndef forward(",
-            ["pkg/op.py::more (new; now calls .clone, torch.sum)"],
+            ["pkg/op.py::more (new): now calls torch.sum(x.clone())"],
         ),
-        ("return run(x) if", "return torch.mul(x, 3) if", ["pkg/op.py::forward (no longer calls run and calls more often torch.mul)"]),
+        (
+            "return run(x) if",
+            "return torch.mul(x, 3) if",
+            ["pkg/op.py::forward: no longer calls run(x) (if fast) and now calls torch.mul(x, 3) (if fast)"],
+        ),
         (
             "def forward(",
             "@triton.jit\ndef gate(x):\n    return x * 2\n\ndef forward(",
             ["pkg/op.py::gate (new, called by kernels)"],
         ),  # a helper
-        ("return run(x) if fast else torch.mul(x, 2)", "f = torch.mul\n    return f(x, 2) if fast else run(x)", ["pkg/op.py::forward"]),
+        ("return run(x)", "x = x.view(-1)\n    return run(x)", ["pkg/op.py::forward"]),
         ("BLOCK=64", "BLOCK=32", []),  # the launch itself: compared
         ("return 1", "return 2", []),  # nothing of kernels
     ],
@@ -85,8 +97,8 @@ def test_what_is_named(tmp_path, old, new, expected):
 
 def test_what_a_changed_file_of_kernels_imports_is_around_them(tmp_path):
     assert named(tmp_path, helper=("// 64", "// 32")) == []  # its own file alone changed, and names no kernel
-    both = named(tmp_path, helper=("// 64", "// 32"), caller=("if fast", "if not fast"))
-    assert both == ["pkg/op.py::forward", "pkg/helpers.py::sized"]  # files that name Triton first
+    both = named(tmp_path, helper=("// 64", "// 32"), caller=("return forward", "x = x.view(1)\n        return forward"))
+    assert both == ["pkg/op.py::Op.apply", "pkg/helpers.py::sized"]  # files that name Triton first
 
 
 def test_what_calls_torch_otherwise_is_named_first(tmp_path):
@@ -94,24 +106,28 @@ def test_what_calls_torch_otherwise_is_named_first(tmp_path):
     edits = {
         "calling": ("return run(x) if", "return torch.mul(x, 3) if"),
         "more": more,
-        "other": ("return forward(x)", "return forward(x, True)"),
+        "other": ("return forward(x)", "x = x.view(1)\n        return forward(x)"),
     }
     assert named(tmp_path, **edits) == [
-        "pkg/op.py::forward (no longer calls run and calls more often torch.mul)",
-        "pkg/op.py::more (new; now calls torch.sum)",
+        "pkg/op.py::forward: no longer calls run(x) (if fast) and now calls torch.mul(x, 3) (if fast)",
+        "pkg/op.py::more (new): now calls torch.sum(x)",
         "pkg/op.py::Op.apply",
     ]
 
 
 def test_surfaces_say_it_with_and_without_kernels(repository, predictor):
     base = {"op.py": textwrap.dedent(KERNEL).replace("from .helpers import sized", "def sized(x): return 4")}
-    other = base["op.py"].replace("if fast else", "if not fast else")
+    other = base["op.py"].replace("return run(x) if fast", "y = x.view(1)\n    return run(y) if fast")
     alone = compared_files(repository, predictor, base, {"op.py": other}, compiling=False)
     assert alone.headline == "No kernel and no table changed; Python around kernels did, and its other work is not judged: forward"
-    assert alone.around == ("op.py::forward",) and to_comment(alone).count("forward") == 1
+    said = "forward calls run with y where it was x"
+    assert alone.around == (f"op.py::{said}".replace(" calls", ": calls"),) and said in to_text(alone) and said in to_comment(alone)
+    quiet = {"op.py": base["op.py"].replace("return forward(x)", "x = x.view(1)\n        return forward(x)")}
+    alone = compared_files(repository, predictor, base, quiet, compiling=False)
+    assert alone.around == ("op.py::Op.apply",) and to_comment(alone).count("Op.apply") == 1
     both = compared_files(repository, predictor, base, {"op.py": other.replace("* 2)", "* 3)")}, compiling=False)
-    line = "Python around kernels changed: op.py: forward. Calls of torch and of functions that launch are compared"
-    assert line in to_text(both) and line in to_comment(both)
+    line = "Python around kernels changed: op.py: forward. The calls that each makes itself are compared as they are written"
+    assert all(text in surface for text in (line, said) for surface in (to_text(both), to_comment(both)))
 
 
 def test_files_that_are_too_many_or_too_large_are_said_or_passed(tmp_path, monkeypatch):
@@ -140,16 +156,16 @@ def test_what_speaks_of_kernels_writes_none(tmp_path, line):
 
 def test_a_file_that_cannot_be_followed_hides_no_other(tmp_path, monkeypatch):
     """Whatever reading one raises, what changed in the others is named."""
-    whole = around_kernels._of_file
+    whole = around_kernels._functions
 
-    def failing(path, old, new):
-        if path.endswith("helpers.py"):
+    def failing(source):
+        if source.path.name == "helpers.py":
             raise RecursionError
-        return whole(path, old, new)
+        return whole(source)
 
-    monkeypatch.setattr(around_kernels, "_of_file", failing)
-    both = named(tmp_path, helper=("// 64", "// 32"), caller=("if fast", "if not fast"))
-    assert both == ["pkg/op.py::forward"]
+    monkeypatch.setattr(around_kernels, "_functions", failing)
+    both = named(tmp_path, helper=("// 64", "// 32"), caller=("x, 2)", "x, 4)"))
+    assert both == ["pkg/op.py::forward: calls torch.mul with 4 where it was 2"]
 
 
 def test_code_of_kernels_as_text_is_said_not_to_be_compared(repository, predictor):
@@ -172,7 +188,7 @@ def test_a_file_of_which_a_call_of_torch_is_all_that_changed_is_the_headline(rep
     base = {"op.py": textwrap.dedent(KERNEL).replace("from .helpers import sized", "def sized(x): return 4")}
     head = base["op.py"].replace("BLOCK=64)", "BLOCK=64)\n    x.clone()")
     found = compared_files(repository, predictor, base, {"op.py": head}, compiling=False)
-    assert found.headline == "Beside the launch, run now calls .clone"
+    assert found.headline == "Beside the launch, run now calls x.clone()"
 
 
 @pytest.mark.parametrize(("decorator", "language"), [("cute.jit", "CuTe DSL"), ("cute.kernel", "CuTe DSL"), ("T.prim_func", "TileLang")])
@@ -213,66 +229,43 @@ def test_a_file_that_calls_what_changed_is_around_kernels_though_it_does_not_nam
             (tmp_path / side / path).write_text(text)
     trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
     functions = [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
-    assert functions == ["pkg/caller.py::call (no longer calls torch.zeros and now calls torch.ones)"]
+    assert functions == ["pkg/caller.py::call: calls forward with torch.ones(4) where it was torch.zeros(4)"]
 
 
-def test_calls_of_which_one_run_makes_one_are_one(tmp_path):
-    arms = "    if fast:\n        return torch.mul(x, 3)\n    elif not x:\n        return torch.mul(x, 4)\n    return torch.mul(x, 2)"
-    assert named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", arms)) == ["pkg/op.py::forward (no longer calls run)"]
-    inner = "    if fast:\n        x = torch.mul(x, 3) if fast else x\n    return torch.mul(x, 2)"
-    both = "    y = torch.mul(x, 3)\n    return torch.mul(y, 2)"
-    for body in (inner, both):
-        more = named(tmp_path, arms=("    return run(x) if fast else torch.mul(x, 2)", body))
-        assert more == ["pkg/op.py::forward (no longer calls run and calls more often torch.mul)"]
-
-
-def test_calls_of_functions_that_launch_are_named(tmp_path):
-    """Of its own file, or of another one."""
-    own = named(tmp_path, call=("return run(x) if fast else torch.mul(x, 2)", "return run(run(x)) if fast else run(x)"))
-    assert own == ["pkg/op.py::forward (no longer calls torch.mul and calls more often run (2 times))"]
-    caller = "import torch\nfrom .op import forward\n\ndef call(x):\n    return x\n"
-    for side in ("base", "head"):
-        for path, text in (BASE | {"pkg/caller.py": caller}).items():
-            text = textwrap.dedent(text).replace("* 2)", "* 3)") if side == "head" else textwrap.dedent(text)
-            (tmp_path / side / path).write_text(text.replace("    return x\n", "    return forward(x)\n") if side == "head" else text)
-    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
-    functions = [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
-    assert functions == ["pkg/caller.py::call (now calls forward)"]
-
-
-def test_an_operator_that_is_applied_launches_what_its_methods_do(tmp_path):
-    """As in flash-linear-attention 3daf8534b2; what launches on one side alone is called on both."""
-    operator = "class Scale(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return run(x)\n\n"
-    kernels = textwrap.dedent(KERNEL) + "\n" + operator + "def scale(x):\n    return Scale.apply(x)\n\ndef plain(x):\n    return run(x)\n"
-    caller = "from .op import plain, scale\n\ndef call(x):\n    return {}\n"
+def test_a_function_that_moved_to_another_file_is_not_removed(tmp_path):
+    """As in conch cb8a8472: with the kernels that it launches."""
+    text = textwrap.dedent(KERNEL)
+    place = text.index("def forward")
     sides = {
-        "base": {"pkg/op.py": kernels, "pkg/caller.py": caller.format("abs(plain(x))")},
-        "head": {
-            "pkg/op.py": kernels.replace("def plain(x):\n    return run(x)\n", "def plain(x):\n    return x\n"),
-            "pkg/caller.py": caller.format("scale(plain(plain(x)))"),
-        },
+        "base": {"pkg/op.py": text, "pkg/more.py": "import triton\n"},
+        "head": {"pkg/op.py": text[:place], "pkg/more.py": "import triton\n" + text[place:].replace("x, 2)", "x, 4)")},
     }
     for side, files in sides.items():
         (tmp_path / side / "pkg").mkdir(parents=True)
-        for path, text in files.items():
-            (tmp_path / side / path).write_text(text)
+        for path, content in files.items():
+            (tmp_path / side / path).write_text(content)
     trees = [FolderTree(folder=tmp_path / side, label=side) for side in sides]
-    functions = [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
-    assert functions == [
-        "pkg/op.py::plain (no longer calls run)",
-        "pkg/caller.py::call (now calls scale and calls more often plain)",
+    assert [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]] == [
+        "pkg/more.py::forward (moved from pkg/op.py): calls torch.mul with 4 where it was 2",
+        "pkg/more.py::Op.apply (moved from pkg/op.py)",
     ]
 
 
-def test_a_function_that_launches_is_called_by_another_name(tmp_path):
-    """As in aiter 3ffb5e47: `sort = fused if few else plain`."""
-    new = "    launch = run if fast else torch.sin\n    return launch(x)"
-    said = "pkg/op.py::forward (no longer calls torch.mul and now calls torch.sin under a condition)"
-    assert named(tmp_path, call=("    return run(x) if fast else torch.mul(x, 2)", new)) == [said]
+def test_a_file_that_calls_what_launches_is_around_kernels_by_that_alone(tmp_path):
+    """Whatever it is called by; kernels and the file between are as before."""
+    between = "from .op import run as launch\n"
+    for side, call in (("base", "launch(x)"), ("head", "launch(x.contiguous())")):
+        (tmp_path / side / "pkg").mkdir(parents=True)
+        (tmp_path / side / "pkg" / "op.py").write_text(textwrap.dedent(KERNEL))
+        (tmp_path / side / "pkg" / "between.py").write_text(between)
+        (tmp_path / side / "pkg" / "layer.py").write_text(f"from .between import launch\n\ndef layer(x):\n    return {call}\n")
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    functions = [item.text(()) for item in changed_functions(*trees, changes(*trees))[0]]
+    assert functions == ["pkg/layer.py::layer: calls launch with x.contiguous() where it was x"]
 
 
 def test_decorators_are_no_calls_and_methods_that_launch_are(tmp_path):
     decorated = ("def forward(x, fast: bool = True):", "@torch.compile(fullgraph=True)\ndef forward(x, fast: bool = True):")
-    assert named(tmp_path, all=decorated) == ["pkg/op.py::forward"]
+    assert named(tmp_path, all=decorated) == ["pkg/op.py::forward: is now decorated with torch.compile(fullgraph=True)"]
     method = ("        return forward(x)", "        return self.twice(x)\n\n    def twice(self, x):\n        return run(run(x))")
-    assert "pkg/op.py::Op.apply (no longer calls forward and now calls twice)" in named(tmp_path, all=method)
+    assert "pkg/op.py::Op.apply: no longer calls forward(x) and now calls self.twice(x)" in named(tmp_path, all=method)

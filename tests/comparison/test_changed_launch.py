@@ -7,7 +7,7 @@ import re
 import pytest
 
 from advisor.comparison.kernels.attempts import Attempt
-from advisor.comparison.kernels.beside import other_launches
+from advisor.comparison.kernels.beside import calls_changed
 from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_version import versions
 from advisor.comparison.kernels.resources import _why_refused
@@ -670,13 +670,13 @@ OF_TWO = (
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("        other[", "        fill[", "Norm.forward no longer launches other and launches fill."),
+        ("        other[", "        fill[", "no longer launches other and now launches fill"),
         (
             "        other[",
             "        if n < 8:\n            return fill[(n,)](x, 64, n, BLOCK=64)\n        other[",
-            "Norm.forward launches fill under a condition and launches under a condition alone other.",
+            "now launches fill (if n < 8)",
         ),
-        ("        fill[(n,)](x, 64, n, BLOCK=64)", "        pass", ""),  # it launches nothing now
+        ("        fill[(n,)](x, 64, n, BLOCK=64)", "        pass", "no longer launches fill"),
     ],
 )
 @pytest.mark.parametrize("folder", ["", "hip/"], ids=["ours", "another vendor's"])
@@ -684,49 +684,41 @@ def test_which_kernel_a_function_launches_is_said_of_kernels_that_are_the_same(r
     assert old in OF_TWO
     path = f"{folder}k.py"
     found = compared_files(repository, predictor, {path: OF_TWO}, {path: OF_TWO.replace(old, new)})
-    notes = [note for subject in found.subjects if subject.kind == "file" for note in subject.notes]
+    whole = "; ".join([*found.around, *(note for subject in found.subjects for note in subject.notes)])
     reasons = [row.reason for subject in found.subjects for row in subject.static]
-    reasons += [note for subject in found.subjects if subject.kind == "kernel" for note in subject.notes]
-    assert [note for note in notes if "launches " in note] == ([said] if said else []) or any(
-        "forward launches fill in its place where" in reason for reason in reasons
-    )
+    assert said in whole or any("forward launches fill in" in reason for reason in reasons)
     assert not folder or not any(subject.kind == "kernel" for subject in found.subjects)
 
 
-def test_a_kernel_that_is_new_is_said_to_be_launched_where_another_was():
+def launched(old: str, new: str, function: str = "run", kernels: dict[str, str] | None = None) -> str:
+    """What changed of the calls and launches of a function."""
+    sides = [parse_source(text, "k.py") for text in (old, new)]
+    return calls_changed(*((side.module_names, side.plain_functions[function]) for side in sides), kernels)
+
+
+def test_a_kernel_that_is_launched_where_another_was_is_named():
     new = KERNEL.replace("def other", "def fresh") + "def run(x, n):\n    fresh[(n,)](x, 64, n, BLOCK=64)\n"
     old = KERNEL + "def run(x, n):\n    fill[(n,)](x, 64, n, BLOCK=64)\n"
-    sides = [parse_source(text, "k.py") for text in (old, new)]
-    assert other_launches(*sides, {}) == {"run": "run no longer launches fill and launches fresh."}
-    assert other_launches(sides[1], parse_source(new.replace("fresh", "later"), "k.py"), {"later": "fresh"}) == {}  # another name alone
-    added = old.replace("def run", "@triton.jit\ndef fresh(x):\n    pass\n\n\ndef run") + "    fresh[(1,)](x)\n"
-    assert other_launches(sides[0], parse_source(added, "k.py"), {}) == {}  # a kernel that is new is listed
+    assert launched(old, new) == "no longer launches fill and now launches fresh"
+    assert launched(new, new.replace("fresh", "later"), kernels={"fresh": "later"}) == ""  # another name alone
+    assert launched(old, old + "    if n > 8:\n        other[(n,)](x, 64, n, BLOCK=64)\n") == "now launches other (if n > 8)"
+    assert launched(old, old + "    fill[(n,)](x, 64, n, BLOCK=64)\n") == "launches more often fill"
+    always = "always, where it was if n > 8"
+    assert launched(old.replace("    fill", "    if n > 8:\n        fill"), old) == f"launches fill {always}"
 
 
-def test_a_launcher_that_is_called_in_place_of_another_is_named_by_its_kernel():
+def test_a_launcher_that_is_called_in_place_of_another_is_named():
     """As where a function calls one launching function or another: `if compact: … else: …`."""
     launchers = "".join(f"def launch_{name}(x, n):\n    {name}[(n,)](x, 64, n, BLOCK=64)\n\n\n" for name in ("fill", "other"))
     old = KERNEL + launchers + "def run(x, n):\n    launch_fill(x, n)\n"
     new = old.replace("    launch_fill(x, n)\n", "    if n > 8:\n        launch_other(x, n)\n    else:\n        launch_fill(x, n)\n")
-    sides = [parse_source(text, "k.py") for text in (old, new)]
-    assert other_launches(*sides, {}) == {"run": "run launches other under a condition and launches under a condition alone fill."}
-    fresh = new.replace("def other", "def fresh").replace("    other[", "    fresh[")
-    before = old.replace("def other", "def unlike").replace("    other[", "    unlike[")
-    assert other_launches(*(parse_source(text, "k.py") for text in (before, fresh)), {})["run"].startswith("run launches fresh under")
-    alone = old.replace("    launch_fill(x, n)\n", "    if n > 8:\n        launch_fill(x, n)\n")
-    assert other_launches(sides[0], parse_source(alone, "k.py"), {}) == {}  # that is said of its launch
+    assert launched(old, new) == "now calls launch_other(x, n) (if n > 8) and calls launch_fill(x, n) if not (n > 8), where it was always"
 
 
-def test_launches_that_move_into_new_functions_are_no_fewer():
-    """As in generative-recommenders 59c3bf1f0d, where a method calls a function that calls another one that launches what it did."""
-    old = KERNEL + "def run(x, n, big):\n    fill[(n,)](x, 64, n, BLOCK=64)\n    if big:\n        other[(n,)](x, 64, n, BLOCK=64)\n"
-    head, launch = old.split("    if big:\n")
-    new = head + "    if big:\n        moved(x, n)\n\n\ndef moved(x, n):\n    inner(x, n)\n\n\ndef inner(x, n):\n" + launch[4:]
-    sides = [parse_source(text, "k.py") for text in (old, new)]
-    for pair in (sides, sides[::-1]):
-        assert other_launches(*pair, {}) == {}
-    apart = parse_source(new.replace("        moved(x, n)\n", "        pass\n"), "k.py")
-    assert other_launches(sides[0], apart, {}) == {"run": "run no longer launches other under a condition."}
+def test_a_kernel_by_another_name_is_launched_still():
+    """As in aiter 7e0d1162: a kernel is imported by another name."""
+    imported = "import triton\nfrom kernels import fill{}\n\n\ndef run(x, n):\n    {}[(n,)](x, 64, n, BLOCK=64)\n"
+    assert launched(imported.format("", "fill"), imported.format(" as written", "written")) == ""
 
 
 def test_a_list_that_a_function_prunes_is_said_to_be(repository, predictor):
@@ -790,19 +782,9 @@ def test_options_that_are_handed_in_a_dictionary_that_is_not_read_are_compared_w
         assert any("num_warps 8 → 4" in item.changed for item in subject.resources) == told
 
 
-def test_a_launch_by_a_name_of_either_of_two_kernels_is_under_a_condition():
+def test_a_launch_by_a_name_of_either_of_two_kernels_is_of_either():
     """As in flash-linear-attention 720238d3."""
     old = KERNEL + "def run(x, n, small):\n    fill[(n,)](x, 64, n, BLOCK=64)\n"
-    new = old.replace("    fill[", "    kernel = other if small else fill\n    kernel[")
-    sides = [parse_source(text, "k.py") for text in (old, new)]
-    assert other_launches(*sides, {}) == {"run": "run launches other under a condition and launches under a condition alone fill."}
-    assert other_launches(*sides[::-1], {})["run"].startswith("run no longer launches other under a condition")
-
-
-def test_of_what_a_function_calls_as_before_it_is_told_itself():
-    """As in Megatron-LM bb979dd6: a launcher has a flag now, which its caller leaves out."""
-    caller = "\n\ndef run(x, n):\n    launch(x, n)\n"
-    old = KERNEL + "def launch(x, n):\n    fill[(n,)](x, 64, n, BLOCK=64)\n" + caller
-    flag = "def launch(x, n, flag=False):\n    if flag:\n        return other[(n,)](x, 64, n, BLOCK=64)\n"
-    notes = other_launches(*(parse_source(text, "k.py") for text in (old, old.replace("def launch(x, n):\n", flag))), {})
-    assert notes == {"launch": "launch launches other under a condition and launches under a condition alone fill."}
+    assert launched(old, old.replace("    fill[", "    kernel = other if small else fill\n    kernel[")) == (
+        "no longer launches fill and now launches other or fill"
+    )

@@ -231,6 +231,24 @@ def test_a_typical_size_is_one_that_the_launcher_takes():
     assert base.sizes["n_cols"] == 128256  # refused for something else
 
 
+@pytest.mark.parametrize(("condition", "size"), [("D > 512", 1024), ("D <= 512", 128), ("D > 2**40", 128)])
+def test_a_typical_size_is_one_with_which_it_is_launched(condition, size):
+    """As in flash-linear-attention 83845577: `if D > 512` launches another kernel."""
+    text = KERNEL.replace("n_cols", "D").replace("    scale[", f"    if {condition}:\n        scale[")
+    sized, _ = both_launches((version(text), version(text)), (None, None), H100, None, None, KernelSettings())
+    assert sized is not None and sized.sizes["D"] == size
+
+
+def test_a_kernel_that_a_gpu_is_never_launched_on_is_not_compiled_for_it(repository, predictor):
+    """As in generative-recommenders a9cf8ea7; with other conditions beside it, of which nothing is known."""
+    asks = "def is_sm100():\n    props = torch.cuda.get_device_properties(0)\n    return props.major == 10\n\n\ndef run("
+    text = KERNEL.replace("import triton\n", "import torch\nimport triton\n", 1).replace("def run(", asks)
+    text = text.replace("    scale[", "    if x.is_contiguous() and is_sm100() and not double:\n        scale[")
+    (subject,) = compared_files(repository, predictor, {"k.py": text}, {"k.py": text.replace("* 2.0", "* 3.0")}, compiling=True).subjects
+    said = "is not launched: its launches are under x.is_contiguous() and is_sm100() and (not double)."
+    assert any(note.endswith(said) for note in subject.notes) and not subject.resources
+
+
 def test_one_side_that_is_an_estimate_is_not_compared():
     sizes = {"registers_per_thread": 32, "spill_bytes": None, "shared_memory_bytes": None}
     held = {origin: Resources(origin=origin, **sizes) for origin in ("compiled", "estimated")}

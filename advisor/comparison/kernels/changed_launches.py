@@ -85,21 +85,24 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             code = [name for name in code if name not in same or not texts[0][name] or not texts[1][name]] or ([] if names else code)
             both = sorted(digests[0].passed.keys() & digests[1].passed.keys())
             hanging = list(filter(hangs, both)) if not names and SPREAD not in both else []
-            words = _in_words(*digests, names, code, hanging)
+            whatever = (
+                launch_digest(former, one, tunable, renamed, conditions=False),
+                launch_digest(function, other, tunable, conditions=False),
+            )
+            differing = _differing(*whatever, hangs)
+            where_alone = code if names and not (differing or ([], []))[1] else []  # where it is called under other conditions
+            words = _in_words(*digests, names, code if not where_alone else [], hanging)
+            words += f", and {_listed(where_alone)} makes it under other conditions" if where_alone else ""
             anew = {name for name in both if _rebound(one, name) != _rebound(other, name)}
             by_name = {text for side in digests for name in names for text in side.passed.get(name, ())}  # of which it is said already
             anew |= {GRID} if names and GRID in both and hangs(GRID, apart=by_name) else set()
             if names and (otherwise := [name for name in both if name in anew and name not in names]):
                 words += f", and {named('the grid' if name == GRID else name for name in otherwise)}, worked out otherwise"
             if not names:  # else the values that it passes changed
-                digests = (
-                    launch_digest(former, one, tunable, renamed, conditions=False),
-                    launch_digest(function, other, tunable, conditions=False),
-                )
                 where = [_where(side) for side in (one, other)]
-                if _differing(*digests) is None and where[0] != where[1]:
+                if _differing(*whatever) is None and where[0] != where[1]:
                     words, code, hanging = f"it is made {where[0]} → {where[1]}", [], []
-                elif _differing(*digests) is None and where[1] != ALWAYS:
+                elif _differing(*whatever) is None and where[1] != ALWAYS:
                     within = f" in {_listed(code)}" if code else ""
                     words, code, hanging = f"it is made {where[1]}, which is worked out otherwise than before{within}", [], []
             alone = {name for name in constants | more if not (former.parameter(name) and function.parameter(name))}
@@ -158,8 +161,9 @@ def _alone_differs(
     apart: Set[str] = frozenset(),
 ) -> bool:
     """Whether what launches pass for one name changed, whatever else they pass, and whatever names that are `apart` are."""
-    sides = launch_digest(former, one, {name}, renamed, apart=apart), launch_digest(function, other, {name}, apart=apart)
-    return _differing(*sides) is not None
+    with_conditions = name != GRID
+    old = launch_digest(former, one, {name}, renamed, conditions=with_conditions, apart=apart)
+    return _differing(old, launch_digest(function, other, {name}, conditions=with_conditions, apart=apart)) is not None
 
 
 def _where(launching: Launching) -> str:
@@ -201,8 +205,8 @@ def _in_words(old: LaunchDigest, new: LaunchDigest, names: Sequence[str], code: 
     parts = [_way(name, *_texts(old, new, name)) for name in names]
     if code:
         what = [f"the {name}" if name == GRID else name for name in hanging]
-        parts.append(f"the code of {_listed(code)}" + (f", on which {named(what)} depend" + "s" * (len(what) == 1)) * bool(what))
-    return ", and ".join(parts or ["the code around it"])
+        parts.append(f"{CODE}of {_listed(code)}" + (f", on which {named(what)} depend" + "s" * (len(what) == 1)) * bool(what))
+    return ", and ".join(parts or [f"{CODE}around it"])
 
 
 def _only_more(one: Iterable[Any], other: Iterable[Any]) -> bool:
@@ -243,13 +247,19 @@ def _text(name: str, passed: Sequence[str]) -> str:
 
 SAME = "The kernel is the same; its launch"
 """Begins the note on a launch that changed where the kernel did not."""
+CODE, WORKED_OUT = "the code ", " changed: whether other values come of it is not judged"
+"""Begin and end that code changed which works out what a launch passes, and that is written as before."""
 
 
 def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     """How launches of a kernel changed, `same`: while it did not."""
     how = SAME if same else "The launch"
     alike = grouped((launch.words, launch.new.where or "its file") for launch in changed)
-    return [f"{how} in {_listed(files)} changed: {words}." for words, files in alike.items()]
+    notes = []
+    for words, files in alike.items():
+        code = f"is written as before, and {words}{',' * (' depend' in words)}{WORKED_OUT}"
+        notes.append(f"{how} in {_listed(files)} {code if words.startswith(CODE) else f'changed: {words}'}.")
+    return notes
 
 
 def _listed(names: Sequence[str]) -> str:

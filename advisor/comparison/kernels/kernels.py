@@ -15,9 +15,9 @@ from typing import Any
 
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import Compiling, same_body
-from advisor.comparison.kernels.beside import in_its_place, launches_besides, other_launches, torch_calls
+from advisor.comparison.kernels.beside import calls_beside, in_its_place
 from advisor.comparison.kernels.changed_launches import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
-from advisor.comparison.kernels.importers import ODD, TESTS
+from advisor.comparison.kernels.importers import ODD
 from advisor.comparison.kernels.kernel_digest import arguments_renamed, meaning, own_tree, renamed, with_other_names
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed, list_alike
@@ -121,8 +121,8 @@ def kernel_subjects(
                 instead = next((text for gpu in compared_on if (text := in_its_place(old, new, gpu, {}, former))), "")
                 if alike and not changed and not instead:
                     for where in sorted({item.where for item in (*old.launching, *new.launching)}):
-                        of_file = [replace(side, launching=tuple(i for i in side.launching if i.where == where)) for side in (old, new)]
-                        beside |= dict.fromkeys(torch_calls(*of_file), where or path)
+                        one, other = (replace(it, launching=tuple(i for i in it.launching if i.where == where)) for it in (old, new))
+                        beside |= dict.fromkeys(calls_beside(one, other, former), where or path)
                     arguments = ", ".join(f"{before} → {after}" for before, after in other_names.items())
                     continue
                 if changed:  # others, a benchmark, say, are not what is compared
@@ -142,7 +142,7 @@ def kernel_subjects(
                 *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
                 *launch_notes(changed, same),
                 *((f"{SAME} may not be made: {instead}.",) if same and instead else ()),
-                *((*launches_besides(old, new, former), *torch_calls(old, new)) if old is not None and new is not None else ()),
+                *(calls_beside(old, new, former) if old is not None and new is not None else ()),
             )
             parts.append((reading.gpus, replace(subject, notes=(*notes, *subject.notes))))
         if parts:
@@ -174,12 +174,6 @@ def kernel_subjects(
     notes_of_kernels = [note for item in out for note in item.notes]
     beside = {note: at for note, at in beside.items() if not any(other.startswith(_of_function(note)) for other in notes_of_kernels)}
     unread += [note for note, at in beside.items() if at == path]
-    if base is not None and head is not None and not TESTS.search(path):
-        reasons = [*notes_of_kernels, *(row.reason for item in out for row in item.static)]
-        for function, note in other_launches(base, head, former).items():
-            name = function.rpartition(".")[2]
-            if not any(f"{name} launches " in text or f"{name} no longer launches " in text for text in reasons):
-                unread.append(note)
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
     for at, of_launchers in grouped((at, note) for note, at in beside.items() if at != path).items():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import copy
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from advisor.comparison.kernels.kernel_digest import meaning, without_local_names
 from advisor.comparison.kernels.kernel_version import Launching
@@ -28,7 +29,7 @@ from advisor.python_source.bindings import (
 from advisor.python_source.imports import MOST_HANDS
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
-from advisor.python_source.language import last_name
+from advisor.python_source.language import dotted, last_name
 from advisor.python_source.module_names import ModuleNames
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
@@ -95,8 +96,8 @@ def launch_digest(
             way = _Way.to(graph, call, scopes[0] if scopes else None)
             given = isinstance(node, ast.Name) and any(node.id in arguments(scope) for scope in scopes) and way.enters(node.id)
             whence = node if given or name == SPREAD else _as_given(node, graph, scopes, call)
-            passed.setdefault(name, {}).setdefault(written(_with_names(node, names)))
-            assigned.setdefault(name, {}).setdefault(written(_with_names(whence, names)))
+            passed.setdefault(name, {}).setdefault(written(with_names(node, names)))
+            assigned.setdefault(name, {}).setdefault(written(with_names(whence, names)))
     parts = [item for _, call in launching.calls for item in (*call.args, *call.keywords)]
     spread = frozenset(written(item) for item in parts if isinstance(item, ast.Starred) or getattr(item, "arg", "") is None)
     host: dict[str, list[str]] = {}
@@ -278,7 +279,7 @@ def _host_code(
             continue
         called = renamed.get(around.name, {})
         local = _local_names(around) | (names & arguments(around) - entering)  # an argument's name, given something else
-        trees = without_local_names([_with_names(node, called) for node in (*nodes, *left, *statements)], local)
+        trees = without_local_names([with_names(node, called) for node in (*nodes, *left, *statements)], local)
         host.setdefault(around.name, []).append("\x1e".join(trees))
 
 
@@ -290,44 +291,64 @@ def _given(function: Function, call: ast.Call, wanted: set[str], renamed: Mappin
     return [*(ast.keyword(called, known[name]) for called, name in sorted((renamed.get(n, n), n) for n in known if n in wanted)), *spread]
 
 
-def _with_names(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
-    """A tree with other names in place of some."""
+def with_names(node: ast.AST, names: Mapping[str, str]) -> Any:
+    """A tree with other names in place of some, also of attributes (".rows")."""
     if not names:
         return node
     node = copy.deepcopy(node)
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name):
             inner.id = names.get(inner.id, inner.id)
+        elif isinstance(inner, ast.Attribute):
+            inner.attr = names.get(f".{inner.attr}", f".{inner.attr}")[1:]
     return node
 
 
-def renamed_arguments(old: ModuleNames, new: ModuleNames) -> dict[str, dict[str, str]]:
-    """By function what its arguments are called now: of those that stand between the same ones as before, and of those that it hands on
-    to a kernel as it did."""
-    sides = [{scope.name: scope.args for scope in graph.scopes if isinstance(scope, Function)} for graph in (old, new)]
-    handed = [_handed_to_kernels(graph) for graph in (old, new)]
+@lru_cache(maxsize=4)
+def renamed_arguments(old: ModuleNames, new: ModuleNames) -> Renamed:
+    """By function of a file what its arguments, and attributes that it reads or sets (".rows"), are called now."""
+    sides = [{scope.name: scope for scope in graph.scopes if isinstance(scope, Function)} for graph in (old, new)]
     renamed = {}
-    for function in sides[0].keys() & sides[1].keys():
-        before, after = ([item.arg for item in (*side[function].posonlyargs, *side[function].args)] for side in sides)
-        if before != after:
-            parts = SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if len(before) != len(after) else ()
-            whole = [(before, after)] if len(before) == len(after) else []
-            places = [(before[a:b], after[c:d]) for word, a, b, c, d in parts if word == "replace" and b - a == d - c]
-            pairs = [pair for part in (*whole, *places) for pair in zip(*part, strict=True)]
-            pairs += [(handed[0][key], handed[1][key]) for key in handed[0].keys() & handed[1].keys() if key[0] == function]
-            renamed[function] = {a: b for a, b in pairs if a in before and b in after and a not in after and b not in before}
+    for name in sides[0].keys() & sides[1].keys():
+        passed = [arguments(side[name]) for side in sides]
+        names = names_changed(old, new, sides[0][name], sides[1][name]).items()
+        renamed[name] = {was: now for was, now in names if was[0] == "." or (was in passed[0] and now in passed[1])}
     return renamed
 
 
-def _handed_to_kernels(graph: ModuleNames) -> dict[tuple[str, str, str], str]:
-    """By function, kernel and parameter the name that launches pass."""
-    return {
-        (getattr(graph.scopes_around(call)[0], "name", ""), kernel, word.arg): word.value.id
-        for kernel, call in graph.launches
-        if graph.scopes_around(call)
-        for word in call.keywords
-        if word.arg and isinstance(word.value, ast.Name)
-    }
+@lru_cache(maxsize=256)
+def names_changed(old: ModuleNames, new: ModuleNames, one: Function, other: Function) -> dict[str, str]:
+    """What the arguments and other names of a function's own are called in its new version, and attributes of its object
+    that its old file alone has (".rows"): of names that stand where those of the new version stand that the old one has not."""
+    before, after = ([name for _, name in sorted(_placed(function))] for function in (one, other))
+    attributes = [{f".{node.attr}" for node in graph.nodes if isinstance(node, ast.Attribute)} for graph in (old, new)]
+    belonging = [
+        {name for name in tokens if name[0] == "."} | _local_names(function) | arguments(function)
+        for tokens, function in ((before, one), (after, other))
+    ]
+    gone = (belonging[0] - attributes[1]).intersection(before).difference(after)
+    came = (belonging[1] - attributes[0]).intersection(after).difference(before)
+    counts: Counter[tuple[str, str]] = Counter()
+    for word, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if gone and came else ():
+        if word == "replace" and b - a == d - c:
+            pairs = zip(before[a:b], after[c:d], strict=True)
+            counts.update((was, now) for was, now in pairs if was in gone and now in came and (was[0] == ".") == (now[0] == "."))
+    names: dict[str, str] = {}
+    for (was, now), _ in counts.most_common():
+        if was not in names and now not in names.values():
+            names[was] = now
+    return names
+
+
+def _placed(function: Function) -> Iterator[tuple[Position, str]]:
+    """The names, arguments and attributes of its object (".rows" of `ctx.rows`) that stand in a function, each with where it ends."""
+    called = {node.func for node in ast.walk(function) if isinstance(node, ast.Call)}
+    for node in ast.walk(function):
+        end = getattr(node, "end_lineno", 0) or 0, getattr(node, "end_col_offset", 0) or 0
+        if isinstance(node, ast.Name | ast.arg):
+            yield end, node.id if isinstance(node, ast.Name) else node.arg
+        elif isinstance(node, ast.Attribute) and node not in called and dotted(node.value) in ("self", "cls", "ctx"):
+            yield end, f".{node.attr}"
 
 
 def _feeding(

@@ -110,8 +110,8 @@ MOST_ROUNDS = 3
 """Of asking which names of the launcher a grid hangs on: one may follow from others."""
 ELEMENT_BYTES = 2
 """Of tensors of which nothing is said."""
-LEAST_SIZE = 1_024
-"""No typical size is made smaller for a launcher that refuses it."""
+LEAST_SIZE, MOST_DOUBLED = 1_024, 6
+"""No typical size is made smaller for a launcher that refuses it, and none is doubled more often."""
 POINTERS = ("*", "tensordesc")
 """Begin the types of arguments that are tensors."""
 WARPS_OF_A_ROW = ((32_768, 32), (8_192, 16), (0, 8))
@@ -341,11 +341,12 @@ def _unknown_sizes(version: KernelVersion, launch: KernelLaunch, blocks: bool) -
 
 
 def _launched_with(version: KernelVersion, name: str, size: int) -> int:
-    """A typical size, or the largest of its fourths that a launching function does not refuse; itself where none is taken, or it is refused
-    for something else."""
+    """A typical size, or the largest of its fourths, or the least of its doubles, with which a launching function makes the launch; itself
+    where none is, or it is refused for something else."""
     sites = [site for site in _sites(version) if not site.refuses({})]
     smaller = itertools.takewhile(lambda item: item >= LEAST_SIZE, (size // 4**power for power in itertools.count()))
-    return next((item for item in smaller if not sites or not all(site.refuses({name: item}) for site in sites)), size)
+    near = [*smaller, size, *(size * 2**power for power in range(1, MOST_DOUBLED))]
+    return next((item for item in near if not sites or not all(site.refuses({name: item}) for site in sites)), size)
 
 
 @lru_cache(maxsize=4)

@@ -23,11 +23,11 @@ from advisor.comparison.kernels.attempts import (
     flags_of_one,
     with_other_flags,
 )
-from advisor.comparison.kernels.beside import in_its_place
+from advisor.comparison.kernels.beside import in_its_place, never_launched
 from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_digest import converts_otherwise
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed
-from advisor.comparison.kernels.launch_digest import launch_digest
+from advisor.comparison.kernels.launch_digest import LONGEST, launch_digest
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
 from advisor.comparison.kernels.one_launch import POINTERS, both_launches
 from advisor.comparison.kernels.time_verdict import (
@@ -55,6 +55,7 @@ from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import texts_in
 from advisor.python_source.launch_sites import names_around_launches
+from advisor.rendering.figures import shortened
 from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
@@ -124,10 +125,13 @@ def judged(
     former, configuration = alike_configurations(old, new)
     unknown = Run(configuration=configuration, problem=problem, element=element, former=former, recorded=recorded)
     alike: dict[tuple[Any, ...], tuple[Run, list[GpuSpec]]] = {}
-    for gpu in gpus:
-        run = best.get(gpu.name, unknown)
-        alike.setdefault((gpu.triton_target, repr((run.former, run.configuration))), (run, []))[1].append(gpu)
     notes: list[str] = []
+    for gpu in gpus:
+        run, version = best.get(gpu.name, unknown), new or old
+        if version is not None and (where := never_launched(version, gpu)):
+            notes.append(f"Not compiled for {gpu.name}, where it is not launched: its launches are under {shortened(where, 2 * LONGEST)}.")
+        else:
+            alike.setdefault((gpu.triton_target, repr((run.former, run.configuration))), (run, []))[1].append(gpu)
     wanted: list[tuple[Run, list[GpuSpec]]] = []
     needed = (old is not None) + (new is not None)
     for run, group in alike.values():
