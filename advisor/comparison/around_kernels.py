@@ -50,19 +50,20 @@ class Changed:
             together; "": none of these.
         calls: Which calls came or went in it, in words (`calls_changed`); "": none.
         writes: Whether it writes code of kernels as text, which is not compared.
+        launches: Whether it launches kernels itself.
     """
 
     title: str
     word: str = ""
     calls: str = ""
     writes: bool = False
+    launches: bool = False
 
-    def text(self, notes: Collection[str]) -> str:
-        """As it is named beside the notes on the change: `path::function (new): now calls …`."""
-        name = self.title.rpartition("::")[2].rpartition(".")[2]
-        noted = any(note.endswith(f", {name} {self.calls}.") for note in notes)
+    @property
+    def text(self) -> str:
+        """As it is named: `path::function (new): now calls …`."""
         more = "; ".join(filter(None, (self.word, WRITES * self.writes)))
-        return f"{self.title}{f' ({more})' * bool(more)}{f': {self.calls}' * bool(self.calls and not noted)}"
+        return f"{self.title}{f' ({more})' * bool(more)}{f': {self.calls}' * bool(self.calls)}"
 
 
 Place = tuple[str, str]
@@ -72,9 +73,9 @@ Version = tuple[SourceFile, list[Function]]
 
 
 def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> tuple[list[Changed], list[str]]:
-    """The plain functions around kernels that a change touches: first those that both sides have and that make other calls, then those
-    that came, then the others that differ, then those that went; of each first those of files that name Triton. Comments, docstrings,
-    annotations and tests aside. Then what was left out, a sentence.
+    """The plain functions around kernels that a change touches: first those that both sides have and that make other calls, of these those
+    that launch, then those that came, then the others that differ, then those that went; of each first those of files that name Triton.
+    Comments, docstrings, annotations and tests aside. Then what was left out, a sentence.
 
     Args:
         base, head: The trees.
@@ -122,11 +123,13 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
             if moved or _tree(old, old_nodes) != _tree(new, nodes):
                 language = _language(nodes)
                 calls = "" if language else calls_changed((old.module_names, old_nodes[-1]), (new.module_names, nodes[-1]))
-                differ.append(Changed("::".join(place), ", ".join(filter(None, (moved, language))), calls, _writes(nodes)))
+                launches = any(nodes[-1] in new.module_names.above(call) for _, call in new.module_names.launches)
+                differ.append(Changed("::".join(place), ", ".join(filter(None, (moved, language))), calls, _writes(nodes), launches))
     left = len(python) - len(files)
     warnings = [f"{left} changed Python files were not looked through for functions around kernels."] if left > 0 else []
     went = [Changed(f"{path}::{name}", "removed") for path, name in gone if path not in told_elsewhere]
-    return [*(item for item in differ if item.calls), *came, *(item for item in differ if not item.calls), *went], warnings
+    calling = sorted((item for item in differ if item.calls), key=lambda item: not item.launches)
+    return [*calling, *came, *(item for item in differ if not item.calls), *went], warnings
 
 
 def _places(before: Collection[Place], after: Collection[Place]) -> dict[Place, Place]:

@@ -106,7 +106,6 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     subjects += [subject for subject in imported if subject.path not in paths]
     if audited := sum(any(AUDITED in note for note in subject.notes) for subject in subjects):
         warnings.append(f"{audited} tables were audited, and not predicted: {SPENT}.")
-    all_notes = {note for subject in subjects for note in subject.notes}
     around, left_out = changed_functions(base, head, relevant)
     warnings += left_out
     return assemble(
@@ -121,7 +120,7 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
         skipped=skipped,
         unjudged=unjudged,
         renamed=files.renamed,
-        around=[item.text(all_notes) for item in around],
+        around=[item.text for item in around],
     )
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from advisor.comparison.kernels import kernel_digest
-from advisor.comparison.kernels.beside import calls_beside, in_its_place
+from advisor.comparison.kernels.beside import calls_changed, in_its_place
 from advisor.comparison.kernels.changed_launches import _apart, changed_by_hand, changed_launches
 from advisor.comparison.kernels.kernel_version import own_launches, versions
 from advisor.comparison.kernels.launch_digest import launch_digest
@@ -49,6 +49,13 @@ def run(x):
     scale[(triton.cdiv(n, block),)](x, n, block, num_warps=warps)
     return torch.relu(x)
 """
+
+
+def calls_beside(old, new) -> str:
+    """What changed of the calls of the function that launches the kernel of two versions."""
+    return calls_changed(*((version.source.module_names, version.source.plain_functions["run"]) for version in (old, new)))
+
+
 BASE = {"ops/__init__.py": "", "ops/helpers.py": HELPERS, "ops/scale.py": KERNEL}
 
 
@@ -74,13 +81,11 @@ def test_a_block_that_has_a_name_of_a_pair_first_is_no_other_block(repository, p
 def test_torch_in_another_arm_than_the_launch_is_not_beside_it():
     text = KERNEL.replace("        warps = 1\n", "        warps = torch.zeros(1)\n    if n < 8:\n        return torch.ones(1)\n")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert calls_beside(old, new) == [
-        "Before its launch, run now returns where n < 8.",
-        "Beside the launch, run now calls torch.zeros(1) (if n < 64); torch.ones(1) (if n < 8).",
-    ]
+    said = "now calls torch.zeros(1) (if n < 64); torch.ones(1) (if n < 8) and now returns before it launches, if n < 8"
+    assert calls_beside(old, new) == said
     text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    found = torch.zeros(n) if n > 9 else None\n    torch.ones(n)\n")
     new = versions(parse_source(text, "k.py"), {})["scale"]
-    assert calls_beside(old, new) == ["Beside the launch, run now calls torch.zeros(n) (if n > 9); torch.ones(n)."]
+    assert calls_beside(old, new) == "now calls torch.zeros(n) (if n > 9); torch.ones(n)"
 
 
 def test_a_return_before_the_launch_is_seen_within_what_holds_both():
@@ -89,8 +94,8 @@ def test_a_return_before_the_launch_is_seen_within_what_holds_both():
     long, longer = (within.replace("n < 8", text) for text in (condition, f"{condition} and n > 7"))
     plain = within.replace("        if n < 8:\n            return x\n", "")
     sides = [versions(parse_source(item, "k.py"), {})["scale"] for item in (plain, within, long, longer)]
-    assert calls_beside(sides[0], sides[1]) == ["Before its launch, run now returns where n < 8."]
-    assert len(calls_beside(sides[2], sides[3])) == 2  # alike as far as they are shown
+    assert calls_beside(sides[0], sides[1]) == "now returns before it launches, if n < 8"
+    assert "returns before it launches, if n > 2000" in calls_beside(sides[1], sides[2])
 
 
 def test_a_call_that_one_of_several_comes_to_is_no_call_of_all():
@@ -99,16 +104,16 @@ def test_a_call_that_one_of_several_comes_to_is_no_call_of_all():
     old, seldom, more = (
         versions(parse_source(KERNEL.replace("    n = x.numel()\n", f"    n = x.numel()\n{text}"), "k.py"), {})["scale"] for text in texts
     )
-    assert calls_beside(old, seldom) == ["Beside the launch, run calls torch.zeros(n) if n > 9, where it was always."]
-    assert calls_beside(old, more) == ["Beside the launch, run calls more often torch.zeros(n)."]
+    assert calls_beside(old, seldom) == "calls torch.zeros(n) if n > 9, where it was always"
+    assert calls_beside(old, more) == "calls more often torch.zeros(n)"
 
 
 def test_a_function_of_the_file_that_calls_torch_is_named():
     blocked = "\n\ndef blocked(x):\n    return torch.zeros(x.shape)\n\n\ndef sized(x):\n    return x.shape[0]\n"
     text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    sized(blocked(x))\n")
     old, new = (versions(parse_source(item + blocked, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert calls_beside(old, new) == ["Beside the launch, run now calls sized(blocked(x))."]
-    assert calls_beside(new, old) == ["Beside the launch, run no longer calls sized(blocked(x))."]
+    assert calls_beside(old, new) == "now calls sized(blocked(x))"
+    assert calls_beside(new, old) == "no longer calls sized(blocked(x))"
 
 
 def test_a_function_of_the_file_that_calls_torch_no_longer_is_called_still():
@@ -116,8 +121,8 @@ def test_a_function_of_the_file_that_calls_torch_no_longer_is_called_still():
     text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    table(x)\n")
     loud, quiet = (text + item for item in (helper, helper.replace("torch.tensor([x]).cuda()", "(x, x)")))
     old, new, bare = (versions(parse_source(item, "k.py"), {})["scale"] for item in (loud, quiet, KERNEL + helper))
-    assert calls_beside(old, new) == calls_beside(new, old) == []
-    assert calls_beside(old, bare) == ["Beside the launch, run no longer calls table(x)."]
+    assert calls_beside(old, new) == calls_beside(new, old) == ""
+    assert calls_beside(old, bare) == "no longer calls table(x)"
 
 
 def test_a_tensor_that_may_have_one_of_two_types_is_another_tensor():
@@ -128,15 +133,15 @@ def test_a_tensor_that_may_have_one_of_two_types_is_another_tensor():
         for item in (one, either)
     )
     said = "dtype=x.dtype if n > 9 else torch.float where it was dtype=x.dtype"
-    assert calls_beside(old, new) == [f"Beside the launch, run calls torch.empty with {said}."]
+    assert calls_beside(old, new) == f"calls torch.empty with {said}"
 
 
 def test_what_waits_for_the_gpu_is_named():
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, KERNEL.replace("x.numel()", "int(x.sum().item())")))
-    assert calls_beside(old, new) == ["Beside the launch, run now calls x.sum().item()."]
+    assert calls_beside(old, new) == "now calls x.sum().item()"
     host = KERNEL.replace("import torch\n", "import math\nimport torch\n").replace("x.numel()", "int(math.sqrt(x.numel())) // re.sub(2)")
     host = host.replace("def run(x):\n", "def run(x):\n    import re\n")
-    assert calls_beside(old, versions(parse_source(host, "k.py"), {})["scale"]) == []  # Python's own
+    assert calls_beside(old, versions(parse_source(host, "k.py"), {})["scale"]) == ""  # Python's own
 
 
 def test_calls_are_told_by_their_conditions_and_counted_once():
@@ -147,8 +152,8 @@ def test_calls_are_told_by_their_conditions_and_counted_once():
         versions(parse_source(KERNEL.replace("    n = x.numel()\n", f"    n = x.numel()\n{item}"), "k.py"), {})["scale"]
         for item in (arms, one, twice)
     )
-    assert calls_beside(old, new) == ["Beside the launch, run no longer calls torch.zeros_like(x).sum() (if n > 7)."]
-    assert calls_beside(new, more) == ["Beside the launch, run calls more often torch.zeros_like(x).sum() (if n > 3)."]
+    assert calls_beside(old, new) == "no longer calls torch.zeros_like(x).sum() (if n > 7)"
+    assert calls_beside(new, more) == "calls more often torch.zeros_like(x).sum() (if n > 3)"
 
 
 @pytest.mark.parametrize(
@@ -171,13 +176,13 @@ def test_calls_are_compared_as_they_are_written(old, new, said):
         for item in (old, new)
     ]
     sides = [versions(parse_source(text, "k.py"), {})["scale"] for text in texts]
-    assert calls_beside(*sides) == ([f"Beside the launch, run {said}."] if said else [])
+    assert calls_beside(*sides) == said
 
 
 def test_a_decorator_that_came_is_named():
     old, new = (versions(parse_source(KERNEL.replace("def run", f"{item}def run"), "k.py"), {})["scale"] for item in ("", "@contiguous\n"))
-    assert calls_beside(old, new) == ["Beside the launch, run is now decorated with contiguous."]
-    assert calls_beside(new, old) == ["Beside the launch, run is no longer decorated with contiguous."]
+    assert calls_beside(old, new) == "is now decorated with contiguous"
+    assert calls_beside(new, old) == "is no longer decorated with contiguous"
 
 
 def test_of_a_function_that_launches_two_kernels_one_note_says_what_is_beside(repository, predictor):
@@ -187,10 +192,10 @@ def test_of_a_function_that_launches_two_kernels_one_note_says_what_is_beside(re
     head = (
         two.replace("=x.dtype", "=torch.float32").replace("sum(0)", "sum(0).to(x.dtype)").replace("doubled(tl.load", "1 + doubled(tl.load")
     )
-    (subject,) = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": two}).subjects
+    found = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": two})
     said = "no longer calls y.sum(0) and now calls y.sum(0).to(x.dtype) and calls torch.empty with "
-    said += "dtype=torch.float32 where it was dtype=x.dtype."
-    assert subject.title == "ops/scale.py::scale" and f"Beside the launch, run {said}" in subject.notes
+    said += "dtype=torch.float32 where it was dtype=x.dtype"
+    assert [subject.title for subject in found.subjects] == ["ops/scale.py::scale"] and found.around == (f"ops/scale.py::run: {said}",)
 
 
 def test_a_kernel_of_the_other_arm_is_not_launched_in_its_place():
@@ -201,7 +206,7 @@ def test_a_kernel_of_the_other_arm_is_not_launched_in_its_place():
     head = text.replace("OTHER(x_ptr)", "first(x_ptr)").replace("OTHER[", "fresh[").replace("def run", "@torch.no_grad()\ndef run")
     head = head.replace("def first", "def fresh(x_ptr):\n    tl.store(x_ptr, 2)\n\n\n@triton.jit\ndef first")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (text, head))
-    assert in_its_place(old, new, load_gpu("H100"), {}, {}) == "" and not any("decorated" in note for note in calls_beside(old, new))
+    assert in_its_place(old, new, load_gpu("H100"), {}, {}) == "" and "decorated" not in calls_beside(old, new)
     plain = versions(parse_source(text.replace("    if cache is None:\n    ", "").replace("    else:\n    ", ""), "k.py"), {})["scale"]
     assert in_its_place(plain, new, load_gpu("H100"), {}, {})
     renamed = head.replace("def run(", "def run_common(")
@@ -278,9 +283,9 @@ def test_docstrings_of_functions_within_the_launcher_are_no_change(repository, p
         ),
     ],
 )
-def test_calls_of_torch_beside_the_launch_are_a_note_of_the_file_alone(repository, predictor, old, new, said):
+def test_calls_of_torch_beside_the_launch_are_no_change_of_the_kernel(repository, predictor, old, new, said):
     found = compared(repository, predictor, {"ops/scale.py": KERNEL.replace(old, new)})
-    assert [(subject.kind, subject.notes) for subject in found.subjects] == [("file", (f"Beside the launch, run {said}.",))]
+    assert not found.subjects and found.around == (f"ops/scale.py::run: {said}",)
 
 
 PLAIN = """
@@ -602,32 +607,26 @@ def test_functions_of_torch_are_known_by_what_the_file_imports(imported, call, n
         "    return torch.relu", f"    {call}\n    return torch.relu"
     )
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert calls_beside(old, new) == ([f"Beside the launch, run now calls {named}."] if named else [])
+    assert calls_beside(old, new) == (f"now calls {named}" if named else "")
 
 
 def test_a_return_before_the_launch_is_named():
     text = KERNEL.replace("    n = x.numel()\n", "    n = x.numel()\n    if n < 8:\n        return x\n")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert calls_beside(old, new) == ["Before its launch, run now returns where n < 8."]
-    assert calls_beside(new, old) == ["Before its launch, run no longer returns where n < 8."]
+    assert calls_beside(old, new) == "now returns before it launches, if n < 8"
+    assert calls_beside(new, old) == "no longer returns before it launches, if n < 8"
     body = text[text.index("    n = x") :]
     within = text.replace(body, "    with torch.cuda.device(0):\n" + "".join(f"    {line}\n" for line in body.splitlines()))
-    assert calls_beside(new, versions(parse_source(within, "k.py"), {})["scale"]) == []
+    assert calls_beside(new, versions(parse_source(within, "k.py"), {})["scale"]) == ""
     after = KERNEL.replace("    return torch.relu(x)", "    if n < 8:\n        return x\n    return torch.relu(x)")
-    assert not any("returns" in note for note in calls_beside(old, versions(parse_source(after, "k.py"), {})["scale"]))
-
-
-def test_calls_beside_a_launch_are_those_of_the_function_by_its_former_name():
-    text = KERNEL.replace("def run(", "def scaled(").replace("    n = x.numel()\n", "    n = x.numel()\n    x = torch.zeros(n)\n")
-    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert calls_beside(old, new) == ["Beside the launch, scaled (was run) now calls torch.zeros(n)."]
+    assert "returns" not in calls_beside(old, versions(parse_source(after, "k.py"), {})["scale"])
 
 
 def test_a_function_of_torch_by_a_name_of_the_file_is_the_same():
     """As in unsloth d27e4e44: `torch_matmul = torch.matmul` at the top."""
     text = KERNEL.replace("torch.relu(x)", "relu(x)").replace("@triton.jit", "relu = torch.relu\n\n\n@triton.jit")
     old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (KERNEL, text))
-    assert calls_beside(old, new) == []
+    assert calls_beside(old, new) == ""
 
 
 def test_what_a_heuristic_gives_now_is_named():

@@ -213,11 +213,10 @@ def test_what_functions_hand_on_besides_does_not(repository, predictor, old, new
     assert not compared_files(repository, predictor, base, edited(base, old, new)).subjects
 
 
-def test_a_call_of_torch_beside_a_launch_elsewhere_is_a_note_of_the_file_alone(repository, predictor):
+def test_a_call_of_torch_beside_a_launch_elsewhere_is_no_change_of_the_kernel(repository, predictor):
     base = files()
-    (subject,) = compared_files(repository, predictor, base, edited(base, "relu", "sigmoid")).subjects
-    assert subject.notes == ("Beside the launch, run no longer calls torch.relu(x) and now calls torch.sigmoid(x).",)
-    assert (subject.kind, subject.title) == ("file", "pkg/ops.py")  # which changed: the kernel's did not
+    found = compared_files(repository, predictor, base, edited(base, "relu", "sigmoid"))
+    assert not found.subjects and found.around == ("pkg/ops.py::run: no longer calls torch.relu(x) and now calls torch.sigmoid(x)",)
 
 
 DEFAULTS = """
@@ -420,7 +419,7 @@ class Layer:
         (
             "return run(y.reshape(-1, 4)), run(w)",
             "return run(y.reshape(-1, 4), keep=x), run(w, keep=x), run(x, keep=x)",
-            "no longer calls run(y.reshape(-1, 4)); run(w) and now calls run(y.reshape(-1, 4), keep=x); run(w, keep=x); run(x, keep=x)",
+            "no longer calls run(y.reshape(-1, 4)), run(w) and now calls run(y.reshape(-1, 4), keep=x), run(w, keep=x), run(x, keep=x)",
         ),
     ],
 )
@@ -437,9 +436,7 @@ def test_a_function_that_launches_itself_calls_others_otherwise(repository, pred
         pkg__layer="from pkg.ops import run\nfrom pkg.kernels import scale\n\n\ndef step(x):\n    scale[(1,)](x, 4)\n    return run(x)\n"
     )
     head = edited(base, "run(x)", "run(x, out=x.t())", "pkg/layer.py")
-    assert [note for subject in compared_files(repository, predictor, base, head).subjects for note in subject.notes] == [
-        "Beside the launch, step calls run with out=x.t()."
-    ]
+    assert compared_files(repository, predictor, base, head).around == ("pkg/layer.py::step: calls run with out=x.t()",)
 
 
 def test_a_constant_that_several_statements_work_out_otherwise_is_named(repository, predictor) -> None:

@@ -432,8 +432,8 @@ def test_a_list_that_cannot_be_read_is_not_counted_as_empty(repository):
 
 def test_what_torch_does_beside_the_launch_is_said(repository):
     base = PLAIN.replace("    decay[(rows", "    x = x.contiguous()\n    y.zero_()\n    decay[(rows")
-    _, subject = one(repository, base, PLAIN.replace("* 0.5", "* 0.25"))
-    assert "Beside the launch, run no longer calls x.contiguous(); y.zero_()." in subject.notes
+    found, _ = one(repository, base, PLAIN.replace("* 0.5", "* 0.25"))
+    assert found.around == ("k.py::run: no longer calls x.contiguous(), y.zero_()",)
 
 
 CONVERTED = """def scale(x_ptr, y_ptr, factor: tl.float32, n, BLOCK: tl.constexpr):
@@ -472,13 +472,12 @@ MADE = "y = torch.empty(n, dtype=torch.int32)"
         (MADE, MADE.replace("int32", "long"), "calls torch.empty with dtype=torch.long where it was dtype=torch.int32"),
         ("", MADE, "now calls torch.empty(n, dtype=torch.int32)"),
         (MADE.replace("torch.int32", "x.dtype"), MADE, "calls torch.empty with dtype=torch.int32 where it was dtype=x.dtype"),
-        ("y = x", "z = x", ""),
     ],
 )
-def test_what_changed_beside_the_launch_alone_is_said_of_the_file(repository, before, after, said):
+def test_what_changed_beside_the_launch_alone_is_no_change_of_the_kernel(repository, before, after, said):
     sides = [{"k.py": HEAD + PLAIN.replace("    decay[(rows", f"    {line}\n    decay[(rows")} for line in (before, after)]
-    subjects = compared_files(repository, AnalyticalPredictor(), *sides).subjects
-    assert [(item.kind, item.notes) for item in subjects] == ([("file", (f"Beside the launch, run {said}.",))] if said else [])
+    found = compared_files(repository, AnalyticalPredictor(), *sides)
+    assert not found.subjects and found.around == (f"k.py::run: {said}",)
 
 
 TILED = """def wide(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
@@ -536,15 +535,15 @@ def test_a_kernel_that_is_launched_besides_is_said(repository, came):
     one_more = TWO.replace("BLOCK=1024)\n", "BLOCK=1024)\n    total[(1,)](y, n, BLOCK=1024)\n", 1)
     sides = (TWO.replace("* 0.5", "* 0.25"), one_more) if came else (one_more, TWO.replace("* 0.5", "* 0.25"))
     assert one_more != TWO
-    found, subject = one(repository, *sides)
-    assert f"Beside the launch, run {'now launches' if came else 'no longer launches'} total." in subject.notes
+    found, _ = one(repository, *sides)
+    assert found.around == (f"k.py::run: {'now launches' if came else 'no longer launches'} total",)
     assert "in its place" not in to_comment(found)
     if came:
         under = one_more.replace("    total[(1,)]", "    if n > 8:\n        total[(1,)]")
-        assert "Beside the launch, run now launches total (if n > 8)." in one(repository, sides[0], under)[1].notes
+        assert one(repository, sides[0], under)[0].around == ("k.py::run: now launches total (if n > 8)",)
         always = one_more.replace("* 0.5", "* 0.25")
-        assert "Beside the launch, run launches total if n > 8, where it was always." in one(repository, always, under)[1].notes
-        assert "Beside the launch, run launches total always, where it was if n > 8." in one(repository, under, always)[1].notes
+        assert one(repository, always, under)[0].around == ("k.py::run: launches total if n > 8, where it was always",)
+        assert one(repository, under, always)[0].around == ("k.py::run: launches total always, where it was if n > 8",)
 
 
 def test_a_launch_that_became_tuned_is_no_prediction_of_no_change(repository):

@@ -122,38 +122,6 @@ def never_launched(version: KernelVersion, gpu: GpuSpec) -> str:
     return texts[0] if all(texts) and texts else ""
 
 
-def calls_beside(old: KernelVersion, new: KernelVersion, former: Mapping[str, str] | None = None) -> list[str]:
-    """Which calls and other launches came or went in the functions that launch a kernel, and where these return before the launch in one
-    version alone, a note each function; `former`: what kernels were called before, by what they are called now."""
-    sides = [_around_launches(version) for version in (old, new)]
-    both = {name: name for name in sides[0].keys() & sides[1].keys()}
-    if not both and len(sides[0]) == len(sides[1]) == 1:  # it is called otherwise now
-        both = {next(iter(sides[1])): next(iter(sides[0]))}
-    kernels = {was: now for now, was in (former or {}).items()}
-    texts = {name: calls_changed(sides[0][was], sides[1][name], kernels) for name, was in both.items()}
-    calls = {f"{name}{f' (was {both[name]})' * (both[name] != name)}": text for name, text in texts.items()}
-    notes = [f"Beside the launch, {name} {text}." for name, text in calls.items() if text]
-    left = [dict(_returning(version)) for version in (old, new)]
-    for name in left[0].keys() & left[1].keys():
-        for word, tests in (("now", left[1][name] - left[0][name]), ("no longer", left[0][name] - left[1][name])):
-            where = " or ".join(shortened(test, 2 * LONGEST) for test in sorted(tests))
-            notes += [f"Before its launch, {name} {word} returns where {where}."] if tests else []
-    return sorted(notes)
-
-
-def _around_launches(version: KernelVersion) -> dict[str, tuple[ModuleNames, Function]]:
-    """The innermost functions around the launches of a version by their names, each with the graph of its file."""
-    inside = ((graph, [scope for scope in scopes if isinstance(scope, Function)][-1:]) for graph, _, (scopes, _) in _launches(version))
-    return {function.name: (graph, function) for graph, functions in inside for function in functions}
-
-
-def _returning(version: KernelVersion) -> Iterator[tuple[str, set[str]]]:
-    """By function around a launch of a version under which conditions it returns before that."""
-    for _, _, (scopes, launch) in _launches(version):
-        if scopes and (function := getattr(scopes[-1], "name", "")):
-            yield function, {written(test) for test in returns_before(scopes[-1], launch)}
-
-
 @dataclass(frozen=True, slots=True)
 class _Made:
     """A call that a function makes, as it is written.
@@ -177,13 +145,8 @@ class _Made:
     def when(self) -> str:
         return f"if {shortened(self.where, LONGEST)}" if self.where else "always"
 
-    def __str__(self) -> str:
-        return shortened(self.text, LONGEST) + (f" ({self.when})" if self.where else "")
 
-
-def calls_changed(
-    old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNames, Function], kernels: Mapping[str, str] | None = None
-) -> str:
+def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNames, Function]) -> str:
     """Which calls of a function came or went, as they are written but for its own names that changed, in words; "": none.
 
     Compared are calls of torch, of methods of tensors that launch something, and of functions that are neither Python's own nor of a
@@ -191,29 +154,45 @@ def calls_changed(
 
     Args:
         old, new: Its versions, each with the graph of its file; None: it is new.
-        kernels: What kernels are called now, by what they were called before.
     """
-    names = {**(kernels or {}), **names_changed(old[0], new[0], old[1], new[1])} if old is not None else {}
+    names = names_changed(old[0], new[0], old[1], new[1]) if old is not None else {}
     before, after = _calls_made(*old, names) if old is not None else [], _calls_made(*new)
     gone, came = [*(Counter(before) - Counter(after)).elements()], [*(Counter(after) - Counter(before)).elements()]
-    otherwise = [(two, f"{shortened(two.text, LONGEST)} {two.when}, where it was {one.when}") for one, two in _pairs(gone, came, "text")]
-    otherwise += [(two, f"{one.name} {_given_otherwise(one, two)}") for one, two in _pairs(gone, came, "name")]
-    listed = [list(map(written, side[1].decorator_list)) for side in (old, new) if side is not None]
-    decorators = [Counter(text for text in texts if not text.startswith(_OF_HOST)) for texts in listed]
-    lost, more = ([*(one - other)] for one, other in (decorators, decorators[::-1])) if len(decorators) == 2 else ([], [])
-    words = [
-        (word, [text for made, text in items if made.launch == launch])
-        for launch, verb in ((True, "launches"), (False, "calls"))
-        for word, items in (
-            (f"no longer {verb}", [(made, str(made)) for made in gone if made not in after]),
-            (f"{verb} less often", [(made, str(made)) for made in gone if made in after]),
-            (f"now {verb}", [(made, str(made)) for made in came if made not in before]),
-            (f"{verb} more often", [(made, str(made)) for made in came if made in before]),
-            (verb, otherwise),
+    moved, given = _pairs(gone, came, "text"), _pairs(gone, came, "name")
+    parts = []
+    for launch, verb in ((True, "launches"), (False, "calls")):
+        words = (
+            (f"no longer {verb}", [made for made in gone if made not in after]),
+            (f"{verb} less often", [made for made in gone if made in after]),
+            (f"now {verb}", [made for made in came if made not in before]),
+            (f"{verb} more often", [made for made in came if made in before]),
         )
-    ]
-    words += [("is no longer decorated with", lost), ("is now decorated with", more)]
-    return " and ".join(f"{word} {_first([*dict.fromkeys(texts)], '; ')}" for word, texts in words if texts)
+        parts += [f"{word} {text}" for word, calls in words if (text := _listed([made for made in calls if made.launch == launch]))]
+        otherwise = [f"{shortened(two.text, LONGEST)} {two.when}, where it was {one.when}" for one, two in moved if two.launch == launch]
+        otherwise += [f"{one.name} {_given_otherwise(one, two)}" for one, two in given if two.launch == launch]
+        parts += [f"{verb} {_first([*dict.fromkeys(otherwise)], '; ')}"] if otherwise else []
+    if old is not None:
+        returns = [_returning(*side) for side in (old, new)]
+        parts += [f"now returns before it launches, if {text}" for text in returns[1] if text not in returns[0]]
+        parts += [f"no longer returns before it launches, if {text}" for text in returns[0] if text not in returns[1]]
+        decorators = [[text for text in map(written, side[1].decorator_list) if not text.startswith(_OF_HOST)] for side in (old, new)]
+        parts += [f"is no longer decorated with {text}" for text in decorators[0] if text not in decorators[1]]
+        parts += [f"is now decorated with {text}" for text in decorators[1] if text not in decorators[0]]
+    return " and ".join(parts)
+
+
+def _listed(calls: Sequence[_Made]) -> str:
+    """Calls as they are written, those under one condition together."""
+    some = [*dict.fromkeys(calls)][:MOST_NAMED]
+    texts = grouped((made.when, shortened(made.text, LONGEST)) for made in some)
+    listed = [f"{', '.join(items)}{f' ({when})' * (when != 'always')}" for when, items in texts.items()]
+    return "; ".join(listed) + f" and {len({*calls}) - MOST_NAMED} more" * (len({*calls}) > MOST_NAMED)
+
+
+def _returning(graph: ModuleNames, function: Function) -> list[str]:
+    """Under which conditions a function returns before it launches a kernel."""
+    launch = next((call for _, call in graph.launches if function in graph.above(call)), None)
+    return [shortened(written(test), 2 * LONGEST) for test in returns_before(function, launch)] if launch is not None else []
 
 
 def _pairs(gone: list[_Made], came: list[_Made], field: str) -> list[tuple[_Made, _Made]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from advisor.comparison.kernels import resources
 from advisor.comparison.kernels.attempts import Compiling, same_body
-from advisor.comparison.kernels.beside import calls_beside, in_its_place
+from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.changed_launches import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.importers import ODD
 from advisor.comparison.kernels.kernel_digest import arguments_renamed, meaning, own_tree, renamed, with_other_names
@@ -37,7 +37,6 @@ from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import CHANGES, UNKNOWN, Failure, StaticRow, Subject
 from advisor.result.schema import FAMILIES, Problem
-from advisor.system import grouped
 from advisor.system.errors import AdvisorError, InputError
 from advisor.system.resources import phrase
 
@@ -104,7 +103,6 @@ def kernel_subjects(
     out = []
     called_otherwise: set[str] = set()  # kernels of which arguments alone have other names
     unchanged: list[str] = []  # kernels of which nothing differs on these GPUs
-    beside: dict[str, str] = {}  # what changed beside launches of kernels that are the same, and in which file that is
     for name in names[:LARGEST_KERNELS]:
         called = (name, former[name]) if name in former else (name,)
         parts, arguments = [], ""
@@ -120,9 +118,6 @@ def kernel_subjects(
                 compared_on = _of_vendor(path, reading.gpus)[0] if alike and not changed else ()
                 instead = next((text for gpu in compared_on if (text := in_its_place(old, new, gpu, {}, former))), "")
                 if alike and not changed and not instead:
-                    for where in sorted({item.where for item in (*old.launching, *new.launching)}):
-                        one, other = (replace(it, launching=tuple(i for i in it.launching if i.where == where)) for it in (old, new))
-                        beside |= dict.fromkeys(calls_beside(one, other, former), where or path)
                     arguments = ", ".join(f"{before} → {after}" for before, after in other_names.items())
                     continue
                 if changed:  # others, a benchmark, say, are not what is compared
@@ -142,7 +137,6 @@ def kernel_subjects(
                 *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
                 *launch_notes(changed, same),
                 *((f"{SAME} may not be made: {instead}.",) if same and instead else ()),
-                *(calls_beside(old, new, former) if old is not None and new is not None else ()),
             )
             parts.append((reading.gpus, replace(subject, notes=(*notes, *subject.notes))))
         if parts:
@@ -171,13 +165,8 @@ def kernel_subjects(
         unread.append(f"{shown}: {happened}, written in Gluon, whose kernels are not compared.")
     if len(names) > LARGEST_KERNELS:
         unread.append(f"{len(names) - LARGEST_KERNELS} of {len(names)} kernels were left out.")
-    notes_of_kernels = [note for item in out for note in item.notes]
-    beside = {note: at for note, at in beside.items() if not any(other.startswith(_of_function(note)) for other in notes_of_kernels)}
-    unread += [note for note, at in beside.items() if at == path]
     if unread:
         out.append(Subject(kind="file", title=path, path=path, change=change, notes=tuple(unread)))
-    for at, of_launchers in grouped((at, note) for note, at in beside.items() if at != path).items():
-        out.append(Subject(kind="file", title=at, path=at, change="modified", notes=tuple(of_launchers)))
     return out
 
 
@@ -194,11 +183,6 @@ def _of_gluon_changed(base: SourceFile | None, head: SourceFile | None) -> list[
     ]
     names = set().union(*sides)
     return sorted(name for name in names if len({side.get(name) for side in sides}) > 1 or len(sides) == 1)
-
-
-def _of_function(note: str) -> str:
-    """How a note on what is called beside a launch begins, with the function's name: of a function that launches two kernels it is one."""
-    return " ".join(note.split(" ")[:4]) + " "
 
 
 def _rewritten(base: SourceFile, head: SourceFile) -> Iterator[str]:
