@@ -7,12 +7,13 @@ import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from advisor.comparison.kernels.beside import calls_changed
 from advisor.comparison.kernels.importers import ODD, TESTS, Reading, is_source, located
-from advisor.comparison.kernels.kernel_digest import undocumented, without_local_names
+from advisor.comparison.kernels.kernel_digest import meaning, undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
-from advisor.python_source.bindings import Definition, Function, functions_in, texts_in
+from advisor.python_source.bindings import Definition, Function, functions_in, names_in, texts_in
 from advisor.python_source.language import dotted
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import ELSEWISE, WRITES
@@ -34,8 +35,8 @@ LANGUAGES = {
 }
 """Other languages of kernels, by their decorators; Gluon's are told with their file."""
 
-HELPER = "new, called by kernels"
-"""What is said of a function of Triton that nothing launches."""
+HELPER, DECORATED = "new, called by kernels", "its decorators are given something else, which is not compared"
+"""What is said of functions of Triton that nothing launches."""
 
 Sides = tuple[SourceFile | None, SourceFile | None]
 
@@ -108,6 +109,7 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
             helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in sides]
             former = sides[0].definitions.keys() if sides[0] is not None else ()
             came += [Changed(f"{path}::{name}", HELPER) for name in sorted(helpers[1] - helpers[0]) if name not in former]
+            came += _decorated_otherwise(path, *sides, helpers[0] & helpers[1])
     before, after = versions
     places = _places(before, after)
     fresh, gone = _whole(after, {*before, *places}), _whole(before, {*after, *places.values()})
@@ -130,6 +132,21 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     went = [Changed(f"{path}::{name}", "removed") for path, name in gone if path not in told_elsewhere]
     calling = sorted((item for item in differ if item.calls), key=lambda item: not item.launches)
     return [*calling, *came, *(item for item in differ if not item.calls), *went], warnings
+
+
+def _decorated_otherwise(path: str, old: SourceFile | None, new: SourceFile | None, names: Iterable[str]) -> Iterator[Changed]:
+    """Those of some functions of Triton whose decorators are given something else, also by names of the file: libraries make kernels of
+    them."""
+
+    def decorators(source: SourceFile, name: str) -> tuple[Any, ...]:
+        every = source.definitions[name][-1].decorator_list
+        inside = [item for item in every if not dotted(getattr(item, "func", item)).endswith("jit")]
+        behind = meaning(source, names_in(*inside) - source.module_names.triton_roots, kernels=False, imports=False)
+        return without_local_names(inside, set()), behind
+
+    if old is not None and new is not None:
+        differ = (name for name in sorted(names) if decorators(old, name) != decorators(new, name))
+        yield from (Changed(f"{path}::{name}", DECORATED) for name in differ)
 
 
 def _places(before: Collection[Place], after: Collection[Place]) -> dict[Place, Place]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,6 +29,10 @@ LARGEST_CHANGES = 100
 """Tables and kernel files that changed, or launch otherwise, and are compared; the rest is counted."""
 
 
+LISTS = re.compile(r"(tun|config)[^/]*\.ya?ml$")
+"""Files in which a library keeps configurations of its kernels (FlagGems' `tune_configs.yaml`)."""
+
+
 def compare_trees(base: Tree, head: Tree, options: Options, predictor: Predictor) -> ComparisonResult:
     """Two folders or two revisions: every table, kernel file, result and file of rows that differs, and kernels that these launch.
 
@@ -51,6 +56,8 @@ def _compared(base: Tree, head: Tree, options: Options, predictor: Predictor, co
     relevant.sort(key=lambda change: change.word != "modified" and change.path not in moved.came)
     settings, warnings = (settings_file(options.settings), []) if options.settings is not None else _settings(base, head)
     settings = replace(settings, args=options.args)
+    lists = (change.path for change in differing if LISTS.search(change.path))
+    warnings += [f"{path} changed: what kernels are tuned over is not read from it." for path in lists]
     warnings += _unmatched(settings, base, head) + _unnamed(options.args, relevant, base, head)
     gpus = chosen_gpus(options, settings)
     launched = launched_elsewhere(base, head, relevant)

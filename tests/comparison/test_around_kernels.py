@@ -244,6 +244,24 @@ def test_a_function_that_moved_to_another_file_is_not_removed(tmp_path):
     ]
 
 
+def test_what_a_library_makes_kernels_of_is_named_where_that_is_given_something_else(tmp_path):
+    """As in FlagGems dea29abd: a configuration by a name of the file, for a function that a decorator of its own makes a kernel of."""
+    text = "import triton\nfrom made import Config, pointwise\n\nconfig = Config(512, wide=True)\n\n\n"
+    text += "@pointwise(config=config)\n@triton.jit\ndef copy(x):\n    return x\n"
+    for side, content in (("base", text), ("head", text.replace(", wide=True", ""))):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "copy.py").write_text(content)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    functions = [item.text for item in changed_functions(*trees, changes(*trees))[0]]
+    assert functions == ["copy.py::copy (its decorators are given something else, which is not compared)"]
+
+
+def test_a_file_of_configurations_that_is_not_read_is_named(repository, predictor):
+    text = {"runtime/tune_configs.yaml": "fill:\n- BLOCK: 64\n"}
+    found = compared_files(repository, predictor, text, {"runtime/tune_configs.yaml": "fill:\n- BLOCK: 128\n"}, compiling=False)
+    assert "runtime/tune_configs.yaml changed: what kernels are tuned over is not read from it." in found.warnings
+
+
 def test_a_file_that_calls_what_launches_is_around_kernels_by_that_alone(tmp_path):
     """Whatever it is called by; kernels and the file between are as before."""
     between = "from .op import run as launch\n"

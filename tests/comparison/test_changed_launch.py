@@ -240,6 +240,23 @@ def run(x, boxes):
     assert told_in(subject.hint).args.keys() == {"boxes"}
 
 
+def test_a_factor_of_one_side_alone_that_is_guessed_compares_nothing(repository):
+    """As in ao 629e25d1: the base has the largest number of fp8 as a literal, the head takes it."""
+    base = """def each(x_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n)
+    tl.store(x_ptr + offsets, 448.0 / x, mask=offsets < n)
+
+
+def run(x, n):
+    each[(4096,)](x, n, BLOCK=256)
+"""
+    head = base.replace("BLOCK: tl", "FP8_MAX: tl.constexpr, BLOCK: tl").replace("448.0", "FP8_MAX")
+    _, subject = one(repository, base, head.replace("n, BLOCK=256", "n, torch.finfo(x.dtype).max, BLOCK=256"))
+    (compiled,) = subject.resources
+    assert "a guess of FP8_MAX, which one side alone takes" in compiled.reason and compiled.base is compiled.head is None
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "body", "passed"),
     [

@@ -179,6 +179,18 @@ def test_calls_are_compared_as_they_are_written(old, new, said):
     assert calls_beside(*sides) == said
 
 
+def test_what_went_is_told_by_the_names_that_it_had():
+    """As in FBGEMM 72046859: `is_balanced` is called `is_padded`."""
+    text = KERNEL.replace("def run(x):\n", "def run(x, keep=True):\n    if keep:\n        merge(x, keep=keep)\n    torch.sin(keep)\n")
+    head = text.replace("keep", "own").replace("torch.sin(own)", "torch.cos(own)").replace("merge(x, own=own)", "merge(x, out=own)")
+    old, new = (versions(parse_source(item, "k.py"), {})["scale"] for item in (text, head))
+    said = "no longer calls torch.sin(keep) and now calls torch.cos(own) and calls merge with out=own and no longer with keep=keep"
+    assert calls_beside(old, new) == said
+    assert calls_beside(old, versions(parse_source(text.replace("keep", "own"), "k.py"), {})["scale"]) == (
+        "calls merge with own=own and no longer with keep=keep"  # an argument of another function's
+    )
+
+
 def test_a_decorator_that_came_is_named():
     old, new = (versions(parse_source(KERNEL.replace("def run", f"{item}def run"), "k.py"), {})["scale"] for item in ("", "@contiguous\n"))
     assert calls_beside(old, new) == "is now decorated with contiguous"

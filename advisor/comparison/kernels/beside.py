@@ -7,7 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -145,6 +145,10 @@ class _Made:
     def when(self) -> str:
         return f"if {shortened(self.where, LONGEST)}" if self.where else "always"
 
+    def called(self, names: Mapping[str, str]) -> _Made:
+        """The call with other names in place of some, as it is shown."""
+        return replace(self, text=_with_names_in(self.text, names), where=_with_names_in(self.where, names))
+
 
 def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNames, Function]) -> str:
     """Which calls of a function came or went, as they are written but for its own names that changed, in words; "": none.
@@ -159,17 +163,22 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
     before, after = _calls_made(*old, names) if old is not None else [], _calls_made(*new)
     gone, came = [*(Counter(before) - Counter(after)).elements()], [*(Counter(after) - Counter(before)).elements()]
     moved, given = _pairs(gone, came, "text"), _pairs(gone, came, "name")
+    former = {now: was for was, now in names.items()}
     parts = []
     for launch, verb in ((True, "launches"), (False, "calls")):
         words = (
-            (f"no longer {verb}", [made for made in gone if made not in after]),
+            (f"no longer {verb}", [made.called(former) for made in gone if made not in after]),
             (f"{verb} less often", [made for made in gone if made in after]),
             (f"now {verb}", [made for made in came if made not in before]),
             (f"{verb} more often", [made for made in came if made in before]),
         )
         parts += [f"{word} {text}" for word, calls in words if (text := _listed([made for made in calls if made.launch == launch]))]
-        otherwise = [f"{shortened(two.text, LONGEST)} {two.when}, where it was {one.when}" for one, two in moved if two.launch == launch]
-        otherwise += [f"{one.name} {_given_otherwise(one, two)}" for one, two in given if two.launch == launch]
+        otherwise = [
+            f"{shortened(two.text, LONGEST)} {two.when}, where it was {one.called(former).when}"
+            for one, two in moved
+            if two.launch == launch
+        ]
+        otherwise += [f"{one.name} {_given_otherwise(one, two, former)}" for one, two in given if two.launch == launch]
         parts += [f"{verb} {_first([*dict.fromkeys(otherwise)], '; ')}"] if otherwise else []
     if old is not None:
         returns = [_returning(*side) for side in (old, new)]
@@ -207,9 +216,16 @@ def _pairs(gone: list[_Made], came: list[_Made], field: str) -> list[tuple[_Made
     return out
 
 
-def _given_otherwise(old: _Made, new: _Made) -> str:
-    """What one call is given otherwise than another one of the same function, in words."""
+def _with_names_in(text: str, names: Mapping[str, str]) -> str:
+    """A text of Python with other names in place of some, also of attributes (".rows")."""
+    return re.sub(r"\.?\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text) if names else text
+
+
+def _given_otherwise(old: _Made, new: _Made, former: Mapping[str, str]) -> str:
+    """What one call is given otherwise than another one of the same function, in words; `former`: what the function's names were called
+    before."""
     gone, came = _given_alone(old, new), _given_alone(new, old)
+    gone = {name: _with_names_in(text, former) for name, text in gone.items()}
     pairs = [(gone.pop(name), came.pop(name)) for name in sorted(gone.keys() & came.keys())]
     texts = [f"{shortened(after, LONGEST)} where it was {shortened(before, LONGEST)}" for before, after in pairs]
     texts += [shortened(text, LONGEST) for text in came.values()]

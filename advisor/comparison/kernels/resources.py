@@ -298,12 +298,15 @@ def _guessed_of_one(old: KernelVersion | None, new: KernelVersion | None, base: 
         assert side.launch is not None and side.guess is not None
         rows = row_sizes_through(side.launch.source, side.launch.source.kernel(side.launch.kernel))
         known = {*side.launch.given.scalars, *side.launch.given.constexprs}
-        names += sorted(name for name in side.guess.settled if rows.get(name) and known.isdisjoint(rows[name]))
+        settled = {
+            name for name in side.guess.settled if type(side.guess.constexprs.get(name)) is float
+        }  # no size: the other has a literal
+        names += sorted(settled | {name for name in side.guess.settled if rows.get(name) and known.isdisjoint(rows[name])})
         values |= side.guess.constexprs
     both = {parameter.name for parameter in old.function.parameters} & {parameter.name for parameter in new.function.parameters}
     worked_out = {name for item in changed_launches(old, new) for name in _OF_TWO.findall(item.words)}  # of typical ones it is none
     names += sorted(worked_out & {*base.sizes, *head.sizes})
-    alone = [name for name in dict.fromkeys(names) if type(values.get(name)) in (int, str) and name not in both]
+    alone = [name for name in dict.fromkeys(names) if type(values.get(name)) in (int, float, str) and name not in both]
     return f"not compared, for it depends on a guess of {named(alone)}, which one side alone takes" if alone else ""
 
 
