@@ -124,7 +124,9 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
             moved = f"moved from {was[0]}" * (was != place)
             if moved or _tree(old, old_nodes) != _tree(new, nodes):
                 language = _language(nodes)
-                calls = "" if language else calls_changed((old.module_names, old_nodes[-1]), (new.module_names, nodes[-1]))
+                pairs = zip(old_nodes, nodes, strict=True) if len(old_nodes) == len(nodes) else [(old_nodes[-1], nodes[-1])]
+                texts = [calls_changed((old.module_names, one), (new.module_names, other)) for one, other in pairs]
+                calls = "" if language else "; defined again, it ".join(dict.fromkeys(filter(None, texts)))
                 launches = any(nodes[-1] in new.module_names.above(call) for _, call in new.module_names.launches)
                 differ.append(Changed("::".join(place), ", ".join(filter(None, (moved, language))), calls, _writes(nodes), launches))
     left = len(python) - len(files)

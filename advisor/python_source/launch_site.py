@@ -122,9 +122,10 @@ class LaunchSite(AroundLaunch):
 
     def refuses(self, values: Mapping[str, Any]) -> bool:
         """Whether the function around the launch raises with some values, `if BLOCK > MOST: raise ValueError`, or does not make it."""
-        walk = self.walk(values)
-        raising = [node.test for node in self.function.body if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise)]
-        tests = [*((test, False) for test in raising), *self.source.module_names.conditions(self.call)]
+        walk, body = self.walk(values), self.function.body
+        raising = [(node.test, False) for node in body if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise)]
+        asserted = [(node.test, True) for node in body if isinstance(node, ast.Assert)]
+        tests = [*raising, *asserted, *self.source.module_names.conditions(self.call)]
         return any(walk.decided(test)[0] is (not wanted) for test, wanted in tests)
 
     def evaluate(self, node: ast.expr, values: Mapping[str, Any], presumes: bool = False) -> Any:

@@ -262,6 +262,19 @@ def test_a_file_of_configurations_that_is_not_read_is_named(repository, predicto
     assert "runtime/tune_configs.yaml changed: what kernels are tuned over is not read from it." in found.warnings
 
 
+def test_a_function_that_is_defined_twice_is_compared_twice(tmp_path):
+    """As in unsloth 144190bd: of two definitions, one for each version of a library, both changed."""
+    body = "    return torch.{}(x)\n"
+    twice = "import torch, triton\n\nif NEW:\n    def run(x):\n    " + body + "else:\n    def run(x):\n    " + body
+    for side, names in (("base", ("sin", "cos")), ("head", ("tan", "exp"))):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "k.py").write_text(twice.format(*names))
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    said = "no longer calls torch.{0}(x) (if {2}) and now calls torch.{1}(x) (if {2})"
+    functions = [item.text for item in changed_functions(*trees, changes(*trees))[0]]
+    assert functions == [f"k.py::run: {said.format('sin', 'tan', 'NEW')}; defined again, it {said.format('cos', 'exp', 'not NEW')}"]
+
+
 def test_a_file_that_calls_what_launches_is_around_kernels_by_that_alone(tmp_path):
     """Whatever it is called by; kernels and the file between are as before."""
     between = "from .op import run as launch\n"

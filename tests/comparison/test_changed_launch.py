@@ -11,6 +11,7 @@ from advisor.comparison.kernels.beside import calls_changed
 from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_version import versions
 from advisor.comparison.kernels.resources import _why_refused
+from advisor.comparison.kernels.time_verdict import CHANGED_LAUNCH
 from advisor.compiled.compiler.kernel import CompileError
 from advisor.python_source.source import parse_source
 from advisor.rendering.figures import shortened
@@ -186,8 +187,8 @@ def run(x, n):
     head = base.replace("return int(text)", "return 2 * int(text)")
     _, subject = one(repository, base, head)
     (row,), (compiled,) = subject.static, subject.resources
-    assert (row.verdict, row.reason) == ("cannot-tell", "as its changed launch passes BLOCK, which does not follow from the file")
-    assert "its changed launch passes what does not follow" in compiled.reason and compiled.base is None
+    assert (row.verdict, row.reason) == ("cannot-tell", f"{CHANGED_LAUNCH} BLOCK, which does not follow from the file")
+    assert "passes what does not follow" in compiled.reason and compiled.base is None
     assert "block_of, on which BLOCK and the grid depend" in subject.notes[0] and not subject.hint
     _, subject = one(repository, base, head, 'kernels."k.py::fill" = {args = {BLOCK = 64, n = 4096}}')
     assert subject.static[0].verdict == "cannot-tell" and "whatever advisor.toml says" in subject.static[0].reason

@@ -226,6 +226,19 @@ def test_a_kernel_of_the_other_arm_is_not_launched_in_its_place():
     assert in_its_place(plain, newer, load_gpu("H100"), {}, {}) == "run_common launches fresh in its place"
 
 
+def test_one_of_two_kernels_that_a_name_was_given_is_launched_in_no_place():
+    """As in flash-linear-attention 156d7712: the same choice, written as `if` and `else`."""
+    other = "@triton.jit\ndef other(x_ptr):\n    tl.store(x_ptr, 1)\n\n\ndef run(x):"
+    text = KERNEL.replace("def run(x):", other)
+    chosen = text.replace("    scale[", "    kernel = scale if n == 64 else other\n    kernel[")
+    arms = text.replace("    scale[", "    if n == 64:\n        scale[").replace(
+        "    return torch", "    else:\n        other[(n,)](x)\n    return torch"
+    )
+    old, new, plain = (versions(parse_source(item, "k.py"), {})["scale"] for item in (chosen, arms, text))
+    assert in_its_place(old, new, load_gpu("H100"), {}, {}) == ""
+    assert in_its_place(plain, new, load_gpu("H100"), {}, {}).startswith("run launches other in its place where")
+
+
 def compared(repository, predictor, changed, base=BASE, **options):
     return compared_files(repository, predictor, base, changed, **options)
 
@@ -612,6 +625,9 @@ def test_constants_that_a_launch_does_not_name_are_named():
         ("import torch.nn.functional", "torch.cuda.current_device()", ""),
         ("import torch.nn.functional", "torch.nn.functional.pad(x)", "torch.nn.functional.pad(x)"),
         ("from torch.nn import Parameter", "Parameter(x)", ""),
+        ("from ctypes import c_int32", "c_int32(x)", ""),
+        ("import ctypes\nnumber = ctypes.c_int32", "number(x)", ""),
+        ("import triton", "torch._grouped_mm(x)", "torch._grouped_mm(x)"),
     ],
 )
 def test_functions_of_torch_are_known_by_what_the_file_imports(imported, call, named):

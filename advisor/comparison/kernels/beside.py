@@ -59,7 +59,12 @@ _OF_HOST = (
     "torch.library",
     "torch.Size",
     "torch.compiler",
-    "torch._",
+    "torch._C",
+    "torch._assert",
+    "torch._check",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch._utils",
 )
 """Begin what of torch launches nothing and makes no tensor."""
 _ELSEWHERE = frozenset({*sys.stdlib_module_names, "triton", "numpy"})
@@ -173,11 +178,7 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
             (f"{verb} more often", [made for made in came if made in before]),
         )
         parts += [f"{word} {text}" for word, calls in words if (text := _listed([made for made in calls if made.launch == launch]))]
-        otherwise = [
-            f"{shortened(two.text, LONGEST)} {two.when}, where it was {one.called(former).when}"
-            for one, two in moved
-            if two.launch == launch
-        ]
+        otherwise = [f"{_cut(two.text)} {two.when}, where it was {one.called(former).when}" for one, two in moved if two.launch == launch]
         otherwise += [f"{one.name} {_given_otherwise(one, two, former)}" for one, two in given if two.launch == launch]
         parts += [f"{verb} {_first([*dict.fromkeys(otherwise)], '; ')}"] if otherwise else []
     if old is not None:
@@ -193,7 +194,7 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
 def _listed(calls: Sequence[_Made]) -> str:
     """Calls as they are written, those under one condition together."""
     some = [*dict.fromkeys(calls)][:MOST_NAMED]
-    texts = grouped((made.when, shortened(made.text, LONGEST)) for made in some)
+    texts = grouped((made.when, _cut(made.text)) for made in some)
     listed = [f"{', '.join(items)}{f' ({when})' * (when != 'always')}" for when, items in texts.items()]
     return "; ".join(listed) + f" and {len({*calls}) - MOST_NAMED} more" * (len({*calls}) > MOST_NAMED)
 
@@ -221,6 +222,11 @@ def _with_names_in(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"\.?\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text) if names else text
 
 
+def _cut(text: str) -> str:
+    """A call as it is shown: of a long one its beginning and its end."""
+    return text if len(text) <= 2 * LONGEST else f"{text[:LONGEST]} … {text[-LONGEST:]}"
+
+
 def _given_otherwise(old: _Made, new: _Made, former: Mapping[str, str]) -> str:
     """What one call is given otherwise than another one of the same function, in words; `former`: what the function's names were called
     before."""
@@ -244,7 +250,8 @@ def _given_alone(one: _Made, other: _Made) -> dict[str, str]:
 
 def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str] | None = None) -> list[_Made]:
     """The launches of a function, and its calls that are compared, those within others of them aside; with other names in place of some."""
-    names, decorators = {**_of_torch(graph), **(names or {})}, {*function.decorator_list}
+    of_torch = {name: text for name, text in _stands_for(graph).items() if text.startswith("torch.")}
+    names, decorators = {**of_torch, **(names or {})}, {*function.decorator_list}
     inside = [call for _, call in _calls_within(graph).get(function, ()) if _is_compared(graph, call) and call not in decorators]
     made = []
     for call in inside:
@@ -294,20 +301,22 @@ def _calls_within(graph: ModuleNames) -> dict[Definition, list[tuple[str, Call]]
 
 
 @lru_cache(maxsize=4)
-def _of_torch(graph: ModuleNames) -> dict[str, str]:
-    """By names of a file what of torch they stand for: `F`, after `import torch.nn.functional as F`, and `mm = torch.mm` at its top."""
-    imported = {alias: item.full for items in (graph.inner_imports, graph.imports) for alias, every in items.items() for item in every}
-    given = {name: dotted(values[0]) for name, values in graph.alternatives.items() if len(values) == 1}
-    return {name: text for name, text in (imported | given).items() if text.startswith("torch.")}
+def _stands_for(graph: ModuleNames) -> dict[str, str]:
+    """By names of a file what is imported by them, with its package, or given them once at its top: `torch.nn.functional` for `F`."""
+    imports = {**graph.inner_imports, **graph.imports}
+    imported = {alias: items[-1].full for alias, items in imports.items() if items and not items[-1].level}
+    given = {name: dotted(values[0]) for name, values in graph.alternatives.items() if len(values) == 1 and name not in imported}
+    roots = {name: text.partition(".") for name, text in given.items()}
+    return imported | {name: f"{imported[root]}{dot}{rest}" for name, (root, dot, rest) in roots.items() if root in imported and rest}
 
 
 def _is_compared(graph: ModuleNames, call: Call) -> bool:
     """Whether a call is one that `calls_changed` compares."""
     root, dot, rest = dotted(call.func).partition(".")
-    full = _of_torch(graph).get(root, root) + dot + rest
+    full = _stands_for(graph).get(root, root) + dot + rest
     if full.startswith("torch."):
-        return not full.startswith(_OF_HOST) and full.rpartition(".")[2][:1].islower()
-    if any(item.full.partition(".")[0] in _ELSEWHERE for items in (graph.imports, graph.inner_imports) for item in items.get(root, ())):
+        return not full.startswith(_OF_HOST) and not full.rpartition(".")[2][:1].isupper()
+    if full.partition(".")[0] in _ELSEWHERE:
         return False
     if root and not rest:
         return root not in _BUILT_IN
@@ -338,14 +347,23 @@ def _functions(version: KernelVersion) -> Iterator[tuple[ModuleNames, bool, str,
         if any(getattr(scope, "name", "") for scope in scopes[:1]):
             inside = [(name, node) for name, node in graph.launches if scopes[-1] in graph.scopes_around(node)]
             function: str = getattr(scopes[-1], "name", "")
-            yield graph, same_file, function, (scopes, call), [(name, node) for name, node in inside if node is not call]
+            yield (
+                graph,
+                same_file,
+                function,
+                (scopes, call),
+                [pair for pair in inside if pair[1] is not call or pair[0] != version.function.name],
+            )
 
 
 def _answer(site: LaunchSite, test: Expression, wanted: bool, known: Mapping[str, Any]) -> set[bool]:
-    """Whether a condition is as wanted, for small and for large values of what is not known in it; empty: no value tells."""
-    names = names_in(test) & set(site.own)
+    """Whether a condition is as wanted, for values of what is not known in it: small and large ones, and those that it asks for; empty: no
+    value tells."""
+    names, text = names_in(test) & set(site.own), written(test)
+    if names and any(quote in text for quote in "'\""):
+        return set()  # `mode == "fast"`
     answers = set()
-    for probe in PROBES:
+    for probe in (*PROBES, *map(int, re.findall(r"\b\d+\b", text))):
         try:
             answers.add(bool(site.evaluate(test, {**dict.fromkeys(names, probe), **known})) is wanted)
         except NotLiteralError:
