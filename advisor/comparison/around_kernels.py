@@ -114,9 +114,12 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     places = _places(before, after)
     fresh, gone = _whole(after, {*before, *places}), _whole(before, {*after, *places.values()})
     for path, name in (place for place in fresh if place[0] not in told_elsewhere):
-        version = after.get((path, name))  # None: a class
-        calls, language = (calls_changed(None, (version[0].module_names, version[1][-1])), _language(version[1])) if version else ("", "")
-        came.append(Changed(f"{path}::{name}", ", ".join(filter(None, ("new", language))), calls))
+        methods = [place for place in after if place[0] == path and place[1].startswith(f"{name}.")]  # of a class
+        texts = {place: calls_changed(None, (after[place][0].module_names, after[place][1][-1])) for place in methods or [(path, name)]}
+        language = _language(after[path, name][1]) if not methods else ""
+        named = {place: text for place, text in texts.items() if text} if methods else texts
+        came += [Changed("::".join(place), ", ".join(filter(None, ("new", language))), text) for place, text in named.items()]
+        came += [Changed(f"{path}::{name}", "new")] if not named else []
     differ = []
     for place, was in places.items():
         with contextlib.suppress(AdvisorError, *ODD):
@@ -125,8 +128,8 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
             if moved or _tree(old, old_nodes) != _tree(new, nodes):
                 language = _language(nodes)
                 pairs = zip(old_nodes, nodes, strict=True) if len(old_nodes) == len(nodes) else [(old_nodes[-1], nodes[-1])]
-                texts = [calls_changed((old.module_names, one), (new.module_names, other)) for one, other in pairs]
-                calls = "" if language else "; defined again, it ".join(dict.fromkeys(filter(None, texts)))
+                of_pairs = [calls_changed((old.module_names, one), (new.module_names, other)) for one, other in pairs]
+                calls = "" if language else "; defined again, it ".join(dict.fromkeys(filter(None, of_pairs)))
                 launches = any(nodes[-1] in new.module_names.above(call) for _, call in new.module_names.launches)
                 differ.append(Changed("::".join(place), ", ".join(filter(None, (moved, language))), calls, _writes(nodes), launches))
     left = len(python) - len(files)

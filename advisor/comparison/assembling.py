@@ -104,7 +104,7 @@ def headline(subjects: Sequence[Subject], measured: dict[str, int], static: dict
     ]
     if unread and any(subject.static or subject.resources for subject in subjects):
         last.append(f"not compared: {_several(unread)}")
-    verdicts, named = ("", "") if answered else (_verdicts(subjects, measured, static, naming=not first), named)
+    verdicts, named = ("", "") if answered else (_verdicts(subjects, measured, static, naming=not first or len(subjects) > 1), named)
     parts = [text for text in (*first, verdicts, *last) if text]
     text = "; ".join(part[:1].lower() + part[1:] if number and part in (answered, verdicts) else part for number, part in enumerate(parts))
     return f"{text}. {named[:1].upper()}{named[1:]}" if named else text

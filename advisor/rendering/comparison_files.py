@@ -478,6 +478,8 @@ def why(subjects: Sequence[Subject]) -> str:
     reason = "" if f"±{words.doubt_text(rows[0])[1]}" in reason else reason  # the headline says so
     before, after = _limited(rows[0].base), _limited(rows[0].head)
     on = f" on {rows[0].gpu}" if len(rows) > 1 else ""
+    kernel = next((subject.title.rpartition("::")[2] for subject in subjects if rows[0] in subject.static), "")
+    on = f" of {kernel}{on}" if len(subjects) > 1 and kernel else on
     key = "answer.why" if before != after else "answer.why_alike"
     limits = phrase(key, on=on, before=_within(before), after=_within(after)) if before and after else ""
     return " ".join(filter(None, (f"{reason[:1].upper()}{reason[1:]}." if reason else "", limits)))

@@ -61,7 +61,7 @@ def named(tmp_path, **edits: tuple[str, str]):
             ["pkg/op.py::forward: calls run(x) if not fast, where it was if fast; torch.mul(x, 2) if fast, where it was if not fast"],
         ),
         ("return forward(x)", "return forward(x, False)", ["pkg/op.py::Op.apply: calls forward with False"]),
-        ("class Op:", "class Other:", ["pkg/op.py::Other (new)", "pkg/op.py::Op (removed)"]),
+        ("class Op:", "class Other:", ["pkg/op.py::Other.apply (new): now calls forward(x)", "pkg/op.py::Op (removed)"]),
         ("    def apply(", "    def call(", ["pkg/op.py::Op.call (new): now calls forward(x)", "pkg/op.py::Op.apply (removed)"]),
         ("def forward(x, fast: bool = True):", 'def forward(x, fast=True) -> torch.Tensor:\n    """Twice."""', []),
         ("* 2)", "* 3)", []),  # a kernel's body: compared as such
@@ -260,6 +260,21 @@ def test_a_file_of_configurations_that_is_not_read_is_named(repository, predicto
     text = {"runtime/tune_configs.yaml": "fill:\n- BLOCK: 64\n"}
     found = compared_files(repository, predictor, text, {"runtime/tune_configs.yaml": "fill:\n- BLOCK: 128\n"}, compiling=False)
     assert "runtime/tune_configs.yaml changed: what kernels are tuned over is not read from it." in found.warnings
+
+
+def test_of_a_new_class_the_methods_that_call_something_are_named(tmp_path):
+    """As in FlagGems 4478beb9: what a function did is done by an operator's `forward`."""
+    text = textwrap.dedent(KERNEL)
+    operator = "class Scale:\n    def forward(ctx, x):\n        double[(1,)](x, BLOCK=64)\n\n    def plain(ctx, x):\n        return x\n"
+    head = text.replace("    double[(sized(x),)](x, BLOCK=64)\n", "    Scale.apply(x)\n") + "\n" + operator
+    for side, content in (("base", text), ("head", head)):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "k.py").write_text(content)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    assert [item.text for item in changed_functions(*trees, changes(*trees))[0]] == [
+        "k.py::run: no longer launches double and no longer calls sized(x) and now calls Scale.apply(x)",
+        "k.py::Scale.forward (new): now launches double",
+    ]
 
 
 def test_a_function_that_is_defined_twice_is_compared_twice(tmp_path):

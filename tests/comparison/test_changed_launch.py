@@ -799,6 +799,13 @@ def test_options_that_are_handed_in_a_dictionary_that_is_not_read_are_compared_w
         assert any("num_warps 8 → 4" in item.changed for item in subject.resources) == told
 
 
+def test_a_launch_by_a_name_that_is_not_followed_is_of_what_it_is_given():
+    """As in aiter 7e0d1162: of two kernels one is looked up."""
+    old = KERNEL + "def run(x, n, small):\n    fill[(n,)](x, 64, n, BLOCK=64)\n"
+    chosen = "    if small:\n        kernel = KERNELS[n]\n    else:\n        kernel = fill\n    kernel["
+    assert launched(old, old.replace("    fill[", chosen)) == "no longer launches fill and now launches fill or KERNELS[n]"
+
+
 def test_a_launch_by_a_name_of_either_of_two_kernels_is_of_either():
     """As in flash-linear-attention 720238d3."""
     old = KERNEL + "def run(x, n, small):\n    fill[(n,)](x, 64, n, BLOCK=64)\n"

@@ -430,6 +430,16 @@ def test_callers_of_a_launcher_in_another_file(repository, predictor, old, new, 
     assert (f"Layer.forward {said}" in to_text(found)) == bool(said)
 
 
+def test_a_kernel_whose_launch_changed_for_another_vendor_alone_is_not_compiled(repository, predictor) -> None:
+    """As in FlagGems 9dae4c36, where a folder of another vendor's launches the kernels of all."""
+    base = files()
+    base["hip/ops.py"] = base.pop("pkg/ops.py").replace("from .", "from pkg.")
+    (subject,) = compared_files(
+        repository, predictor, base, edited(base, "num_warps=4", "num_warps=8", "hip/ops.py"), compiling=True
+    ).subjects
+    assert not subject.resources and "Not compiled: what changed is launched by files for other machines alone." in subject.notes
+
+
 def test_a_function_that_launches_itself_calls_others_otherwise(repository, predictor) -> None:
     """As in flash-linear-attention cdf73bf6."""
     base = files(

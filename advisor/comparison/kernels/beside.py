@@ -23,6 +23,7 @@ from advisor.python_source.bindings import (
     names_in,
     returns_before,
 )
+from advisor.python_source.kernel_forms import alternatives
 from advisor.python_source.language import dotted
 from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import LaunchCall
@@ -31,21 +32,45 @@ from advisor.python_source.module_names import ModuleNames
 from advisor.rendering.figures import shortened
 from advisor.system import grouped
 
-MOST_NAMED = 4
+MOST_NAMED = 8
 """Calls that a note names."""
 PROBES = (0, 1, 2**20)
 """Stand for sizes and flags that are not known, to see whether a condition hangs on them."""
-_METHODS = frozenset(
-    {"sum", "mean", "amax", "max", "min", "to", "contiguous", "clone", "zero_", "fill_", "copy_", "float", "half", "bfloat16"}
-    | {"repeat", "cumsum", "index_select", "gather", "scatter_", "masked_fill", "masked_fill_", "mul", "mul_", "add", "add_", "div"}
-    | {"div_", "matmul", "item", "tolist", "cpu", "cuda", "pin_memory", "sub", "sub_", "pow", "exp", "sqrt", "rsqrt", "abs", "neg"}
-    | {"clamp", "clamp_", "square", "eq", "ne", "lt", "gt", "le", "ge", "all", "any", "logical_and", "logical_or", "logical_not"}
-    | {"where", "nonzero", "isnan", "isinf", "argmax", "argmin", "argsort", "topk", "prod", "std", "var", "norm", "softmax", "sigmoid"}
-    | {"tanh", "relu", "bmm", "mm", "cumprod", "index_add_", "index_copy_", "index_fill_", "index_put_", "scatter_add_"}
-    | {"scatter_reduce_", "repeat_interleave", "roll", "flip", "bool", "int", "long", "double", "type_as", "new_tensor", "new_full"}
-    | {"new_zeros", "new_ones", "new_empty", "tril", "triu", "diff", "bincount", "apply"}
+_QUIET = frozenset(
+    {
+        "size",
+        "stride",
+        "dim",
+        "numel",
+        "nelement",
+        "ndimension",
+        "element_size",
+        "data_ptr",
+        "is_contiguous",
+        "get_device",
+        "storage_offset",
+    }
+    | {"view", "view_as", "expand", "expand_as", "transpose", "permute", "unsqueeze", "squeeze", "flatten", "unflatten", "narrow", "select"}
+    | {"t", "detach", "requires_grad_", "save_for_backward", "mark_non_differentiable", "mark_dirty", "set_materialize_grads"}
+    | {
+        "append",
+        "extend",
+        "insert",
+        "get",
+        "items",
+        "keys",
+        "values",
+        "pop",
+        "update",
+        "setdefault",
+        "add_argument",
+        "join",
+        "format",
+        "split",
+    }
+    | {"strip", "startswith", "endswith", "lower", "upper", "replace", "index", "count", "debug", "info", "warning", "warn", "error"}
 )
-"""Methods of a tensor that launch a kernel of torch's, copy, or wait for the GPU, and how an operator is called."""
+"""Methods that launch nothing, of tensors and of others."""
 _OF_HOST = (
     "torch.cuda",
     "torch.finfo",
@@ -228,24 +253,26 @@ def _cut(text: str) -> str:
 
 
 def _given_otherwise(old: _Made, new: _Made, former: Mapping[str, str]) -> str:
-    """What one call is given otherwise than another one of the same function, in words; `former`: what the function's names were called
-    before."""
-    gone, came = _given_alone(old, new), _given_alone(new, old)
-    gone = {name: _with_names_in(text, former) for name, text in gone.items()}
-    pairs = [(gone.pop(name), came.pop(name)) for name in sorted(gone.keys() & came.keys())]
-    texts = [f"{shortened(after, LONGEST)} where it was {shortened(before, LONGEST)}" for before, after in pairs]
-    texts += [shortened(text, LONGEST) for text in came.values()]
-    words = (("with", texts), ("no longer with", [shortened(text, LONGEST) for text in gone.values()]))
+    """What one call is given otherwise than another one of the same function, in words; whether by place or by name makes no difference;
+    `former`: what the function's names were called before."""
+    gone, came = (
+        {
+            **dict(enumerate((Counter(one.places) - Counter(other.places)).elements())),
+            **{name: text for name, text in one.names if (name, text) not in other.names},
+        }
+        for one, other in ((old, new), (new, old))
+    )
+    for name, text in [*gone.items()]:
+        again = next((key for key, value in came.items() if value == text and isinstance(key, int) is not isinstance(name, int)), None)
+        if again is not None:
+            del gone[name], came[again]
+    was, now = (
+        {key: shortened(f"{key}={text}" if isinstance(key, str) else text, LONGEST) for key, text in side.items()}
+        for side in ({key: _with_names_in(text, former) for key, text in gone.items()}, came)
+    )
+    texts = [f"{now.pop(key)} where it was {was.pop(key)}" for key in [*was] if key in now]
+    words = (("with", [*texts, *now.values()]), ("no longer with", [*was.values()]))
     return " and ".join(f"{word} {_first(some)}" for word, some in words if some) or "in another order"
-
-
-def _given_alone(one: _Made, other: _Made) -> dict[str, str]:
-    """What one call gives and another one does not, by name as `NAME=VALUE`, or by its place among them; whether by place or by
-    name makes no difference."""
-    values = {*other.places, *dict(other.names).values()}
-    alone = [text for text in one.places if text not in values]
-    named = {name: f"{name}={text}" for name, text in one.names if (name, text) not in other.names and text not in other.places}
-    return {str(place): text for place, text in enumerate(alone)} | named
 
 
 def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str] | None = None) -> list[_Made]:
@@ -258,10 +285,11 @@ def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str]
         if {*inside}.isdisjoint(graph.above(call)):
             whole = with_names(call, names)
             text = dotted(whole.func)
-            of_value = text.rpartition(".")[2] in _METHODS and not text.startswith("torch.")
+            root, *rest = text.split(".")
+            of_function = text and (root == "torch" or root in graph.imports or len(rest) <= (root in ("self", "cls")))
             given = tuple((item.arg or "**", written(item.value)) for item in whole.keywords)
             where = _condition(graph, call, names)
-            made.append(_Made("" if of_value else text, written(whole), tuple(map(written, whole.args)), given, where, False))
+            made.append(_Made(text if of_function else "", written(whole), tuple(map(written, whole.args)), given, where, False))
     launches = grouped((call, names.get(kernel, kernel)) for kernel, call in _launched(graph) if function in graph.above(call))
     return [_Made("", " or ".join(kernels), (), (), _condition(graph, call, names), True) for call, kernels in launches.items()] + made
 
@@ -275,9 +303,15 @@ def _condition(graph: ModuleNames, call: Call, names: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=4)
 def _launched(graph: ModuleNames) -> list[tuple[str, Call]]:
-    """The launches of a file, each with what the kernel is called where it is from."""
+    """The launches of a file, each with what the kernel is called where it is from; of a name that a function gives several things, with
+    each as it is written."""
     imported = {name: items[-1].name or name for name, items in {**graph.inner_imports, **graph.imports}.items() if items}
-    return [(imported.get(kernel, kernel), call) for kernel, call in graph.launches]
+    out = []
+    for kernel, call in graph.launches:
+        given = [value for value in graph.given(graph.scopes_around(call), kernel) if not graph.apart(value, call)]
+        names = [dotted(value) or shortened(written(value), LONGEST) for item in given for value in alternatives(item)]
+        out += [(imported.get(name, name), call) for name in dict.fromkeys(names or [kernel])]
+    return out
 
 
 def _negated(condition: str) -> str:
@@ -320,7 +354,7 @@ def _is_compared(graph: ModuleNames, call: Call) -> bool:
         return False
     if root and not rest:
         return root not in _BUILT_IN
-    return getattr(call.func, "attr", "") in _METHODS or root in graph.imports or (root in ("self", "cls") and "." not in rest)
+    return getattr(call.func, "attr", "") not in _QUIET
 
 
 def is_literal(text: str) -> bool:

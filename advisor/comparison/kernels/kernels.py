@@ -110,7 +110,7 @@ def kernel_subjects(
             old, new = reading.sides[0].get(called[-1]), reading.sides[1].get(name)
             same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
             changed: tuple[ChangedLaunch, ...] = ()
-            instead = ""
+            instead, alike = "", same
             if old is not None and new is not None:
                 changed = changed_launches(old, new)
                 other_names = {} if same else arguments_renamed(old.function, new.function)
@@ -128,8 +128,10 @@ def kernel_subjects(
             word: CHANGES = both if old is not None and new is not None else "added" if old is None else "removed"
             paths = (path, origin) if origin is not None else (path,)
             kernel_settings = settings.kernel(paths, called)
+            others = [_of_vendor(launch.new.where, reading.gpus)[0] for launch in changed] if alike and changed else [reading.gpus]
+            made_on = [gpu for gpu in reading.gpus if any(gpu in some for some in others)]  # not by files for other machines alone
             subject = _subject(
-                paths, called, word, old, new, kernel_settings, reading.gpus, predictor, compiling, recorded or Recorded(), same, former
+                paths, called, word, old, new, kernel_settings, made_on, predictor, compiling, recorded or Recorded(), same, former
             )
             notes = (
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
@@ -137,6 +139,7 @@ def kernel_subjects(
                 *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
                 *launch_notes(changed, same),
                 *((f"{SAME} may not be made: {instead}.",) if same and instead else ()),
+                *(("Not compiled: what changed is launched by files for other machines alone.",) if reading.gpus and not made_on else ()),
             )
             parts.append((reading.gpus, replace(subject, notes=(*notes, *subject.notes))))
         if parts:
