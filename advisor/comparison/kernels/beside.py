@@ -37,38 +37,7 @@ MOST_NAMED = 8
 PROBES = (0, 1, 2**20)
 """Stand for sizes and flags that are not known, to see whether a condition hangs on them."""
 _QUIET = frozenset(
-    {
-        "size",
-        "stride",
-        "dim",
-        "numel",
-        "nelement",
-        "ndimension",
-        "element_size",
-        "data_ptr",
-        "is_contiguous",
-        "get_device",
-        "storage_offset",
-    }
-    | {"view", "view_as", "expand", "expand_as", "transpose", "permute", "unsqueeze", "squeeze", "flatten", "unflatten", "narrow", "select"}
-    | {"t", "detach", "requires_grad_", "save_for_backward", "mark_non_differentiable", "mark_dirty", "set_materialize_grads"}
-    | {
-        "append",
-        "extend",
-        "insert",
-        "get",
-        "items",
-        "keys",
-        "values",
-        "pop",
-        "update",
-        "setdefault",
-        "add_argument",
-        "join",
-        "format",
-        "split",
-    }
-    | {"strip", "startswith", "endswith", "lower", "upper", "replace", "index", "count", "debug", "info", "warning", "warn", "error"}
+    ["size", "stride", "dim", "numel", "nelement", "ndimension", "element_size", "data_ptr", "is_contiguous", "get_device", "storage_offset", "view", "view_as", "expand", "expand_as", "transpose", "permute", "unsqueeze", "squeeze", "flatten", "unflatten", "narrow", "select", "t", "detach", "requires_grad_", "save_for_backward", "mark_non_differentiable", "mark_dirty", "set_materialize_grads", "append", "extend", "insert", "get", "items", "keys", "values", "pop", "update", "setdefault", "add_argument", "join", "format", "split", "strip", "startswith", "endswith", "lower", "upper", "replace", "index", "count", "debug", "info", "warning", "warn", "error"]
 )
 """Methods that launch nothing, of tensors and of others."""
 _OF_HOST = (
@@ -279,7 +248,7 @@ def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str]
     """The launches of a function, and its calls that are compared, those within others of them aside; with other names in place of some."""
     of_torch = {name: text for name, text in _stands_for(graph).items() if text.startswith("torch.")}
     names, decorators = {**of_torch, **(names or {})}, {*function.decorator_list}
-    inside = [call for _, call in _calls_within(graph).get(function, ()) if _is_compared(graph, call) and call not in decorators]
+    inside = [call for call in _calls_within(graph).get(function, ()) if _is_compared(graph, call) and call not in decorators]
     made = []
     for call in inside:
         if {*inside}.isdisjoint(graph.above(call)):
@@ -309,29 +278,26 @@ def _launched(graph: ModuleNames) -> list[tuple[str, Call]]:
     out = []
     for kernel, call in graph.launches:
         given = [value for value in graph.given(graph.scopes_around(call), kernel) if not graph.apart(value, call)]
-        names = [dotted(value) or shortened(written(value), LONGEST) for item in given for value in alternatives(item)]
+        every = [value for item in given for value in alternatives(item)]
+        names = [getattr(value, "name", "") or dotted(value) or shortened(written(value), LONGEST) for value in every]
         out += [(imported.get(name, name), call) for name in dict.fromkeys(names or [kernel])]
     return out
 
 
 def _negated(condition: str) -> str:
     opposite = condition.removeprefix("not ")
-    return (
-        opposite
-        if opposite != condition and opposite.isidentifier()
-        else f"not {condition}"
-        if " " not in condition
-        else f"not ({condition})"
-    )
+    if opposite != condition and opposite.isidentifier():
+        return opposite
+    return f"not ({condition})" if " " in condition else f"not {condition}"
 
 
 @lru_cache(maxsize=4)
-def _calls_within(graph: ModuleNames) -> dict[Definition, list[tuple[str, Call]]]:
-    """By function, or class, the calls within it in their order, launches of kernels aside, each with the last part of what it calls."""
+def _calls_within(graph: ModuleNames) -> dict[Definition, list[Call]]:
+    """By function, or class, the calls within it in their order, launches of kernels aside."""
     launches = {call for _, call in graph.launches}
-    calls = [(call.lineno, call.col_offset, name, call) for name, items in graph.calls.items() for call in items if call not in launches]
-    ordered = sorted(calls, key=lambda item: item[:2])
-    return grouped((outer, item[2:]) for item in ordered for outer in graph.above(item[3]) if isinstance(outer, Definition))
+    calls = [call for items in graph.calls.values() for call in items if call not in launches]
+    ordered = sorted(calls, key=lambda call: (call.lineno, call.col_offset))
+    return grouped((outer, call) for call in ordered for outer in graph.above(call) if isinstance(outer, Definition))
 
 
 @lru_cache(maxsize=4)
