@@ -37,7 +37,12 @@ MOST_NAMED = 8
 PROBES = (0, 1, 2**20)
 """Stand for sizes and flags that are not known, to see whether a condition hangs on them."""
 _QUIET = frozenset(
-    ["size", "stride", "dim", "numel", "nelement", "ndimension", "element_size", "data_ptr", "is_contiguous", "get_device", "storage_offset", "view", "view_as", "expand", "expand_as", "transpose", "permute", "unsqueeze", "squeeze", "flatten", "unflatten", "narrow", "select", "t", "detach", "requires_grad_", "save_for_backward", "mark_non_differentiable", "mark_dirty", "set_materialize_grads", "append", "extend", "insert", "get", "items", "keys", "values", "pop", "update", "setdefault", "add_argument", "join", "format", "split", "strip", "startswith", "endswith", "lower", "upper", "replace", "index", "count", "debug", "info", "warning", "warn", "error"]
+    {"size", "stride", "dim", "numel", "nelement", "ndimension", "element_size", "data_ptr", "is_contiguous", "get_device"}
+    | {"storage_offset", "view", "view_as", "expand", "expand_as", "transpose", "permute", "unsqueeze", "squeeze", "flatten"}
+    | {"unflatten", "narrow", "select", "t", "detach", "requires_grad_", "save_for_backward", "mark_non_differentiable"}
+    | {"mark_dirty", "set_materialize_grads", "append", "extend", "insert", "get", "items", "keys", "values", "pop", "update"}
+    | {"setdefault", "add_argument", "join", "format", "split", "strip", "startswith", "endswith", "lower", "upper", "replace"}
+    | {"index", "count", "debug", "info", "warning", "warn", "error"}
 )
 """Methods that launch nothing, of tensors and of others."""
 _OF_HOST = (
