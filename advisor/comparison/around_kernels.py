@@ -125,11 +125,13 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
         with contextlib.suppress(AdvisorError, *ODD):
             (old, old_nodes), (new, nodes) = before[was], after[place]
             moved = f"moved from {was[0]}" * (was != place)
-            if moved or _tree(old, old_nodes) != _tree(new, nodes):
-                language = _language(nodes)
-                pairs = zip(old_nodes, nodes, strict=True) if len(old_nodes) == len(nodes) else [(old_nodes[-1], nodes[-1])]
-                of_pairs = [calls_changed((old.module_names, one), (new.module_names, other)) for one, other in pairs]
-                calls = "" if language else "; defined again, it ".join(dict.fromkeys(filter(None, of_pairs)))
+            if not moved and _tree(old, old_nodes, launches=True) == _tree(new, nodes, launches=True):
+                continue
+            language = _language(nodes)
+            pairs = zip(old_nodes, nodes, strict=True) if len(old_nodes) == len(nodes) else [(old_nodes[-1], nodes[-1])]
+            of_pairs = [calls_changed((old.module_names, one), (new.module_names, other)) for one, other in pairs]
+            calls = "" if language else "; defined again, it ".join(dict.fromkeys(filter(None, of_pairs)))
+            if moved or calls or _tree(old, old_nodes) != _tree(new, nodes):
                 launches = any(nodes[-1] in new.module_names.above(call) for _, call in new.module_names.launches)
                 differ.append(Changed("::".join(place), ", ".join(filter(None, (moved, language))), calls, _writes(nodes), launches))
     left = len(python) - len(files)
@@ -225,12 +227,15 @@ def _functions(source: SourceFile | None) -> dict[str, list[Function]]:
     return grouped(functions)
 
 
-def _tree(source: SourceFile | None, functions: Sequence[Function]) -> str:
-    """What functions of one name do, but for what their launches of kernels pass, which is compared as such."""
-    graph = source.module_names if source is not None else None
-    launches = [item for item in graph.launches if not set(functions).isdisjoint(graph.above(item[1]))] if graph is not None else []
+def _tree(source: SourceFile | None, functions: Sequence[Function], *, launches: bool = False) -> str:
+    """What functions of one name do, but for what their launches of kernels pass, which is compared as such; with that if there is to be
+    `launches`."""
     whole = "\x1d".join(without_local_names([undocumented(node) for node in functions], set()))
-    for (kernel, _), text in zip(launches, without_local_names([call for _, call in launches], set()), strict=True):
+    made = source.module_names.launches if source is not None and not launches else ()
+    inside = [
+        (kernel, call) for kernel, call in made if source is not None and not set(functions).isdisjoint(source.module_names.above(call))
+    ]
+    for (kernel, _), text in zip(inside, without_local_names([call for _, call in inside], set()), strict=True):
         whole = whole.replace(text, f"launch of {kernel}")
     return whole
 

@@ -559,7 +559,7 @@ def around_kernels(comparison: ComparisonResult) -> list[str]:
     """Which functions around kernels changed, by file, and what of them is compared; then what changed of that, each with its function.
     Empty: none, or the headline says so."""
     shown = comparison.around[:MOST_AROUND]
-    if not any(": " in item for item in shown) and not comparison.subjects:
+    if not any(": " in item for item in shown) and not comparison.subjects and len(comparison.around) <= MOST_AROUND:
         return []
     named = grouped(item.partition(": ")[0].partition("::")[::2] for item in shown)
     last = [path.rpartition("/")[2] for path in named]

@@ -88,6 +88,7 @@ def named(tmp_path, **edits: tuple[str, str]):
         ),  # a helper
         ("return run(x)", "x = x.view(-1)\n    return run(x)", ["pkg/op.py::forward"]),
         ("BLOCK=64", "BLOCK=32", []),  # the launch itself: compared
+        ("double[(sized(x),)](x,", "double[(sized(x),)](x.contiguous(),", ["pkg/op.py::run: now calls x.contiguous()"]),
         ("return 1", "return 2", []),  # nothing of kernels
     ],
 )
