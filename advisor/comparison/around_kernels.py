@@ -100,7 +100,7 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
         entries = (files[path].base, files[path].head)
         if any(entry is not None and side is None for entry, side in zip(entries, sides, strict=True)):
             continue  # it cannot be read
-        if None in sides and any(side is not None and side.definitions for side in sides):
+        if None in sides and any(side is not None and side.launchable for side in sides):
             told_elsewhere.add(path)
         for side, functions in zip(sides, versions, strict=True):
             with contextlib.suppress(AdvisorError, *ODD):  # told where the file itself is compared

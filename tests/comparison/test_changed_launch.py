@@ -799,6 +799,24 @@ def test_options_that_are_handed_in_a_dictionary_that_is_not_read_are_compared_w
         assert any("num_warps 8 → 4" in item.changed for item in subject.resources) == told
 
 
+def test_an_argument_that_one_side_does_not_pass_is_named():
+    """As in flash-linear-attention 866dbba3: the base passes by another name what the kernel needs, and fails."""
+    text = KERNEL + "def run(x, n, m):\n    fill[(n,)](x, 64, n=n, BLOCK=64)\n"
+    sides = [versions(parse_source(item, "k.py"), {})["fill"] for item in (text.replace("n=n", "m=n"), text)]
+    (changed,) = changed_launches(*sides)
+    assert changed.words == "m=n → no m, and no n → n=n"
+
+
+def test_a_block_that_conditions_decide_now_is_worked_out_otherwise():
+    """As in aiter 96c1a199: by place in the base; and one that has the same value in all arms is not."""
+    text = KERNEL + "def run(x, n):\n    BLOCK = 64\n    num_warps = 4\n    fill[(n,)](x, 64, n, BLOCK, num_warps=num_warps)\n"
+    arms = "    if n > 8:\n        BLOCK = 32\n        num_warps = 4\n    else:\n        BLOCK = 64\n        num_warps = 4\n"
+    head = text.replace("    BLOCK = 64\n    num_warps = 4\n", arms).replace("x, 64, n,", "x, n, n,")
+    sides = [versions(parse_source(item, "k.py"), {})["fill"] for item in (text, head)]
+    (changed,) = changed_launches(*sides)
+    assert "BLOCK" in changed.words and "num_warps" not in changed.words
+
+
 def test_a_launch_by_a_name_that_is_not_followed_is_of_what_it_is_given():
     """As in aiter 7e0d1162: of two kernels one is looked up."""
     old = KERNEL + "def run(x, n, small):\n    fill[(n,)](x, 64, n, BLOCK=64)\n"

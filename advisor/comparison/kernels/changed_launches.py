@@ -24,7 +24,7 @@ from advisor.comparison.kernels.launch_digest import (
 )
 from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import arguments, call_arguments, is_none, own_names
-from advisor.python_source.jit_function import JitFunction
+from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.language import dotted
 from advisor.rendering.figures import shortened
 from advisor.result.schema import LAUNCH_OPTIONS
@@ -71,12 +71,17 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
     out = []
     for one, other in pairs:
         more = (_none(former, one) ^ _none(function, other)) | _of_others(former, one) | _of_others(function, other)
-        more |= _worked_out(former, one, function, other)
+        by_one = _given_by_one(former, one, function, other)
+        more |= _worked_out(former, one, function, other) | by_one
         tunable = options | more
         renamed = renamed_arguments(one.source.module_names, other.source.module_names)
         digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
         hangs = partial(_alone_differs, former, function, one, other, renamed)
-        if (differing := _differing(*digests, hangs)) is not None:
+        differing = _differing(*digests, hangs)
+        if by_one and (differing is None or by_one.isdisjoint(differing[0])):  # whatever else has its value now
+            gone = [name for name in [*digests[0].passed, *digests[1].passed] if (name in digests[0].passed) != (name in digests[1].passed)]
+            differing = [*dict.fromkeys([*(differing or ([], []))[0], *gone])], (differing or ([], []))[1]
+        if differing is not None:
             names, code = differing
             otherwise: list[str] = []
             one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
@@ -89,11 +94,11 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                 launch_digest(former, one, tunable, renamed, conditions=False),
                 launch_digest(function, other, tunable, conditions=False),
             )
-            differing = _differing(*whatever, hangs)
-            where_alone = code if names and not (differing or ([], []))[1] else []  # where it is called under other conditions
+            anyway = _differing(*whatever, hangs)
+            where_alone = code if names and not (anyway or ([], []))[1] else []  # where it is called under other conditions
             words = _in_words(*digests, names, code if not where_alone else [], hanging)
             words += f", and {_listed(where_alone)} makes it under other conditions" if where_alone else ""
-            anew = {name for name in both if _rebound(one, name) != _rebound(other, name)}
+            anew = {name for name in both if _rebound(former, one, name) != _rebound(function, other, name)}
             by_name = {text for side in digests for name in names for text in side.passed.get(name, ())}  # of which it is said already
             anew |= {GRID} if names and GRID in both and hangs(GRID, apart=by_name) else set()
             if names and (otherwise := [name for name in both if name in anew and name not in names]):
@@ -132,21 +137,34 @@ def _worked_out(former: JitFunction, one: Launching, function: JitFunction, othe
     return {name for name in sides[0].keys() & sides[1].keys() if sides[0][name] != sides[1][name]}
 
 
+def _given_by_one(former: JitFunction, one: Launching, function: JitFunction, other: Launching) -> set[str]:
+    """The arguments of both kernels, no constants and without a default, that all launches of one side pass, and not those of the other:
+    these fail."""
+    sides = [[call_arguments(kernel.node, call) for _, call in it.calls] for kernel, it in ((former, one), (function, other))]
+    if any(spread for side in sides for _, spread in side) or not all(sides):
+        return set()
+    given = [set.intersection(*({*passed} for passed, _ in side)) for side in sides]
+    needed = [{item.name for item in kernel.parameters if item.default is MISSING} - kernel.constants for kernel in (former, function)]
+    return (given[0] ^ given[1]) & needed[0] & needed[1]
+
+
 def _of_others(function: JitFunction, launching: Launching) -> set[str]:
     """What launches pass by names that are no argument's: options of another vendor's Triton, say."""
     return {word.arg for _, call in launching.calls for word in call.keywords if word.arg and function.parameter(word.arg) is None}
 
 
-def _rebound(launching: Launching, name: str) -> list[tuple[str, ...]]:
+def _rebound(function: JitFunction, launching: Launching, name: str) -> list[tuple[str, ...]]:
     """The statements, each under its conditions, that give something to a name which launches of a file pass as it is, where their
     function has several above the launch: what one alone gives it is passed in its place."""
-    graph, out = launching.source.module_names, []
+    graph = launching.source.module_names
+    out: list[tuple[str, ...]] = []
     for scopes, call in launching.calls:
-        passed = any(item.arg == name and written(item.value) == name for item in call.keywords)
-        binders = graph.binders(scopes[-1]).get(name, ()) if passed and scopes else ()
+        value = call_arguments(function.node, call)[0].get(name)
+        binders = graph.binders(scopes[-1]).get(name, ()) if value is not None and written(value) == name and scopes else ()
         nodes = [node for node in binders if getattr(node, "lineno", 0) <= call.lineno]
-        tests = [[written(test) for test, _ in graph.conditions(node)] for node in nodes if len(nodes) > 1]
-        out += [(*test, written(graph.parent(node))) for test, node in zip(tests, nodes, strict=False)]
+        texts = [written(graph.parent(node)) for node in nodes]
+        tests = [[written(test) for test, _ in graph.conditions(node)] for node in nodes]
+        out += [(*test, text) for test, text in zip(tests, texts, strict=True)] if len({*texts}) > 1 else [(text,) for text in {*texts}]
     return out
 
 

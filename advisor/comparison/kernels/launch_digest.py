@@ -151,7 +151,7 @@ def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.
         arms = sorted((value for value in every if isinstance(value, ast.expr)), key=_position)
         match [graph.conditions(value) for value in arms]:
             case [[*one, (test, True)], [*other, (again, False)]] if of_scopes == every and one == other and test is again:
-                return ast.IfExp(test, *arms)
+                return arms[0] if ast.dump(arms[0]) == ast.dump(arms[1]) else ast.IfExp(test, *arms)
         if len(every) != 1 or not (isinstance(every[0], ast.Constant) or of_scopes == every):
             break
         node, before = every[0], way.sees(every[0])

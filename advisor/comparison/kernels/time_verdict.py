@@ -26,7 +26,7 @@ from advisor.compiled.demand.demand import Counted
 from advisor.compiled.demand.likely_places import LOOKED_AT, looked_at
 from advisor.compiled.guesses.usage import usage_of
 from advisor.compiled.launch_report import KernelTarget, problem_of
-from advisor.compiled.launches.launch import Inspection, inputs_of, inspection_of
+from advisor.compiled.launches.launch import JUDGED, Inspection, inputs_of, inspection_of
 from advisor.compiled.launches.provenance import GRID, TOLD, deciding, deciding_code, named, origins
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
@@ -145,6 +145,7 @@ def time_verdict(
         return None
     alike = not unseen and machine_code(base) == machine_code(head) and base.launch.grid == head.launch.grid
     alike = alike and (base.launch.grid is not None or base.grid_text == head.grid_text)
+    alike = alike and (same or JUDGED not in head.compiled.metadata)  # else there is no code that could be the same
     reports = reports[1:] * 2 if alike else reports  # what the IR tells of lines and places makes no difference then
     sizes = {**base.sizes, **head.sizes}
     grid = " → ".join(dict.fromkeys("x".join(map(str, grid)) if grid else "unknown" for grid in grids))
