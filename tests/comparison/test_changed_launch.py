@@ -799,6 +799,23 @@ def test_options_that_are_handed_in_a_dictionary_that_is_not_read_are_compared_w
         assert any("num_warps 8 → 4" in item.changed for item in subject.resources) == told
 
 
+def test_a_launch_that_moved_to_a_function_that_is_handed_its_values_lost_none(repository):
+    """As in generative-recommenders 0494285f: two functions call one that launches."""
+    launch = "    fill[({m},)](x, 64, {n}, BLOCK=BLOCK)\n"
+    old = (
+        KERNEL
+        + "def run(x, n, BLOCK):\n"
+        + launch.format(m="n", n="n")
+        + "\n\ndef back(ctx, x, BLOCK):\n"
+        + launch.format(m="ctx.n", n="ctx.n")
+    )
+    head = KERNEL + "def made(x, m, BLOCK):\n" + launch.format(m="m", n="m")
+    head += "\n\ndef run(x, n, BLOCK):\n    made(x, n, BLOCK)\n\n\ndef back(ctx, x, BLOCK):\n    made(x, ctx.n, BLOCK)\n"
+    sides = [versions(parse_source(item, "k.py"), {})["fill"] for item in (old, head)]
+    (changed,) = changed_launches(*sides)
+    assert changed.words == "it is made by made now, which is handed BLOCK, the grid and n" and {"BLOCK", "grid"} <= changed.names
+
+
 def test_an_argument_that_one_side_does_not_pass_is_named():
     """As in flash-linear-attention 866dbba3: the base passes by another name what the kernel needs, and fails."""
     text = KERNEL + "def run(x, n, m):\n    fill[(n,)](x, 64, n=n, BLOCK=64)\n"

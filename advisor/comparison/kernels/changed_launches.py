@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -83,6 +84,8 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             differing = [*dict.fromkeys([*(differing or ([], []))[0], *gone])], (differing or ([], []))[1]
         if differing is not None:
             names, code = differing
+            handed = _handed(other, digests) if names else set()  # by functions that it moved to
+            names = [name for name in names if name not in handed]
             otherwise: list[str] = []
             one_sided = digests[0].host.keys() ^ digests[1].host.keys()  # by one side alone: what both files have did not change for that
             texts = [{name: host_trees(side, name) for name in code} for side in (one, other)]
@@ -96,14 +99,17 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             )
             anyway = _differing(*whatever, hangs)
             where_alone = code if names and not (anyway or ([], []))[1] else []  # where it is called under other conditions
-            words = _in_words(*digests, names, code if not where_alone else [], hanging)
+            makers = f"it is made by {_listed(sorted(digests[1].launching - digests[0].launching))} now, which is handed "
+            makers += named("the grid" if name == GRID else name for name in sorted(handed)) if handed else ""
+            parts = [_in_words(*digests, names, code if not where_alone else [], hanging)] if names or not handed else []
+            words = ", and ".join([*parts, makers] if handed else parts)
             words += f", and {_listed(where_alone)} makes it under other conditions" if where_alone else ""
             anew = {name for name in both if _rebound(former, one, name) != _rebound(function, other, name)}
             by_name = {text for side in digests for name in names for text in side.passed.get(name, ())}  # of which it is said already
             anew |= {GRID} if names and GRID in both and hangs(GRID, apart=by_name) else set()
             if names and (otherwise := [name for name in both if name in anew and name not in names]):
                 words += f", and {named('the grid' if name == GRID else name for name in otherwise)}, worked out otherwise"
-            if not names:  # else the values that it passes changed
+            if not names and not handed:  # else the values that it passes changed
                 where = [_where(side) for side in (one, other)]
                 if _differing(*whatever) is None and where[0] != where[1]:
                     words, code, hanging = f"it is made {where[0]} → {where[1]}", [], []
@@ -112,9 +118,20 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                     words, code, hanging = f"it is made {where[1]}, which is worked out otherwise than before{within}", [], []
             alone = {name for name in constants | more if not (former.parameter(name) and function.parameter(name))}
             spread = digests[0].unnamed | digests[1].unnamed if SPREAD in names else frozenset[str]()
-            both_take = frozenset([*names, *otherwise, *spread] or hanging) - alone
+            both_take = frozenset([*names, *otherwise, *spread, *handed] or hanging) - alone
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
     return tuple(out)
+
+
+def _handed(launching: Launching, digests: tuple[LaunchDigest, LaunchDigest]) -> set[str]:
+    """What both sides' launches pass, and the second one's functions, which launched nothing before, are handed by their callers."""
+    moved = digests[1].launching - digests[0].launching
+    functions = [scopes[0] for scopes, _ in launching.calls if scopes]
+    if not moved or {getattr(function, "name", "") for function in functions} - moved:
+        return set()
+    given = set.intersection(*(arguments(function) for function in functions)) | {"triton", "cdiv"}
+    both = digests[0].passed.keys() & digests[1].passed.keys() - {SPREAD}
+    return {name for name in both if all(given.issuperset(re.findall(r"[A-Za-z_]\w*", text)) for text in digests[1].passed[name])}
 
 
 def _none(function: JitFunction, launching: Launching) -> set[str]:
