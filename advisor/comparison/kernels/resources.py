@@ -68,7 +68,7 @@ GUESSES_MATTER = frozenset({"failed", "unsure"})
 TOO_FLAT = "and K >= 16"
 """What Triton says of operands of `tl.dot` that are too small (`semantic.py`, Triton 3.6 and 3.9)."""
 ONE_GUESS = (
-    "not compared: its launch, which changed or hangs on code that did, passes what does not follow from the file, and both sides are "
+    "not compared: its launch, which changed or follows from code that did, passes what does not follow from the file, and both sides are "
     "given the same"
 )
 UNSEEN = "the compiler leaves out what changed"

@@ -43,7 +43,7 @@ WITHOUT_GRID = 16
 MOST_PROGRAMS = 2**24
 """Of a launch: one of more takes seconds, and its sizes are not what they were taken for (`S` blocks that are chosen, for a length)."""
 NOT_THE_SAME = "the two sides compute different things"
-CHANGED_LAUNCH = "as its launch, which changed or hangs on code that did, passes"
+CHANGED_LAUNCH = "as its launch, which changed or follows from code that did, passes"
 """Begins why nothing can be told of a time that no value settles."""
 STORED_ALIKE = 0.05
 """By how much of it the elements that two launches store may differ, if they are to be the same work: rounding up of masks and tails."""
