@@ -100,26 +100,27 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
         entries = (files[path].base, files[path].head)
         if any(entry is not None and side is None for entry, side in zip(entries, sides, strict=True)):
             continue  # it cannot be read
-        if None in sides and any(side is not None and side.launchable for side in sides):
-            told_elsewhere.add(path)
-        for side, functions in zip(sides, versions, strict=True):
-            with contextlib.suppress(AdvisorError, *ODD):  # told where the file itself is compared
+        with contextlib.suppress(AdvisorError, *ODD):  # told where the file itself is compared
+            if None in sides and any(side is not None and side.launchable for side in sides):
+                told_elsewhere.add(path)
+            for side, functions in zip(sides, versions, strict=True):
                 functions |= {(path, name): (side, nodes) for name, nodes in _functions(side).items() if side is not None}
-        if path not in told_elsewhere:
-            helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in sides]
-            former = sides[0].definitions.keys() if sides[0] is not None else ()
-            came += [Changed(f"{path}::{name}", HELPER) for name in sorted(helpers[1] - helpers[0]) if name not in former]
-            came += _decorated_otherwise(path, *sides, helpers[0] & helpers[1])
+            if path not in told_elsewhere:
+                helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in sides]
+                former = sides[0].definitions.keys() if sides[0] is not None else ()
+                came += [Changed(f"{path}::{name}", HELPER) for name in sorted(helpers[1] - helpers[0]) if name not in former]
+                came += _decorated_otherwise(path, *sides, helpers[0] & helpers[1])
     before, after = versions
     places = _places(before, after)
     fresh, gone = _whole(after, {*before, *places}), _whole(before, {*after, *places.values()})
     for path, name in (place for place in fresh if place[0] not in told_elsewhere):
-        methods = [place for place in after if place[0] == path and place[1].startswith(f"{name}.")]  # of a class
-        texts = {place: calls_changed(None, (after[place][0].module_names, after[place][1][-1])) for place in methods or [(path, name)]}
-        language = _language(after[path, name][1]) if not methods else ""
-        named = {place: text for place, text in texts.items() if text} if methods else texts
-        came += [Changed("::".join(place), ", ".join(filter(None, ("new", language))), text) for place, text in named.items()]
-        came += [Changed(f"{path}::{name}", "new")] if not named else []
+        with contextlib.suppress(AdvisorError, *ODD):
+            methods = [place for place in after if place[0] == path and place[1].startswith(f"{name}.")]  # of a class
+            texts = {place: calls_changed(None, (after[place][0].module_names, after[place][1][-1])) for place in methods or [(path, name)]}
+            language = _language(after[path, name][1]) if not methods else ""
+            named = {place: text for place, text in texts.items() if text} if methods else texts
+            came += [Changed("::".join(place), ", ".join(filter(None, ("new", language))), text) for place, text in named.items()]
+            came += [Changed(f"{path}::{name}", "new")] if not named else []
     differ = []
     for place, was in places.items():
         with contextlib.suppress(AdvisorError, *ODD):
@@ -201,12 +202,11 @@ def _imported(files: dict[str, Sides], paths: Sequence[str]) -> Iterator[str]:
 
 def _calls_launchers(source: SourceFile | None) -> bool:
     """Whether a file calls what it imports from a file that launches kernels."""
+    if source is None:
+        return False
     with contextlib.suppress(AdvisorError, *ODD):
-        graph = source.module_names if source is not None else None
-        imports = {**graph.inner_imports, **graph.imports} if graph is not None else {}
-        led = (
-            source.led(name, items) for name, items in imports.items() if source is not None and graph is not None and name in graph.calls
-        )
+        graph = source.module_names
+        led = (source.led(name, items) for name, items in {**graph.inner_imports, **graph.imports}.items() if name in graph.calls)
         return any(file.module_names.launches for files in led for file, _ in files)
     return False
 

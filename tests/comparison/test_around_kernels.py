@@ -169,6 +169,15 @@ def test_a_file_that_cannot_be_followed_hides_no_other(tmp_path, monkeypatch):
     assert both == ["pkg/op.py::forward: calls torch.mul with 4 where it was 2"]
 
 
+def test_a_function_whose_calls_cannot_be_followed_hides_no_file(tmp_path, monkeypatch):
+    def failing(old, new):
+        raise RecursionError
+
+    monkeypatch.setattr(around_kernels, "calls_changed", failing)
+    fresh = ("def forward(", "def more(x):\n    return x\n\ndef forward(")
+    assert named(tmp_path, fresh=fresh, call=("class Op:\n    def apply(self, x)", "class Op:\n    def apply(self, y)")) == []
+
+
 def test_code_of_kernels_as_text_is_said_not_to_be_compared(repository, predictor):
     """As FlagGems writes its kernels of any rank."""
     lines = """def written(code):

@@ -308,8 +308,7 @@ def _calls_within(graph: ModuleNames) -> dict[Definition, list[Call]]:
 @lru_cache(maxsize=4)
 def _stands_for(graph: ModuleNames) -> dict[str, str]:
     """By names of a file what is imported by them, with its package, or given them once at its top: `torch.nn.functional` for `F`."""
-    imports = {**graph.inner_imports, **graph.imports}
-    imported = {alias: items[-1].full for alias, items in imports.items() if items and not items[-1].level}
+    imported = {alias: items[-1].full for alias, items in graph.inner_imports.items() if items} | graph.modules
     given = {name: dotted(values[0]) for name, values in graph.alternatives.items() if len(values) == 1 and name not in imported}
     roots = {name: text.partition(".") for name, text in given.items()}
     return imported | {name: f"{imported[root]}{dot}{rest}" for name, (root, dot, rest) in roots.items() if root in imported and rest}

@@ -20,7 +20,7 @@ from advisor.comparison.kernels.launch_digest import (
     Renamed,
     host_trees,
     launch_digest,
-    renamed_arguments,
+    renamed_names,
     written,
 )
 from advisor.compiled.launches.provenance import named
@@ -75,7 +75,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
         by_one = _given_by_one(former, one, function, other)
         more |= _worked_out(former, one, function, other) | by_one
         tunable = options | more
-        renamed = renamed_arguments(one.source.module_names, other.source.module_names)
+        renamed = renamed_names(one.source.module_names, other.source.module_names)
         digests = launch_digest(former, one, tunable, renamed), launch_digest(function, other, tunable)
         hangs = partial(_alone_differs, former, function, one, other, renamed)
         differing = _differing(*digests, hangs)
@@ -99,10 +99,11 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             )
             anyway = _differing(*whatever, hangs)
             where_alone = code if names and not (anyway or ([], []))[1] else []  # where it is called under other conditions
-            makers = f"it is made by {_listed(sorted(digests[1].launching - digests[0].launching))} now, which is handed "
-            makers += named("the grid" if name == GRID else name for name in sorted(handed)) if handed else ""
             parts = [_in_words(*digests, names, code if not where_alone else [], hanging)] if names or not handed else []
-            words = ", and ".join([*parts, makers] if handed else parts)
+            if handed:
+                what = named("the grid" if name == GRID else name for name in sorted(handed))
+                parts.append(f"it is made by {_listed(sorted(digests[1].launching - digests[0].launching))} now, which is handed {what}")
+            words = ", and ".join(parts)
             words += f", and {_listed(where_alone)} makes it under other conditions" if where_alone else ""
             anew = {name for name in both if _rebound(former, one, name) != _rebound(function, other, name)}
             by_name = {text for side in digests for name in names for text in side.passed.get(name, ())}  # of which it is said already

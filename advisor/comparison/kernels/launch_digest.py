@@ -305,7 +305,7 @@ def with_names(node: ast.AST, names: Mapping[str, str]) -> Any:
 
 
 @lru_cache(maxsize=4)
-def renamed_arguments(old: ModuleNames, new: ModuleNames) -> Renamed:
+def renamed_names(old: ModuleNames, new: ModuleNames) -> Renamed:
     """By function of a file what its arguments, and attributes that it reads or sets (".rows"), are called now."""
     sides = [{scope.name: scope for scope in graph.scopes if isinstance(scope, Function)} for graph in (old, new)]
     renamed = {}
