@@ -95,25 +95,21 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     }
     versions: tuple[dict[Place, Version], dict[Place, Version]] = ({}, {})
     came: list[Changed] = []
-    told_elsewhere = set()  # files that came or went with kernels: of their functions only those that moved are named
     for path, sides in [*sorted(of_kernels.items()), *sorted(others.items())]:
         entries = (files[path].base, files[path].head)
         if any(entry is not None and side is None for entry, side in zip(entries, sides, strict=True)):
             continue  # it cannot be read
         with contextlib.suppress(AdvisorError, *ODD):  # told where the file itself is compared
-            if None in sides and any(side is not None and side.launchable for side in sides):
-                told_elsewhere.add(path)
             for side, functions in zip(sides, versions, strict=True):
                 functions |= {(path, name): (side, nodes) for name, nodes in _functions(side).items() if side is not None}
-            if path not in told_elsewhere:
-                helpers = [{*side.definitions} - {*side.launchable} if side is not None else set[str]() for side in sides]
-                former = sides[0].definitions.keys() if sides[0] is not None else ()
-                came += [Changed(f"{path}::{name}", HELPER) for name in sorted(helpers[1] - helpers[0]) if name not in former]
-                came += _decorated_otherwise(path, *sides, helpers[0] & helpers[1])
+            if sides[0] is not None and sides[1] is not None:
+                helpers = [{*side.definitions} - {*side.launchable} for side in sides if side is not None]
+                came += [Changed(f"{path}::{name}", HELPER) for name in sorted(helpers[1] - helpers[0] - sides[0].definitions.keys())]
+                came += _decorated_otherwise(path, sides[0], sides[1], helpers[0] & helpers[1])
     before, after = versions
     places = _places(before, after)
     fresh, gone = _whole(after, {*before, *places}), _whole(before, {*after, *places.values()})
-    for path, name in (place for place in fresh if place[0] not in told_elsewhere):
+    for path, name in fresh:
         with contextlib.suppress(AdvisorError, *ODD):
             methods = [place for place in after if place[0] == path and place[1].startswith(f"{name}.")]  # of a class
             texts = {place: calls_changed(None, (after[place][0].module_names, after[place][1][-1])) for place in methods or [(path, name)]}
@@ -137,12 +133,12 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
                 differ.append(Changed("::".join(place), ", ".join(filter(None, (moved, language))), calls, _writes(nodes), launches))
     left = len(python) - len(files)
     warnings = [f"{left} changed Python files were not looked through for functions around kernels."] if left > 0 else []
-    went = [Changed(f"{path}::{name}", "removed") for path, name in gone if path not in told_elsewhere]
+    went = [Changed(f"{path}::{name}", "removed") for path, name in gone]
     calling = sorted((item for item in differ if item.calls), key=lambda item: not item.launches)
-    return [*calling, *came, *(item for item in differ if not item.calls), *went], warnings
+    return [*calling, *sorted(came, key=lambda item: not item.calls), *(item for item in differ if not item.calls), *went], warnings
 
 
-def _decorated_otherwise(path: str, old: SourceFile | None, new: SourceFile | None, names: Iterable[str]) -> Iterator[Changed]:
+def _decorated_otherwise(path: str, old: SourceFile, new: SourceFile, names: Iterable[str]) -> Iterator[Changed]:
     """Those of some functions of Triton whose decorators are given something else, also by names of the file: libraries make kernels of
     them."""
 
@@ -152,9 +148,8 @@ def _decorated_otherwise(path: str, old: SourceFile | None, new: SourceFile | No
         behind = meaning(source, names_in(*inside) - source.module_names.triton_roots, kernels=False, imports=False)
         return without_local_names(inside, set()), behind
 
-    if old is not None and new is not None:
-        differ = (name for name in sorted(names) if decorators(old, name) != decorators(new, name))
-        yield from (Changed(f"{path}::{name}", DECORATED) for name in differ)
+    differ = (name for name in sorted(names) if decorators(old, name) != decorators(new, name))
+    yield from (Changed(f"{path}::{name}", DECORATED) for name in differ)
 
 
 def _places(before: Collection[Place], after: Collection[Place]) -> dict[Place, Place]:

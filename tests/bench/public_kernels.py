@@ -63,7 +63,7 @@ def answered(inspection: Inspection, asked: dict[str, Any], contents: bool) -> d
     tables = {"arg": "arguments", "constexpr": "constexprs", "content": "contents"}
     options = [f"--content {name}=…" for name in not_given(inspection.demand.unknown)] if contents else missing_options(inspection)
     for option in options:
-        kind, name = re.fullmatch(r"--(\w+) ?([^=…]*).*", option).groups()  # type: ignore[union-attr]
+        kind, name = re.fullmatch(r"--(\w+) ?'?([^=…]*).*", option).groups()  # type: ignore[union-attr]
         if kind == "grid":
             found["grid"] = TYPICAL["grid"]
         else:

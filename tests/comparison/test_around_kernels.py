@@ -254,6 +254,20 @@ def test_a_function_that_moved_to_another_file_is_not_removed(tmp_path):
     ]
 
 
+def test_what_launches_the_kernels_of_a_new_file_is_named(tmp_path):
+    """As in FlagGems 87e7ff6b4e."""
+    for side, text in (("base", None), ("head", textwrap.dedent(KERNEL))):
+        (tmp_path / side).mkdir()
+        if text:
+            (tmp_path / side / "op.py").write_text(text)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    assert [item.text for item in changed_functions(*trees, changes(*trees))[0]] == [
+        "op.py::run (new): now launches double and now calls sized(x)",
+        "op.py::forward (new): now calls run(x) (if fast); torch.mul(x, 2) (if not fast)",
+        "op.py::Op.apply (new): now calls forward(x)",
+    ]
+
+
 def test_what_a_library_makes_kernels_of_is_named_where_that_is_given_something_else(tmp_path):
     """As in FlagGems dea29abd: a configuration by a name of the file, for a function that a decorator of its own makes a kernel of."""
     text = "import triton\nfrom made import Config, pointwise\n\nconfig = Config(512, wide=True)\n\n\n"

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.comparison.kernels.attempts import Attempt
 from advisor.comparison.kernels.beside import calls_changed
-from advisor.comparison.kernels.changed_launches import changed_launches
+from advisor.comparison.kernels.changed_launches import changed_launches, launch_notes
 from advisor.comparison.kernels.kernel_version import versions
 from advisor.comparison.kernels.resources import _why_refused
 from advisor.comparison.kernels.time_verdict import CHANGED_LAUNCH
@@ -561,10 +561,35 @@ def test_a_grid_that_is_returned_by_a_name_is_what_that_is_given():
     assert "→ grid=(1, 4)" not in str(words(KERNEL + text, KERNEL + twice))
 
 
+def test_a_grid_that_is_a_function_stands_for_what_the_name_was_before():
+    """As in flash-linear-attention a4a2624b0f."""
+    text = """def run(x, n):
+    grid = (n, 4)
+    other[grid](x, x.stride(0), n, BLOCK=64)
+    def grid(META): return (triton.cdiv(n, META["BLOCK"]), 4)
+    fill[grid](x, x.stride(0), n, BLOCK=64)
+"""
+    head = text.replace('"]), 4)', '"]) * 4,)')
+    said = ["grid=(triton.cdiv(n, META['BLOCK']), 4) → grid=(triton.cdiv(n, META['BLOCK']) * 4,)"]
+    assert words(KERNEL + text, KERNEL + head) == said
+    assert words(KERNEL + text, KERNEL + head, "other") == []
+
+
 OTHERWISE = """def run(x, n, shared):
     BLOCK = triton.next_power_of_2(n)
     fill[(n,)](x, x.stride(0), n, BLOCK=BLOCK, num_warps=4)
 """
+
+
+@pytest.mark.parametrize(("more", "said"), [(", y.stride(0)", "but for arguments that came or went, and "), ("", "and ")])
+def test_a_launch_that_passes_more_is_not_written_as_before(more, said):
+    """As in conch 70d15a1fc8."""
+    base = KERNEL + OTHERWISE.replace("    fill", "    if shared:\n        BLOCK = 16\n    fill")
+    taken = base.replace("stride, n,", "stride, n, more,", 1) if more else base
+    head = taken.replace("x.stride(0), n", f"x.stride(0), n{more}").replace("BLOCK = 16", "BLOCK = 32")
+    changed = changed_launches(*(versions(parse_source(text, "fill.py"), {})["fill"] for text in (base, head)))
+    rest = "the code of run, on which BLOCK depends, changed: whether other values come of it is not judged."
+    assert launch_notes(changed, same=False) == [f"The launch in its file is written as before, {said}{rest}"]
 
 
 def test_a_constant_that_is_worked_out_otherwise_decides_beside_an_option_that_is_gone():

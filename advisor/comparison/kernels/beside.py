@@ -13,7 +13,7 @@ from typing import Any
 
 from advisor.comparison.kernels.importers import TESTS
 from advisor.comparison.kernels.kernel_version import KernelVersion
-from advisor.comparison.kernels.launch_digest import LONGEST, names_changed, with_names, written
+from advisor.comparison.kernels.launch_digest import LONGEST, names_changed, parted, with_names, written
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import (
     Call,
@@ -45,28 +45,7 @@ _QUIET = frozenset(
     | {"index", "count", "debug", "info", "warning", "warn", "error"}
 )
 """Methods that launch nothing, of tensors and of others."""
-_OF_HOST = (
-    "torch.cuda",
-    "torch.finfo",
-    "torch.iinfo",
-    "torch.is_",
-    "torch.device",
-    "torch.no_grad",
-    "torch.enable_grad",
-    "torch.inference_mode",
-    "torch.autograd",
-    "torch.library",
-    "torch.Size",
-    "torch.compiler",
-    "torch._C",
-    "torch._assert",
-    "torch._check",
-    "torch._dynamo",
-    "torch._inductor",
-    "torch._utils",
-)
-"""Begin what of torch launches nothing and makes no tensor."""
-_ELSEWHERE = frozenset({*sys.stdlib_module_names, "triton", "numpy"})
+_ELSEWHERE = frozenset({*sys.stdlib_module_names, "triton"})
 """Packages whose functions launch nothing."""
 _BUILT_IN = frozenset(dir(builtins))
 
@@ -184,7 +163,7 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
         returns = [_returning(*side) for side in (old, new)]
         parts += [f"now returns before it launches, if {text}" for text in returns[1] if text not in returns[0]]
         parts += [f"no longer returns before it launches, if {text}" for text in returns[0] if text not in returns[1]]
-        decorators = [[text for text in map(written, side[1].decorator_list) if not text.startswith(_OF_HOST)] for side in (old, new)]
+        decorators = [[*map(written, side[1].decorator_list)] for side in (old, new)]
         parts += [f"is no longer decorated with {text}" for text in decorators[0] if text not in decorators[1]]
         parts += [f"is now decorated with {text}" for text in decorators[1] if text not in decorators[0]]
     return " and ".join(parts)
@@ -240,13 +219,17 @@ def _given_otherwise(old: _Made, new: _Made, former: Mapping[str, str]) -> str:
         again = next((key for key, value in came.items() if value == text and isinstance(key, int) is not isinstance(name, int)), None)
         if again is not None:
             del gone[name], came[again]
-    was, now = (
-        {key: shortened(f"{key}={text}" if isinstance(key, str) else text, LONGEST) for key, text in side.items()}
-        for side in ({key: _with_names_in(text, former) for key, text in gone.items()}, came)
-    )
-    texts = [f"{now.pop(key)} where it was {was.pop(key)}" for key in [*was] if key in now]
-    words = (("with", [*texts, *now.values()]), ("no longer with", [*was.values()]))
+    was = {key: _with_names_in(_argument(key, text), former) for key, text in gone.items()}
+    now = {key: _argument(key, text) for key, text in came.items()}
+    texts = [" where it was ".join(parted(now.pop(key), was.pop(key))) for key in [*was] if key in now]
+    both = {*old.places} & {*new.places}  # at another place, too
+    lists = [[_cut(text) for text in side.values() if (text in both) is again] for again in (False, True) for side in (now, was)]
+    words = zip(("with", "no longer with", "with one more", "with one less"), ([*texts, *lists[0]], *lists[1:]), strict=True)
     return " and ".join(f"{word} {_first(some)}" for word, some in words if some) or "in another order"
+
+
+def _argument(key: int | str, text: str) -> str:
+    return f"{key}={text}" if isinstance(key, str) else text
 
 
 def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str] | None = None) -> list[_Made]:
@@ -319,7 +302,7 @@ def _is_compared(graph: ModuleNames, call: Call) -> bool:
     root, dot, rest = dotted(call.func).partition(".")
     full = _stands_for(graph).get(root, root) + dot + rest
     if full.startswith("torch."):
-        return not full.startswith(_OF_HOST) and not full.rpartition(".")[2][:1].isupper()
+        return True
     if full.partition(".")[0] in _ELSEWHERE:
         return False
     if root and not rest:

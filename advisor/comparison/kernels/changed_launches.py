@@ -20,6 +20,7 @@ from advisor.comparison.kernels.launch_digest import (
     Renamed,
     host_trees,
     launch_digest,
+    parted,
     renamed_names,
     written,
 )
@@ -105,6 +106,8 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                 parts.append(f"it is made by {_listed(sorted(digests[1].launching - digests[0].launching))} now, which is handed {what}")
             words = ", and ".join(parts)
             words += f", and {_listed(where_alone)} makes it under other conditions" if where_alone else ""
+            if words.startswith(CODE) and _alone_given(former, one, function) != _alone_given(function, other, former):
+                words = f"{APART}{words}"
             anew = {name for name in both if _rebound(former, one, name) != _rebound(function, other, name)}
             by_name = {text for side in digests for name in names for text in side.passed.get(name, ())}  # of which it is said already
             anew |= {GRID} if names and GRID in both and hangs(GRID, apart=by_name) else set()
@@ -153,6 +156,13 @@ def _worked_out(former: JitFunction, one: Launching, function: JitFunction, othe
                 passed.setdefault(name, set()).update(without_local_names([node], local))
         sides.append(passed)
     return {name for name in sides[0].keys() & sides[1].keys() if sides[0][name] != sides[1][name]}
+
+
+def _alone_given(function: JitFunction, launching: Launching, other: JitFunction) -> set[str]:
+    """What the launches of a file pass for arguments that another version of the kernel does not take, whatever the names in it are."""
+    passed = [(scopes, call_arguments(function.node, call)[0]) for scopes, call in launching.calls]
+    alone = ((scopes, node) for scopes, given in passed for name, node in given.items() if other.parameter(name) is None)
+    return {text for scopes, node in alone for text in without_local_names([node], {*own_names(scopes)})}
 
 
 def _given_by_one(former: JitFunction, one: Launching, function: JitFunction, other: Launching) -> set[str]:
@@ -271,9 +281,8 @@ def _apart(name: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str]
     texts = _text(name, old), _text(name, new)
     if texts[0] != texts[1] or len(old) != 1 or len(new) != 1:
         return texts
-    same = next((place for place, (a, b) in enumerate(zip(old[0], new[0], strict=False)) if a != b), min(len(old[0]), len(new[0])))
-    start = old[0].rfind(" ", 0, same) + 1
-    return tuple(f"{name}=…{shortened(text[start:], LONGEST)}" for text in (old[0], new[0]))  # type: ignore[return-value]
+    former, now = parted(old[0], new[0])
+    return f"{name}={former}", f"{name}={now}"
 
 
 def _text(name: str, passed: Sequence[str]) -> str:
@@ -285,6 +294,8 @@ SAME = "The kernel is the same; its launch"
 """Begins the note on a launch that changed where the kernel did not."""
 CODE, WORKED_OUT = "the code ", " changed: whether other values come of it is not judged"
 """Begin and end that code changed which works out what a launch passes, and that is written as before."""
+APART = "but for arguments that came or went, and "
+"""Begins that in place of `CODE` where the launch passes other ones for arguments that one version of the kernel alone takes."""
 
 
 def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
@@ -293,8 +304,8 @@ def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
     alike = grouped((launch.words, launch.new.where or "its file") for launch in changed)
     notes = []
     for words, files in alike.items():
-        code = f"is written as before, and {words}{',' * (' depend' in words)}{WORKED_OUT}"
-        notes.append(f"{how} in {_listed(files)} {code if words.startswith(CODE) else f'changed: {words}'}.")
+        code = f"is written as before, {'' if words.startswith(APART) else 'and '}{words}{',' * (' depend' in words)}{WORKED_OUT}"
+        notes.append(f"{how} in {_listed(files)} {code if words.startswith((CODE, APART)) else f'changed: {words}'}.")
     return notes
 
 

@@ -31,6 +31,7 @@ from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.module_names import ModuleNames
+from advisor.rendering.figures import shortened
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
 
@@ -201,14 +202,7 @@ class _Way:
         return cls(
             end=(call.end_lineno or call.lineno, math.inf),
             aside=frozenset(id(inner) for inner in inside if graph.excludes(inner, call)),
-            assigned=[
-                (target.id, _position(statement))
-                for block in leading
-                for statement in block
-                if isinstance(statement, ast.Assign)
-                for target in statement.targets
-                if isinstance(target, ast.Name)
-            ],
+            assigned=[(name, _position(statement)) for block in leading for statement in block for name in _given_by(statement)],
             loops=[(loop.lineno, loop.end_lineno or loop.lineno) for loop in loops],
         )
 
@@ -226,6 +220,13 @@ class _Way:
         """Up to where what a node reads may have been given something: in a loop by an earlier trip."""
         line, column = _position(node)
         return max(((last, math.inf) for first, last in self.loops if first <= line <= last), default=(line, column))
+
+
+def _given_by(statement: ast.AST) -> list[str]:
+    """The names that a statement gives something, whatever they were: by an assignment, or as a function's."""
+    if isinstance(statement, ast.FunctionDef):
+        return [statement.name]
+    return [target.id for target in statement.targets if isinstance(target, ast.Name)] if isinstance(statement, ast.Assign) else []
 
 
 def _position(node: ast.AST) -> Position:
@@ -463,6 +464,16 @@ def written(node: ast.AST) -> str:
         return " ".join(ast.unparse(node).split())
     except RecursionError:  # deeper than Python follows
         return "…"
+
+
+def parted(one: str, other: str) -> tuple[str, str]:
+    """Two texts as they are shown: each up to where it is cut off, where they are the same up to there from where they part."""
+    texts = shortened(one, LONGEST), shortened(other, LONGEST)
+    if texts[0] != texts[1]:
+        return texts
+    same = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    start = one.rfind(" ", 0, same) + 1
+    return f"…{shortened(one[start:], LONGEST)}", f"…{shortened(other[start:], LONGEST)}"
 
 
 def host_trees(launching: Launching, name: str) -> list[str]:
