@@ -18,7 +18,7 @@ from advisor.python_source.bindings import (
     other_values,
     stores,
 )
-from advisor.python_source.language import dotted
+from advisor.python_source.language import dotted, last_name
 from advisor.python_source.target_questions import torch_type
 from advisor.python_source.tensors import SAME_TYPE, TYPE_OF
 
@@ -67,16 +67,53 @@ def tensors_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> tuple[dic
     return types, frozenset(name for name, of in made.items() if all(turned for _, turned in of))
 
 
-def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr) -> tuple[str, bool]:
-    """The type of a tensor that an expression makes, or a name that its function gives one once, "" where it is not said; and whether it is
-    a transposed view of it."""
+def types_of_parts(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: int = 0) -> list[str]:
+    """The types of the tensors that an expression gives several names, in torch's words, "" for one of which it is not said: those that
+    `forward` keeps, of `ctx.saved_tensors`, or those that a function of the file, or one that it imports, returns; empty: it is neither, or
+    not known."""
+    function = innermost_function(scopes)
+    if isinstance(node, ast.Attribute) and node.attr == "saved_tensors" and function is not None:
+        forward = _forward(_class(source, function))
+        kept = (
+            [call for call in ast.walk(forward) if isinstance(call, ast.Call) and last_name(call) == "save_for_backward"] if forward else []
+        )
+        if forward is None or len(kept) != 1 or any(isinstance(item, ast.Starred) for item in kept[0].args):
+            return []
+        return [_tensor(source, [forward], item, hands)[0] for item in kept[0].args]
+    name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    files = [(source, name), *source.led(name)] if name and hands < DEEPEST else []
+    found = next(((file, file.plain_functions[there]) for file, there in files if there in file.plain_functions), None)
+    if found is None:
+        return []
+    file, called = found
+    values = [
+        item.value
+        for item in ast.walk(called)
+        if isinstance(item, ast.Return) and innermost_function(file.module_names.scopes_around(item)) is called
+    ]
+    rows = [value.elts if isinstance(value, ast.Tuple) else [] for value in values]
+    if not rows or len({*map(len, rows)}) > 1:
+        return []
+    kinds = ({_tensor(file, [called], item, hands + 1)[0] for item in column} for column in zip(*rows, strict=True))
+    return [kind.pop() if len(kind) == 1 else "" for kind in kinds]
+
+
+def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: int = 0) -> tuple[str, bool]:
+    """The type of a tensor that an expression makes, or a name that its function gives such alone, "" where it is not said; and whether it
+    is a transposed view of it."""
     function, turned, copied = innermost_function(scopes), False, False
     around = function or source.module_names.tree
     for _ in range(MOST_PARTS):
         if isinstance(node, ast.Name):
-            given = assigned_values(around).get(node.id, []) if function is None or node.id not in arguments(function) else []
-            if len(given) != 1 or stores(around)[node.id] != 1:
+            of_function = function is None or node.id not in arguments(function)
+            given = assigned_values(around).get(node.id, []) if of_function else []
+            if not given and of_function and stores(around)[node.id] == 1:
+                return _part(source, scopes, around, node.id, hands), turned
+            if not given or stores(around)[node.id] != len(given):
                 break
+            if len(given) > 1:
+                every = [_tensor(source, scopes, item, hands + 1) for item in given] if hands < DEEPEST else [("", False)]
+                return (every[0][0] if len({kind for kind, _ in every}) == 1 else ""), turned
             node = given[0]
         elif isinstance(node, ast.Attribute) and node.attr == "T":
             node, turned = node.value, turned != (not copied)
@@ -94,6 +131,24 @@ def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr) -> tupl
         else:
             break
     return "", turned
+
+
+def _part(source: SourceFile, scopes: Sequence[Scope], around: ast.AST, name: str, hands: int) -> str:
+    """The type of what a statement gives a name among others, `x, rstd = forward(x)`; "": it is not said."""
+    for statement in ast.walk(around):
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if isinstance(statement, ast.Assign) and isinstance(target, ast.Tuple | ast.List):
+            names = [item.id if isinstance(item, ast.Name) else "" for item in target.elts]
+            kinds = types_of_parts(source, scopes, statement.value, hands + 1) if name in names else []
+            if len(kinds) == len(names):
+                return kinds[names.index(name)]
+    return ""
+
+
+def _forward(owner: ast.ClassDef | None) -> ast.FunctionDef | None:
+    """The `forward` of a class."""
+    methods = (item for item in owner.body if isinstance(item, ast.FunctionDef)) if owner is not None else ()
+    return next((item for item in methods if item.name == "forward"), None)
 
 
 def _class(source: SourceFile, function: ast.FunctionDef) -> ast.ClassDef | None:
@@ -191,14 +246,7 @@ class _Calls:
 
     def _kept(self, source: SourceFile, owner: ast.ClassDef, node: ast.Attribute, depth: int) -> tuple[Given] | None:
         """What `ctx.name` is in `backward`, where `forward` keeps one of its arguments or a constant under that name, once."""
-        forward = next(
-            (
-                inner_statement
-                for inner_statement in owner.body
-                if isinstance(inner_statement, ast.FunctionDef) and inner_statement.name == "forward"
-            ),
-            None,
-        )
+        forward = _forward(owner)
         if forward is None or depth >= DEEPEST:
             return None
         values = [

@@ -26,7 +26,7 @@ from advisor.python_source.bindings import (
     shared_names,
     stores,
 )
-from advisor.python_source.callers import as_left_out, given_by_callers, is_open, tensors_by_callers
+from advisor.python_source.callers import as_left_out, given_by_callers, is_open, tensors_by_callers, types_of_parts
 from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
@@ -208,8 +208,13 @@ class LaunchWalk(FunctionReader):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             values = [(item, self._spread(item, statement.value)) for item in targets if statement.value is not None]
             parts = [pair for item, value in values for pair in pairs(item, value)]
-            for target, (value, hangs) in [(target, self.evaluated(part, dotted(target))) for target, part in parts]:
+            for target, part, (value, hangs) in [(target, part, self.evaluated(part, dotted(target))) for target, part in parts]:
                 self._give(target, value, hangs)
+                items = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+                elements = types_of_parts(self.source, self.site.scopes, part) if items else []
+                for item, element in zip(items, elements, strict=True) if len(items) == len(elements) else ():
+                    if isinstance(item, ast.Name) and element:
+                        self._set(item.id, replace(self._tensor(item), element=element), self.hanging.get(item.id, frozenset()))
         elif isinstance(statement, ast.FunctionDef):
             self._set(statement.name, statement)
         elif isinstance(statement, ast.Assert):  # of how many dimensions tensors are, and of which type

@@ -409,6 +409,15 @@ def test_how_a_tuner_tunes_lists_no_configurations(repository, predictor, listed
     assert not any("lists its configurations" in note for note in subject.notes)
 
 
+def test_a_tuner_that_went_is_told_though_its_list_cannot_be_read(repository, predictor):
+    """As in FlagGems e34582055f."""
+    start, _, rest = KERNEL.partition("@triton.jit")
+    text = f"{start}from somewhere import listed\n\n\n@triton.autotune(configs=listed(), key=['n'])\n@triton.jit{rest}"
+    for base, head, said in ((text, KERNEL, "It is not tuned any more."), (KERNEL, text, "It is tuned now.")):
+        (subject,) = compared_files(repository, predictor, {"k.py": base}, {"k.py": head}).subjects
+        assert said in subject.notes
+
+
 def test_a_hook_that_changed_lists_no_configurations(repository, predictor):
     head = (
         KERNEL.partition("@triton.jit")[0] + "from somewhere import listed\n\n\ndef hook(args):\n    args['d'].block_shape = [SIZE]\n\n\n"

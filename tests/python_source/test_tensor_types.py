@@ -156,3 +156,47 @@ def test_a_type_that_an_argument_has_by_default_decides_constants() -> None:
     assert {name: item.value for name, item in constants.items()} == {"most": 448.0, "TO": Symbol("tl.float8e4nv")}
     assert all(item.hangs == {DEFAULT} for item in constants.values())  # another call may name another type
     assert site.of_elements() == {"FROM"}  # whatever the table of another file holds
+
+
+SAVED = """
+import torch, triton
+@triton.jit
+def k(x, y):
+    pass
+def forward(x, wanted):
+    rstd = torch.empty(4, dtype=torch.float32)
+    if wanted:
+        y = torch.zeros(4, dtype=torch.int32)
+    else:
+        y = torch.ones(4, dtype=torch.int32)
+    return y, rstd
+def backward(rstd, y):
+    k[(1,)](rstd, y)
+class Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y, rstd = forward(x, True)
+        ctx.save_for_backward(x, y, rstd)
+    @staticmethod
+    def backward(ctx, grad):
+        x, y, rstd = ctx.saved_tensors
+        backward(rstd, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [
+        ("", "", {"x": "float32", "y": "int32"}),
+        ("        backward(rstd, y)", "        k[(1,)](rstd, y)", {"x": "float32", "y": "int32"}),
+        ("torch.ones(4, dtype=torch.int32)", "torch.ones(4)", {"x": "float32"}),
+        ("    return y, rstd", "    if wanted:\n        return rstd, y\n    return y, rstd", {}),
+        ("save_for_backward(x, y, rstd)", "save_for_backward(*x, y, rstd)", {}),
+        ("y, rstd = forward(x, True)", "y, rstd = other(x, True)", {}),
+    ],
+)
+def test_a_type_is_that_of_what_forward_keeps(old: str, new: str, kinds: dict[str, str]) -> None:
+    text = SAVED.replace(old, new) if old else SAVED
+    source = parse_source(text, "k.py")
+    scopes, call = list(launches(source, "k"))[-1]
+    assert LaunchSite(source, source.kernel("k"), scopes, call, None, None).types() == kinds

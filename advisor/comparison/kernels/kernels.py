@@ -24,7 +24,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion, constant_re
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import Reading, as_one, judged_at_each, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CHANGED_LAUNCH, CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
-from advisor.comparison.kernels.tuners import hooks_anew, lists_anew, tunes_otherwise
+from advisor.comparison.kernels.tuners import hooks_anew, lists_anew, tuned_by_one, tunes_otherwise
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -310,6 +310,7 @@ def _subject(
         notes.append("What lists its configurations changed, and cannot be read.")
     if tuned_otherwise := tunes_otherwise(old, new):
         notes.append(f"Other arguments of its tuner: {', '.join(tuned_otherwise)}.")
+    notes += tuned_by_one(old, new)
     once = next((recorded_launches[0] for item in paths for known in names if (recorded_launches := recorded.of(item, known))), None)
 
     def judged_at(problem: Problem | None, is_first: bool) -> resources.Judged:

@@ -46,6 +46,13 @@ def tunes_otherwise(old: KernelVersion | None, new: KernelVersion | None) -> lis
     return sorted({name or "" for name, _ in given[0].items() ^ given[1].items()})
 
 
+def tuned_by_one(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
+    """That one side alone has a tuner, whose list cannot be read; of one that can be its configurations are told."""
+    if old is None or new is None or bool(_tuners(old)) == bool(_tuners(new)) or not (old.unread or new.unread):
+        return []
+    return ["It is not tuned any more." if _tuners(old) else "It is tuned now."]
+
+
 def _listing(version: KernelVersion) -> list[ast.AST]:
     """What a kernel's configurations are listed by: what its tuner is given, but for the key, what prunes them, and how it tunes."""
     apart = {"key", "prune_configs_by", *_HOW_TO_TUNE}
