@@ -82,10 +82,10 @@ def types_of_parts(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, 
         return [_tensor(source, [forward], item, hands)[0] for item in kept[0].args]
     name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     files = [(source, name), *source.led(name)] if name and hands < DEEPEST else []
-    found = next(((file, file.plain_functions[there]) for file, there in files if there in file.plain_functions), None)
-    if found is None:
+    origin = next(((file, file.plain_functions[there]) for file, there in files if there in file.plain_functions), None)
+    if origin is None:
         return []
-    file, called = found
+    file, called = origin
     values = [
         item.value
         for item in ast.walk(called)
