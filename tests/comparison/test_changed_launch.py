@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from advisor.comparison.kernels.attempts import Attempt
+from advisor.comparison.kernels.attempts import Attempt, with_other_flags
 from advisor.comparison.kernels.beside import calls_changed
 from advisor.comparison.kernels.changed_launches import changed_launches, launch_notes
 from advisor.comparison.kernels.kernel_version import versions
@@ -15,6 +15,7 @@ from advisor.comparison.kernels.time_verdict import CHANGED_LAUNCH
 from advisor.compiled.compiler.kernel import CompileError
 from advisor.python_source.source import parse_source
 from advisor.rendering.figures import shortened
+from advisor.result.comparison_schema import Resources
 
 from .repository import compared_files
 from .test_time_verdict import one, told_in
@@ -435,6 +436,18 @@ def test_a_hook_that_changed_lists_no_configurations(repository, predictor):
     tuner = {"k.py": sides[0]["k.py"].replace("@triton.autotune(", "@libtuner(")}
     (subject,) = compared_files(repository, predictor, sides[0], tuner).subjects
     assert "It is now decorated with libtuner." in subject.notes and not any("lists its" in note for note in subject.notes)
+
+
+def test_what_a_version_holds_with_other_flags_is_said_though_its_spills_are_not_known():
+    """As in FBGEMM 6bdbc78f: blocks so large that registers are estimated."""
+    version = versions(parse_source(KERNEL.replace("BLOCK: tl", "WIDE: tl.constexpr, BLOCK: tl"), "fill.py"), {})["fill"]
+    held = [
+        Attempt(resources=Resources(origin="estimated", registers_per_thread=registers, spill_bytes=spills, shared_memory_bytes=0))
+        for registers, spills in ((255, None), (64, 1024), (None, None))
+    ]
+    said = [with_other_flags({"WIDE": True}, version, (base, held[0])) for base in held[1:]]
+    assert ["has 64 and spills 1,024 bytes" in text for (text,) in said] == [True, False]
+    assert all("255" in text and "None" not in text for (text,) in said)
 
 
 @pytest.mark.parametrize("name", ["tl._experimental_load", "tl.extra.cuda.experimental_load"])

@@ -302,7 +302,9 @@ def with_other_flags(chosen: Mapping[str, bool], new: KernelVersion, other: tupl
         return []
     flags = " ".join(f"{name}={not value}" for name, value in chosen.items())
     held, others = (
-        (f"{item.registers_per_thread}" + f" and spills {item.spill_bytes:,} bytes" * bool(item.spill_bytes)) if item is not None else ""
+        f"{item.registers_per_thread}{f' and spills {item.spill_bytes:,} bytes' if item.spill_bytes else ''}"
+        if item is not None and item.registers_per_thread
+        else ""
         for item in (side.resources, beside.resources)
     )
     without = f"; the {words[1]} has {others}" if others else ""
