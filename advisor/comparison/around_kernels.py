@@ -152,12 +152,17 @@ def _decorated_otherwise(path: str, old: SourceFile, new: SourceFile, names: Ite
     yield from (Changed(f"{path}::{name}", DECORATED) for name in differ)
 
 
-def _places(before: Collection[Place], after: Collection[Place]) -> dict[Place, Place]:
-    """Where functions of the head lay in the base: in the same file, or in the one that alone has lost one of the name."""
+def _places(before: dict[Place, Version], after: dict[Place, Version]) -> dict[Place, Place]:
+    """Where functions of the head lay in the base: in the same file, or in the one that alone has lost one of the name; of several that
+    gained one the first that is written as it was."""
     lost, gained = (
         grouped((name, path) for path, name in one if (path, name) not in other) for one, other in ((before, after), (after, before))
     )
-    moved = {(gained[name][0], name): (lost[name][0], name) for name in lost.keys() & gained if len(lost[name]) == len(gained[name]) == 1}
+    moved: dict[Place, Place] = {}
+    for name in sorted(lost.keys() & gained):
+        was = _tree(*before[lost[name][0], name], launches=True)
+        same = [path for path in gained[name] if len(gained[name]) == 1 or _tree(*after[path, name], launches=True) == was]
+        moved |= {(path, name): (lost[name][0], name) for path in same[:1] if len(lost[name]) == 1}
     return {place: place if place in before else moved[place] for place in after if place in before or place in moved}
 
 

@@ -170,6 +170,15 @@ LONG = f"first({', '.join(map(str, range(40)))}"
         ("merge(x)\n    merge(n)", "merge(n)", "no longer calls merge(x)"),
         ("y = merge(x)\n    merge(y)", "z = merge(x)\n    merge(z)", ""),  # a name of its own
         ("len(x) + math.ceil(n) + x.stride(0)", "x.size(1)", ""),  # launch nothing
+        ("merge(x, a=1, b=2)", "merge(x, b=2, a=1)", ""),
+        ("merge(x, 8, n)", "merge(x, 4, n, z)", "calls merge with 4 where it was 8 and also with z"),
+        (
+            "merge(x, 8)",
+            "if n:\n        merge(x, n)",
+            "calls merge with n where it was 8 if n, where it was always",
+        ),
+        ("merge(x)", "first(merge(x))", "now calls first(merge(x))"),  # still called
+        ("Op.apply(x, 8)", "Op.apply(x, n)", "calls Op.apply with n where it was 8"),
         ("merge(x, n, False, 4, False)", "merge(x, n, 4, False)", "calls merge with one less False"),
         ("merge(x, False)", "merge(x, False, False)", "calls merge with one more False"),
         (f"merge({LONG}, x, 1))", f"merge({LONG}, x, 2))", "calls merge with …2) where it was …1)"),
@@ -180,7 +189,9 @@ LONG = f"first({', '.join(map(str, range(40)))}"
 )
 def test_calls_are_compared_as_they_are_written(old, new, said):
     texts = [
-        KERNEL.replace("import torch\n", "import math\nimport torch\n").replace("    n = x.numel()\n", f"    n = x.numel()\n    {item}\n")
+        KERNEL.replace("import torch\n", "import math\nimport torch\nclass Op:\n    pass\n").replace(
+            "    n = x.numel()\n", f"    n = x.numel()\n    {item}\n"
+        )
         for item in (old, new)
     ]
     sides = [versions(parse_source(text, "k.py"), {})["scale"] for text in texts]
@@ -213,7 +224,7 @@ def test_of_a_function_that_launches_two_kernels_one_note_says_what_is_beside(re
         two.replace("=x.dtype", "=torch.float32").replace("sum(0)", "sum(0).to(x.dtype)").replace("doubled(tl.load", "1 + doubled(tl.load")
     )
     found = compared(repository, predictor, {"ops/scale.py": head}, {**BASE, "ops/scale.py": two})
-    said = "no longer calls y.sum(0) and now calls y.sum(0).to(x.dtype) and calls torch.empty with "
+    said = "now calls y.sum(0).to(x.dtype) and calls torch.empty with "
     said += "dtype=torch.float32 where it was dtype=x.dtype"
     assert [subject.title for subject in found.subjects] == ["ops/scale.py::scale"] and found.around == (f"ops/scale.py::run: {said}",)
 

@@ -182,7 +182,7 @@ def test_code_that_a_guess_removes_gives_no_verdict(repository, default):
 def test_code_without_a_store_gives_no_verdict_whatever_is_known(repository):
     head = PLAIN.replace("    tl.store(y_ptr + offsets, x, mask=offsets < n)\n", "    tl.device_assert(tl.sum(x, 0) > 0)\n")
     _, subject = one(repository, PLAIN, head)
-    assert {row.verdict for row in subject.static} == {"cannot-tell"} and "nothing is stored" in subject.static[0].reason
+    assert {row.verdict for row in subject.static} == {"cannot-tell"} and "it stores nothing" in subject.static[0].reason
     assert subject.resources[0].base is None and "nothing is stored in the head" in subject.resources[0].reason
 
 

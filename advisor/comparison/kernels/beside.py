@@ -128,6 +128,11 @@ class _Made:
     def when(self) -> str:
         return f"if {shortened(self.where, LONGEST)}" if self.where else "always"
 
+    @property
+    def given(self) -> tuple[tuple[str, ...], frozenset[tuple[str, str]]]:
+        """What it gives, by name in any order."""
+        return self.places, frozenset(self.names)
+
     def called(self, names: Mapping[str, str]) -> _Made:
         """The call with other names in place of some, as it is shown."""
         return replace(self, text=_with_names_in(self.text, names), where=_with_names_in(self.where, names))
@@ -143,9 +148,11 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
         old, new: Its versions, each with the graph of its file; None: it is new.
     """
     names = names_changed(old[0], new[0], old[1], new[1]) if old is not None else {}
-    before, after = _calls_made(*old, names) if old is not None else [], _calls_made(*new)
-    gone, came = [*(Counter(before) - Counter(after)).elements()], [*(Counter(after) - Counter(before)).elements()]
-    moved, given = _pairs(gone, came, "text"), _pairs(gone, came, "name")
+    (before, had), (after, has) = _calls_made(*old, names) if old is not None else ([], {*()}), _calls_made(*new)
+    gone = [made for made in (Counter(before) - Counter(after)).elements() if made.launch or made.text not in has]
+    came = [made for made in (Counter(after) - Counter(before)).elements() if made.launch or made.text not in had]
+    moved = _pairs(gone, came, "text")
+    given = [pair for pair in _pairs(gone, came, "name") if pair[0].given != pair[1].given or pair[0].where != pair[1].where]
     former = {now: was for was, now in names.items()}
     parts = []
     for launch, verb in ((True, "launches"), (False, "calls")):
@@ -157,7 +164,9 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
         )
         parts += [f"{word} {text}" for word, calls in words if (text := _listed([made for made in calls if made.launch == launch]))]
         otherwise = [f"{_cut(two.text)} {two.when}, where it was {one.called(former).when}" for one, two in moved if two.launch == launch]
-        otherwise += [f"{one.name} {_given_otherwise(one, two, former)}" for one, two in given if two.launch == launch]
+        for one, two in (pair for pair in given if pair[1].launch == launch):
+            where = f" {two.when}, where it was {one.called(former).when}" if one.where != two.where else ""
+            otherwise.append(f"{one.name} {_given_otherwise(one, two, former)}{where}")
         parts += [f"{verb} {_first([*dict.fromkeys(otherwise)], '; ')}"] if otherwise else []
     if old is not None:
         returns = [_returning(*side) for side in (old, new)]
@@ -224,7 +233,8 @@ def _given_otherwise(old: _Made, new: _Made, former: Mapping[str, str]) -> str:
     texts = [" where it was ".join(parted(now.pop(key), was.pop(key))) for key in [*was] if key in now]
     both = {*old.places} & {*new.places}  # at another place, too
     lists = [[_cut(text) for text in side.values() if (text in both) is again] for again in (False, True) for side in (now, was)]
-    words = zip(("with", "no longer with", "with one more", "with one less"), ([*texts, *lists[0]], *lists[1:]), strict=True)
+    verbs = ("with", "also with" if texts else "with", "no longer with", "with one more", "with one less")
+    words = zip(verbs, (texts, *lists), strict=True)
     return " and ".join(f"{word} {_first(some)}" for word, some in words if some) or "in another order"
 
 
@@ -232,23 +242,28 @@ def _argument(key: int | str, text: str) -> str:
     return f"{key}={text}" if isinstance(key, str) else text
 
 
-def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str] | None = None) -> list[_Made]:
-    """The launches of a function, and its calls that are compared, those within others of them aside; with other names in place of some."""
+def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str] | None = None) -> tuple[list[_Made], set[str]]:
+    """The launches of a function, and its calls that are compared, those within others of them aside, with other names in place of some;
+    and those within others, as they are written."""
     of_torch = {name: text for name, text in _stands_for(graph).items() if text.startswith("torch.")}
     names, decorators = {**of_torch, **(names or {})}, {*function.decorator_list}
     inside = [call for call in _calls_within(graph).get(function, ()) if _is_compared(graph, call) and call not in decorators]
-    made = []
+    made, within = [], set()
     for call in inside:
-        if {*inside}.isdisjoint(graph.above(call)):
-            whole = with_names(call, names)
+        whole = with_names(call, names)
+        if not {*inside}.isdisjoint(graph.above(call)):
+            within.add(written(whole))
+        else:
             text = dotted(whole.func)
             root, *rest = text.split(".")
-            of_function = text and (root == "torch" or root in graph.imports or len(rest) <= (root in ("self", "cls")))
+            of_file = root == "torch" or root in graph.imports or bool(graph.statements(root))
+            of_function = text and (of_file or len(rest) <= (root in ("self", "cls")))
             given = tuple((item.arg or "**", written(item.value)) for item in whole.keywords)
             where = _condition(graph, call, names)
             made.append(_Made(text if of_function else "", written(whole), tuple(map(written, whole.args)), given, where, False))
     launches = grouped((call, names.get(kernel, kernel)) for kernel, call in _launched(graph) if function in graph.above(call))
-    return [_Made("", " or ".join(kernels), (), (), _condition(graph, call, names), True) for call, kernels in launches.items()] + made
+    launched = [_Made("", " or ".join(kernels), (), (), _condition(graph, call, names), True) for call, kernels in launches.items()]
+    return launched + made, within
 
 
 def _condition(graph: ModuleNames, call: Call, names: Mapping[str, str]) -> str:

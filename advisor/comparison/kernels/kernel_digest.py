@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from advisor.compiled.launches.provenance import named
-from advisor.python_source.bindings import Function, bound_by, names_in, own_names, shared_names
+from advisor.python_source.bindings import Function, arguments, bound_by, names_in, own_names, shared_names
 from advisor.python_source.imports import Import
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.kernel_forms import bound_names
@@ -137,7 +137,14 @@ def _attributes_of(node: ast.ClassDef) -> ast.ClassDef:
 def _dumped(tree: ast.AST) -> str:
     if isinstance(tree, ast.FunctionDef) and not tree.decorator_list:  # no kernel: annotations are for its reader
         return without_local_names([undocumented(tree)], frozenset())[0]
-    return ast.dump(_with_named_lists(undocumented(tree)) if isinstance(tree, ast.FunctionDef) else tree)
+    if isinstance(tree, ast.FunctionDef):
+        kernel = deepcopy(_with_named_lists(undocumented(tree)))
+        names, variables = dict[str, str](), _local(tree) - arguments(tree)
+        for node in ast.walk(ast.Module(kernel.body, [])):  # what its variables are called is no part of it
+            if isinstance(node, ast.Name) and node.id in variables:
+                node.id = names.setdefault(node.id, f"local {len(names)}")
+        tree = kernel
+    return ast.dump(tree)
 
 
 def _with_named_lists(kernel: ast.FunctionDef) -> ast.FunctionDef:
@@ -156,14 +163,17 @@ def _with_named_lists(kernel: ast.FunctionDef) -> ast.FunctionDef:
 def _named(tree: ast.AST) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """The names in a tree, but for those of a function itself, and the attributes that are asked of names, and of those:
     `package.module.name`."""
-    local: Set[str] = frozenset()
-    if isinstance(tree, ast.FunctionDef):
-        local = bound_names(tree) - shared_names(tree) - names_in(tree.args, *tree.decorator_list)
+    local = _local(tree) if isinstance(tree, ast.FunctionDef) else frozenset[str]()
     nodes = list(ast.walk(tree))
     chains = ((dotted(node).partition(".")[0], node.attr) for node in nodes if isinstance(node, ast.Attribute))
     attributes = (chain for chain in chains if chain[0] and chain[0] not in local)
     names = (node.id for node in nodes if isinstance(node, ast.Name) and node.id not in local)
     return tuple(dict.fromkeys(names)), tuple(dict.fromkeys(attributes))
+
+
+def _local(function: ast.FunctionDef) -> Set[str]:
+    """A function's own names, its arguments among them, but for those that its decorators and defaults name, too."""
+    return bound_names(function) - shared_names(function) - names_in(function.args, *function.decorator_list)
 
 
 def leads(item: Import, attributes: Collection[str]) -> tuple[Led, ...]:

@@ -23,7 +23,7 @@ from advisor.comparison.kernels.attempts import (
     flags_of_one,
     with_other_flags,
 )
-from advisor.comparison.kernels.beside import in_its_place, never_launched
+from advisor.comparison.kernels.beside import in_its_place, is_literal, never_launched
 from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_digest import converts_otherwise
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed
@@ -430,8 +430,12 @@ def _following(version: KernelVersion, sizes: Set[str]) -> Iterator[str]:
         return
     yield from (name for name, rule in version.function.heuristics.items() if not sizes.isdisjoint(texts_in(rule)))
     for launching in version.launching:
-        passed = launch_digest(version.function, launching, version.function.constants).assigned
-        yield from (name for name, texts in passed.items() if any(not sizes.isdisjoint(re.findall(r"\w+", text)) for text in texts))
+        digest = launch_digest(version.function, launching, version.function.constants | sizes)
+        given = {text for name in sizes for side in (digest.passed, digest.assigned) for text in side.get(name, ())}
+        known_as = {re.escape(text) for text in {*sizes, *given} if not is_literal(text)}  # `n_cols=V`: by the launcher's name, too
+        behind = re.compile(rf"(?<![\w.])({'|'.join(sorted(known_as))})(?!\w)")
+        passed = ((name, texts) for name, texts in digest.assigned.items() if name in version.function.constants)
+        yield from (name for name, texts in passed if any(map(behind.search, texts)))
 
 
 LONGEST_PART = 120

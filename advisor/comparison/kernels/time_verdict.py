@@ -458,8 +458,8 @@ def _without(lacking: Mapping[str, Any], alike: bool, stored: bool) -> str:
     more = f" and {len(lacking) - MOST_NAMED} more" if len(lacking) > MOST_NAMED else ""
     names = [f"{name}'s type" if str(value).startswith("*") else name for name, value in lacking.items()][:MOST_NAMED]
     without = f"without {', '.join(names)}{more}" if more else f"without {named(names)}" if names else ""
-    code = "as guessed the code is the same" if alike and stored else "" if stored else "with what is known nothing is stored"
-    return ": ".join(filter(None, (without, code)))
+    code = "(as guessed its code is the same)" if alike and stored else "" if stored else "(with what is known it stores nothing)"
+    return " ".join(filter(None, (without, code)))
 
 
 def without_time(row: StaticRow, verdict: StaticVerdict, reason: str) -> StaticRow:
