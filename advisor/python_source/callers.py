@@ -6,21 +6,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from advisor.python_source.bindings import (
     Scope,
     argument_defaults,
     arguments,
-    assigned_values,
     call_arguments,
     innermost_function,
     other_values,
-    stores,
 )
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.target_questions import torch_type
-from advisor.python_source.tensors import SAME_TYPE, TYPE_OF
+from advisor.python_source.tensors import LIKE, MADE, SAME_SHAPE, SAME_TYPE, TYPE_OF
 
 if TYPE_CHECKING:
     from advisor.python_source.source import SourceFile
@@ -49,22 +48,46 @@ def given_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, G
     return source.kept[key]
 
 
-def tensors_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> tuple[dict[str, str], frozenset[str]]:
-    """The types of the tensors that all calls of the innermost function of `scopes` give its arguments, by torch's names without `torch.`,
-    where the callers make them, `x = torch.randint(0, 9, (n, m), dtype=torch.int8, device="cuda")`; and the arguments that are transposed
-    views of such in all calls, `x.t()`."""
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A tensor that a call passes, as far as its caller says what it is.
+
+    Attributes:
+        element: The type of its elements, in torch's words; "": not said.
+        turned: Whether it is the transposed view of a matrix, `x.t()`.
+        extents: Its shape, None for what is not written in numbers; None: not said.
+    """
+
+    element: str = ""
+    turned: bool = False
+    extents: tuple[int | None, ...] | None = None
+
+    def transposed(self) -> Passed:
+        return replace(self, turned=not self.turned, extents=self.extents[::-1] if self.extents is not None else None)
+
+
+def tensors_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str, Passed]:
+    """The tensors that all calls of the innermost function of `scopes` give its arguments, where the callers make them,
+    `x = torch.randint(0, 9, (n, m), dtype=torch.int8, device="cuda")`: what all of them agree on."""
     function = innermost_function(scopes)
     if function is None:
-        return {}, frozenset()
-    made: dict[str, set[tuple[str, bool]]] = {}
+        return {}
+    made: dict[str, list[Passed]] = {}
     skipped = 1 if _class(source, function) else 0
     for file, around, call in _Calls(source).of(source, scopes):
         given, _ = call_arguments(function, call, skipped=skipped)
         for name in arguments(function):
-            made.setdefault(name, set()).add(_tensor(file, around, given[name]) if name in given else ("", False))
-    kinds = {name: {kind for kind, _ in of} for name, of in made.items()}
-    types = {name: next(iter(of)) for name, of in kinds.items() if len(of) == 1 and of != {""}}
-    return types, frozenset(name for name, of in made.items() if all(turned for _, turned in of))
+            made.setdefault(name, []).append(_tensor(file, around, given[name]) if name in given else Passed())
+    return {name: _agreed(every) for name, every in made.items()}
+
+
+def _agreed(every: Sequence[Passed]) -> Passed:
+    """What some tensors have in common."""
+    elements = {one.element for one in every}
+    shapes = [one.extents for one in every if one.extents is not None]
+    alike = len(shapes) == len(every) and len({*map(len, shapes)}) == 1
+    extents = tuple(column[0] if len({*column}) == 1 else None for column in zip(*shapes, strict=True)) if alike else None
+    return Passed(elements.pop() if len(elements) == 1 else "", all(one.turned for one in every), extents)
 
 
 def types_of_parts(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: int = 0) -> list[str]:
@@ -79,7 +102,7 @@ def types_of_parts(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, 
         )
         if forward is None or len(kept) != 1 or any(isinstance(item, ast.Starred) for item in kept[0].args):
             return []
-        return [_tensor(source, [forward], item, hands)[0] for item in kept[0].args]
+        return [_tensor(source, [forward], item, hands).element for item in kept[0].args]
     name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     files = [(source, name), *source.led(name)] if name and hands < DEEPEST else []
     origin = next(((file, file.plain_functions[there]) for file, there in files if there in file.plain_functions), None)
@@ -94,43 +117,59 @@ def types_of_parts(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, 
     rows = [value.elts if isinstance(value, ast.Tuple) else [] for value in values]
     if not rows or len({*map(len, rows)}) > 1:
         return []
-    kinds = ({_tensor(file, [called], item, hands + 1)[0] for item in column} for column in zip(*rows, strict=True))
+    kinds = ({_tensor(file, [called], item, hands + 1).element for item in column} for column in zip(*rows, strict=True))
     return [kind.pop() if len(kind) == 1 else "" for kind in kinds]
 
 
-def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: int = 0) -> tuple[str, bool]:
-    """The type of a tensor that an expression makes, or a name that its function gives such alone, "" where it is not said; and whether it
-    is a transposed view of it."""
-    function, turned, copied = innermost_function(scopes), False, False
-    around = function or source.module_names.tree
-    for _ in range(MOST_PARTS):
-        if isinstance(node, ast.Name):
-            of_function = function is None or node.id not in arguments(function)
-            given = assigned_values(around).get(node.id, []) if of_function else []
-            if not given and of_function and stores(around)[node.id] == 1:
-                return _part(source, scopes, around, node.id, hands), turned
-            if not given or stores(around)[node.id] != len(given):
-                break
-            if len(given) > 1:
-                every = [_tensor(source, scopes, item, hands + 1) for item in given] if hands < DEEPEST else [("", False)]
-                return (every[0][0] if len({kind for kind, _ in every}) == 1 else ""), turned
-            node = given[0]
-        elif isinstance(node, ast.Attribute) and node.attr == "T":
-            node, turned = node.value, turned != (not copied)
-        elif isinstance(node, ast.Call):
-            kinds = [item.value for item in node.keywords if item.arg == "dtype"]
-            method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            kinds += node.args[:1] if method == "to" else []
-            types = [torch_type(dotted(kind).removeprefix("torch.")) for kind in kinds if dotted(kind).startswith("torch.")]
-            if types or method in TYPE_OF or not isinstance(node.func, ast.Attribute) or method not in {*SAME_TYPE, "to"}:
-                return types[0].name if types and types[0] is not None else TYPE_OF.get(method, ""), turned
-            if not all(isinstance(kind, ast.Constant) or dotted(kind).endswith("device") for kind in kinds):
-                break  # of a type that is not named
-            copied = copied or method == "contiguous"  # in order, whatever it is of
-            node, turned = node.func.value, turned != (method == "t" and not copied)
-        else:
-            break
-    return "", turned
+def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: int = 0, parts: int = 0) -> Passed:
+    """What is said of a tensor that an expression makes, or a name that its function gives such alone; `hands`: functions that were
+    followed on the way to it, `parts`: names and methods."""
+    function = innermost_function(scopes)
+    graph, around = source.module_names, function or source.module_names.tree
+    if parts > MOST_PARTS:
+        return Passed()
+    if isinstance(node, ast.Name):
+        if function is not None and node.id in arguments(function):
+            return Passed()
+        given = graph.given([around], node.id)
+        if not given and len(graph.binders(around).get(node.id, ())) == 1:
+            return Passed(_part(source, scopes, around, node.id, hands))
+        every = [_tensor(source, scopes, item, hands, parts + len(given)) for item in given if isinstance(item, ast.expr)]
+        return _agreed(every) if every else Passed()
+    if isinstance(node, ast.Attribute) and node.attr == "T":
+        return _tensor(source, scopes, node.value, hands, parts + 1).transposed()
+    if not isinstance(node, ast.Call):
+        return Passed()
+    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    kinds = [item.value for item in node.keywords if item.arg == "dtype"] + (node.args[:1] if method == "to" else [])
+    types = [torch_type(dotted(kind).removeprefix("torch.")) for kind in kinds if dotted(kind).startswith("torch.")]
+    said = (types[0].name if types[0] is not None else "") if types else TYPE_OF.get(method, "")
+    if not isinstance(node.func, ast.Attribute) or method not in SAME_TYPE | SAME_SHAPE:
+        return Passed(said, extents=_shape(source, around, node))
+    inner = _tensor(source, scopes, node.func.value, hands, parts + 1)
+    if method == "t":
+        return inner.transposed()
+    kept = all(isinstance(kind, ast.Constant) or dotted(kind).endswith("device") for kind in kinds)  # of a type that is not named
+    turned = inner.turned and method != "contiguous"
+    return Passed(said or (inner.element if kept else ""), turned, inner.extents if method in SAME_SHAPE else None)
+
+
+def _shape(source: SourceFile, around: ast.AST, call: ast.Call) -> tuple[int | None, ...] | None:
+    """The shape of what a function of torch makes, as far as it is written in numbers: `torch.empty((N, 4), …)`."""
+    name = last_name(call)
+    if not dotted(call.func).startswith("torch.") or name not in MADE | {"randint"}:
+        return None
+    sizes = [item.value for item in call.keywords if item.arg == "size"] or call.args
+    listed = next((item.elts for item in sizes if isinstance(item, ast.Tuple | ast.List)), sizes if name not in ("randint", "full") else [])
+    extents = tuple(_size(source, around, item) for item in listed)
+    return extents if any(extents) and not any(isinstance(item, ast.Starred) for item in listed) else None
+
+
+def _size(source: SourceFile, around: ast.AST, node: ast.expr) -> int | None:
+    """A number, or a name that a function, or the file, gives one alone."""
+    given = source.module_names.given([source.module_names.tree, around], node.id) if isinstance(node, ast.Name) else [node]
+    value = given[0].value if len(given) == 1 and isinstance(given[0], ast.Constant) else None
+    return value if type(value) is int else None
 
 
 def _part(source: SourceFile, scopes: Sequence[Scope], around: ast.AST, name: str, hands: int) -> str:
@@ -231,18 +270,19 @@ class _Calls:
         """What an expression is in a function that calls another."""
         if (constant := _constant(node)) is not None:
             return (constant,)
+        if _is_made(node):
+            return (None,)
         function = innermost_function(scopes)
-        if function is None:
-            return None
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and (owner := _class(source, function)) is not None:
+        owner = _class(source, function) if function is not None else None
+        if owner is not None and isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             return self._kept(source, owner, node, depth)
         if not isinstance(node, ast.Name):
             return None
-        if node.id in arguments(function):
+        if function is not None and node.id in arguments(function):
             return None if _changed_before(source, function, node) else self.argument(source, scopes, node.id, depth)
-        given = assigned_values(function).get(node.id, [])
-        constant = _constant(given[0]) if len(given) == stores(function)[node.id] == 1 else None
-        return (constant,) if constant is not None else None
+        given = source.module_names.given([function or source.module_names.tree], node.id)
+        constant = _constant(given[0]) if len(given) == 1 and isinstance(given[0], ast.expr) else None
+        return (constant,) if constant is not None or (given and all(_is_made(item) for item in given)) else None
 
     def _kept(self, source: SourceFile, owner: ast.ClassDef, node: ast.Attribute, depth: int) -> tuple[Given] | None:
         """What `ctx.name` is in `backward`, where `forward` keeps one of its arguments or a constant under that name, once."""
@@ -257,6 +297,13 @@ class _Calls:
             if isinstance(target, ast.Attribute) and target.attr == node.attr and dotted(target.value) == dotted(node.value)
         ]
         return self._value(source, [forward], values[0], depth + 1) if len(values) == 1 and values[0] is not node else None
+
+
+def _is_made(node: ast.AST) -> bool:
+    """Whether an expression is a tensor that a function of torch makes: none of them is None."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SAME_TYPE | SAME_SHAPE:
+        node = node.func.value
+    return isinstance(node, ast.Call) and dotted(node.func).startswith("torch.") and last_name(node) in MADE | LIKE | {"randint"}
 
 
 def _may_be_none(function: ast.FunctionDef, name: str) -> bool:

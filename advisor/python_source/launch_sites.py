@@ -108,6 +108,12 @@ def typed_by_callers(site: LaunchSite) -> frozenset[str]:
     return frozenset(name for name, node in site.passed.items() if isinstance(node, ast.Name) and node.id in site.elements)
 
 
+def types_called_with(source: SourceFile, kernel: str) -> frozenset[str]:
+    """The same of all launches of a kernel in its file."""
+    sites = (LaunchSite(source, source.kernel(kernel), scopes, call, None, None) for scopes, call in launches(source, kernel))
+    return frozenset[str]().union(*map(typed_by_callers, sites))
+
+
 def _assigned_lines(site: LaunchSite) -> dict[str, int]:
     graph, names = site.source.module_names, {name: node.id for name, node in site.passed.items() if isinstance(node, ast.Name)}
     given = [(name, graph.given(site.scopes, local)) for name, local in names.items()]

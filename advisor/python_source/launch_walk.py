@@ -26,7 +26,7 @@ from advisor.python_source.bindings import (
     shared_names,
     stores,
 )
-from advisor.python_source.callers import as_left_out, given_by_callers, is_open, tensors_by_callers, types_of_parts
+from advisor.python_source.callers import Passed, as_left_out, given_by_callers, is_open, tensors_by_callers, types_of_parts
 from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
@@ -97,7 +97,8 @@ class AroundLaunch:
         self.before = {**defaults, **constants}
         self.defaults = self.before.keys() - self.inner - other_values(function)
         self.required = (required(function) | (kept - other_values(function))) - self.inner - constants.keys()
-        self.elements, self.turned = tensors_by_callers(source, scopes)  # of tensors that the calls make
+        self.given = tensors_by_callers(source, scopes)  # as all calls make them
+        self.elements = {name: tensor.element for name, tensor in self.given.items() if tensor.element}
         self.own = own_names(scopes, source.alternatives)
         self.local = frozenset(own_names(scopes)) - {*kernel.names}
         self.changed = changed_names(scopes[0]) if scopes else set()
@@ -145,7 +146,7 @@ class LaunchWalk(FunctionReader):
         self.fewest: dict[str, int] = {}  # dimensions that a tensor has at least, for it is asked for one of that number
         self.lines: dict[str, int] = {}  # where names were given what they are
         self.unpacked: set[str] = set()  # names that were given extents or strides: `B, T, H = q.shape`
-        self.turned = {*site.turned}  # matrices that are another one's transposed view, by their names
+        self.turned = {name for name, tensor in site.given.items() if tensor.turned}  # another matrix' transposed view
         self.hanging: dict[str, Hangs] = {}
         self.hangs: set[str] = set()  # what was found to decide, so far
         self._begin()
@@ -159,7 +160,9 @@ class LaunchWalk(FunctionReader):
         for name in self.site.own:
             self.names.pop(name, None)
         for name in (*arguments(self.site.function), *self.fixed):
-            self._set(name, Tensor(name, element=self.site.elements.get(name), given=name in self.site.required))
+            extents = self.site.given.get(name, Passed()).extents
+            tensor = Tensor(name, extents, self.site.elements.get(name), name in self.site.required)
+            self._set(name, self._known_shape(tensor))
         for name, node in self.site.before.items():
             with self.at(self.place, {}):
                 value, hangs = self.evaluated(node)

@@ -14,7 +14,7 @@ LIKE = frozenset({"empty_like", "zeros_like", "ones_like", "full_like", "rand_li
 """Functions that make a tensor of the shape of another."""
 OF_VALUES = frozenset({"torch.tensor", "torch.arange", "torch.as_tensor"})
 """Functions that make a tensor of values."""
-SAME_SHAPE = frozenset({"contiguous", "clone", "to", "detach", "half", "float", "bfloat16", "cuda"})
+SAME_SHAPE = frozenset({"contiguous", "clone", "to", "detach", "half", "float", "bfloat16", "cuda", "requires_grad_"})
 """Methods of a tensor that give one of the same shape."""
 SAME_TYPE = frozenset(
     {"clone", "contiguous", "cuda", "detach", "expand", "expand_as", "fill_", "flatten", "flip", "mT", "movedim", "narrow", "permute"}

@@ -7,6 +7,7 @@ import ast
 import pytest
 
 from advisor.python_source.callers import given_by_callers
+from advisor.python_source.launch_site import LaunchSite
 from advisor.python_source.launch_sites import grid_from_launches, launches
 from advisor.python_source.source import parse_source
 
@@ -117,3 +118,41 @@ def test_an_argument_that_nobody_passes_is_followed():
     text = "def run(dx: torch.Tensor | None, dw: torch.Tensor | None):\n    for x in (dx, dw):\n        n, m = x.shape\n" + launch
     found = grid_from_launches(parse_source(KERNEL + text, "k.py").on("cuda", 90), "k", {"n": 4096}, {}, ())
     assert found is not None and found.grid == (4096,)
+
+
+CALLED = """
+import torch, triton
+@triton.jit
+def k(x, w, b, y, M, N, K, HAS: "tl.constexpr"):
+    pass
+def run(x, w, b=None):
+    M, K = x.shape
+    y = torch.empty((M, w.shape[0]), dtype=x.dtype)
+    k[(M,)](x, w, b, y, M, w.shape[0], K, HAS=b is not None)
+TOKENS = 4096
+if __name__ == "__main__":
+    x = torch.randn((TOKENS, 512), device="cuda", dtype=torch.float16)
+    w = torch.randn(512, 1024, device="cuda").half().requires_grad_()
+    b = torch.zeros(size=(1024,), dtype=torch.float16)
+    run(x, w.t(), b)
+    triton.testing.do_bench(lambda: run(x, w.t(), b))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sizes", "has"),
+    [
+        ("", "", (4096, 1024, 512), True),
+        ("TOKENS = 4096", "TOKENS = int(sys.argv[1])", (None, 1024, 512), True),
+        ("    run(x, w.t(), b)\n", "    run(x[:8], w.t(), b)\n", (None, 1024, None), True),  # two calls that differ
+        ("    run(x, w.t(), b)\n", "    run(x, w.t())\n", (4096, 1024, 512), False),
+        ("torch.zeros(size=(1024,), dtype=torch.float16)", "made(1024)", (4096, 1024, 512), False),
+    ],
+)
+def test_shapes_that_all_calls_agree_on_are_the_launches(old, new, sizes, has):
+    source = parse_source(CALLED.replace(old, new) if old else CALLED, "k.py")
+    ((scopes, call),) = launches(source, "k")
+    site = LaunchSite(source, source.kernel("k"), scopes, call, None, None)
+    values = {name: item.value for name, item in site.other_numbers({}, {}).items()}
+    assert tuple(values.get(name) for name in ("M", "N", "K")) == sizes
+    assert ("b" in given_by_callers(source, scopes)) is has

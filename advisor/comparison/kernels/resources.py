@@ -54,7 +54,7 @@ from advisor.compiled.launches.provenance import NO_DECISION, TOLD, named
 from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.bindings import texts_in
-from advisor.python_source.launch_sites import names_around_launches
+from advisor.python_source.launch_sites import names_around_launches, types_called_with
 from advisor.rendering.figures import shortened
 from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
@@ -360,9 +360,9 @@ def _types_decide(old: KernelVersion | None, new: KernelVersion | None, base: At
 
 def _assumed_types(base: Attempt, head: Attempt, sentence: str) -> list[str]:
     """The tensors whose types a time rests on, or that both are the same code, and nothing says, in a sentence; none where all are said."""
-    kinds = grouped(
-        (str(kind).lstrip("*"), name) for name, kind in {**base.invented, **head.invented}.items() if str(kind).startswith(POINTERS)
-    )
+    said = {name for side in (base, head) if side.launch is not None for name in types_called_with(side.launch.source, side.launch.kernel)}
+    invented = {name: str(kind) for name, kind in {**base.invented, **head.invented}.items() if name not in said}
+    kinds = grouped((kind.lstrip("*"), name) for name, kind in invented.items() if kind.startswith(POINTERS))
     return [phrase(f"answer.{sentence}", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
 
 
