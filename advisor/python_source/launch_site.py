@@ -210,9 +210,13 @@ class LaunchSite(AroundLaunch):
 
     def types(self) -> dict[str, str]:
         """Types of the elements of tensors that are made for the launch: `sizes = torch.tensor(rows, dtype=torch.int32)`."""
+        return {name: tensor.element for name, tensor in self.tensors_passed().items() if tensor.element is not None}
+
+    def tensors_passed(self) -> dict[str, Tensor]:
+        """The tensors that are passed, and names of which as much is known."""
         walk = LaunchWalk(self, {}, doubts=True)  # one that is made under a condition has the type that it has then
         values = {name: walk.evaluated(node)[0] for name, node in self.passed.items()}
-        return {name: value.element for name, value in values.items() if isinstance(value, Tensor) and value.element is not None}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def other_numbers(self, given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Known]:
         """Values of the arguments that are neither constants nor strides, without those that are given; None where it is written so."""

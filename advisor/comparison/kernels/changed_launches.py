@@ -28,6 +28,7 @@ from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import arguments, call_arguments, is_none, own_names
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.language import dotted
+from advisor.python_source.launch_site import LaunchSite
 from advisor.rendering.figures import shortened
 from advisor.result.schema import LAUNCH_OPTIONS
 from advisor.system import grouped
@@ -44,6 +45,7 @@ class ChangedLaunch:
         names: Options and constants that both take, and "grid", for which other expressions are passed, by name or among others in
             `**options`, or that hang on code that changed.
         code: Whether other code changed too that what is passed is worked out from.
+        types: Which tensors of other types are passed, in words; "": none.
     """
 
     old: Launching
@@ -51,6 +53,7 @@ class ChangedLaunch:
     words: str
     names: frozenset[str]
     code: bool
+    types: str = ""
 
 
 @lru_cache(maxsize=4)
@@ -83,6 +86,9 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
         if by_one and (differing is None or by_one.isdisjoint(differing[0])):  # whatever else has its value now
             gone = [name for name in [*digests[0].passed, *digests[1].passed] if (name in digests[0].passed) != (name in digests[1].passed)]
             differing = [*dict.fromkeys([*(differing or ([], []))[0], *gone])], (differing or ([], []))[1]
+        retyped = _retyped(former, one, function, other)
+        if differing is None and retyped:
+            out.append(ChangedLaunch(old=one, new=other, words=retyped, names=frozenset(), code=False, types=retyped))
         if differing is not None:
             names, code = differing
             handed = _handed(other, digests) if names else set()  # by functions that it moved to
@@ -123,7 +129,9 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             alone = {name for name in constants | more if not (former.parameter(name) and function.parameter(name))}
             spread = digests[0].unnamed | digests[1].unnamed if SPREAD in names else frozenset[str]()
             both_take = frozenset([*names, *otherwise, *spread, *handed] or hanging) - alone
-            out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging))
+            if retyped:
+                words = f"{retyped}, and {words}"
+            out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging, types=retyped))
     return tuple(out)
 
 
@@ -156,6 +164,23 @@ def _worked_out(former: JitFunction, one: Launching, function: JitFunction, othe
                 passed.setdefault(name, set()).update(without_local_names([node], local))
         sides.append(passed)
     return {name for name in sides[0].keys() & sides[1].keys() if sides[0][name] != sides[1][name]}
+
+
+def _retyped(former: JitFunction, one: Launching, function: JitFunction, other: Launching) -> str:
+    """The tensors that all launches of a file pass, of another type than before, in words; "": the types are the same, or not said."""
+    sides: list[dict[str, set[str]]] = []
+    for kernel, launching in ((former, one), (function, other)):
+        kinds: dict[str, set[str]] = {}
+        for scopes, call in launching.calls:
+            site = LaunchSite(launching.source, kernel, scopes, call, None, None)
+            for name, tensor in site.tensors_passed().items():
+                like = f"that of {tensor.name}" if tensor.name.isidentifier() else ""
+                kinds.setdefault(name, set()).add(tensor.element or like)
+        sides.append(kinds)
+    before, after = ({name: next(iter(kinds)) for name, kinds in side.items() if len(kinds) == 1} for side in sides)
+    both = (name for name in before if before[name] and after.get(name) and before[name] != after[name])
+    differ = [name for name in both if not (before[name].startswith("that of") and after[name].startswith("that of"))]
+    return ", and ".join(f"the type of {name} {before[name]} → {after[name]}" for name in differ)
 
 
 def _alone_given(function: JitFunction, launching: Launching, other: JitFunction) -> set[str]:

@@ -211,6 +211,7 @@ def time_verdict(
         why = "what changed is not in the compiled code" if unseen else _why_near(row, reports)
         row = replace(row, verdict="within-doubt", reason=why)
     configured = same and bool(relaunched) and not _other_work(pair[0].demand, pair[1].demand, SAME_WORK)
+    configured = configured and not any(item.types for item in relaunched)
     doubtful = row.verdict == "within-doubt" and not unseen
     if row.verdict in ("predicted-improved", "predicted-regressed") or doubtful:
         started = _started(reports, pair)
@@ -220,12 +221,14 @@ def time_verdict(
         cause, behind = started or read, _finding_behind(row)
         stored = _stored(pair[1].demand) / gpu.warp_size if configured else None
         moved = [] if started else _moved(reports, pair, stored, ["dram"] if cause else [])
-        requested = _moved(reports, pair, stored, ["l2", "dram"]) if doubtful and configured and not (started or moved) else moved
         code = [] if cause or behind or moved else _changes_of_code(base, head, slower=(row.change or 0.0) > 0)
         few = _few_ctas(base, head, gpu)
         first, last = (few, "") if math.prod(grids[0] or usual) != math.prod(grids[1] or usual) else ("", few)
-        row = replace(row, cause="; ".join(filter(None, (first, cause or behind, *requested, *code, last))))
-        notes += filter(None, (_near_spilling(head.resources, gpu),))
+        types = dict.fromkeys(item.types for item in relaunched)
+        unexplained = doubtful and configured and not (started or moved or code)
+        amounts = _moved(reports, pair, stored, ["l2", "dram"]) if unexplained else moved
+        row = replace(row, cause="; ".join(filter(None, (first, *types, cause or behind, *amounts, *code, last))))
+        notes += filter(None, (_near_spilling(head.resources, gpu) if not _near_spilling(base.resources, gpu) else "",))
     if doubtful and not configured:
         row = replace(row, reason="; ".join(filter(None, (row.reason, row.cause))))
     elif configured and row.verdict in ("predicted-improved", "predicted-regressed"):
