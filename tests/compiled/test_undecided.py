@@ -13,6 +13,7 @@ from advisor.advising.kernel_report import advise_compiled
 from advisor.advising.missing_options import say_contents
 from advisor.compiled.demand.likely_places import NOT_TOLD, in_words
 from advisor.compiled.launches.launch_options import LaunchOptions
+from advisor.compiled.launches.written_values import random_indices
 from advisor.gpus.hardware import load_gpu
 from advisor.rendering import figures
 from advisor.result.schema import Result
@@ -220,3 +221,36 @@ def test_a_lock_is_taken_to_be_free(tmp_path: Path) -> None:
     assert "Cannot predict" not in result.verdict.sentence and result.launches[0].predicted is not None
     assert not [text for text in result.verdict.unknowns if "Nothing is moved" in text or "nothing is moved" in text]
     assert "atomics-in-loop" not in {finding.rule for finding in result.launches[0].findings}
+
+
+LOOKED_UP = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def decoded(out_ptr, codes_ptr, table_ptr, stride_codes, N: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, N)
+    codes = tl.load(codes_ptr + row * stride_codes + column).to(tl.int32)
+    tl.store(out_ptr + row * N + column, tl.load(table_ptr + (codes & 15)))
+"""
+
+
+def test_what_is_looked_up_by_rows_whose_stride_is_assumed_is_as_if_it_were_given(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text(LOOKED_UP)
+    predicted, bounds = [], []
+    for arguments in ({}, {"stride_codes": 4096}):
+        asked = LaunchOptions(
+            constexprs={"N": 4096},
+            arguments=arguments,
+            grid="16384",
+            signature="*fp16,*u8,*fp16,i32,constexpr",
+            toml={"contents": {"codes_ptr": random_indices(256, 2**20)}},
+        )
+        result = advise_compiled(f"{path}::decoded", load_gpu("H100"), cache="cold", command="advisor advise", launch_options=asked)
+        (launch,) = result.launches
+        assert launch.predicted is not None
+        predicted.append(launch.predicted.us)
+        bounds.append(launch.bound.us)
+        assert bool(arguments) or any("stride_codes = 4,096" in note for note in result.verdict.unknowns)
+    assert predicted[0] == pytest.approx(predicted[1]) and bounds[0] <= bounds[1] * (1 + 1e-9)

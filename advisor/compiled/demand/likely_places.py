@@ -176,11 +176,12 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
             former = f"{demand.unknown[what].partition(PREDICTED)[0]}{PREDICTED} assumes"
             texts[what] = f"{former if certain_places.get(place) is None else certain} {_assumed(access, inputs, likely)}"
     return replace(
-        demand,
+        rows,  # where a table is looked up with what rows hold, how often its elements are asked for follows from these
         accesses=_as_in_rows(demand.accesses, rows.accesses),
-        footprint_bytes=rows.footprint_bytes,
-        read_footprints=rows.read_footprints,
-        written_footprints=rows.written_footprints,
+        certain=demand.certain,
+        exact=demand.exact,
+        unlocated=demand.unlocated,
+        approximations=demand.approximations,
         likely_footprint_bytes=counted.likely_footprint_bytes,
         likely_read_footprints=counted.likely_read_footprints,
         likely_written_footprints=counted.likely_written_footprints,
@@ -194,7 +195,13 @@ def _as_in_rows(accesses: Sequence[AccessDemand], rows: Sequence[AccessDemand]) 
     """The accesses, with how neighbouring threads lie where only a stride is not known: as in contiguous `rows`."""
     places = {_place(item): item for item in rows if item.reach_bytes is not None}
     return tuple(
-        replace(item, contiguous=row.contiguous, sector_ratio=row.sector_ratio, unused_bytes=row.unused_bytes)
+        replace(
+            item,
+            contiguous=row.contiguous,
+            sector_ratio=row.sector_ratio,
+            unused_bytes=row.unused_bytes,
+            requested_bytes=row.requested_bytes,
+        )
         if item.reach_bytes is None and (row := places.get(_place(item))) is not None
         else item
         for item in accesses
