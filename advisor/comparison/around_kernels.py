@@ -22,6 +22,8 @@ from advisor.system.errors import AdvisorError
 
 LARGEST_CHANGE = 200
 """Python files that are looked through: each takes some 20 ms."""
+HANDS = 2
+"""Times that what imports a file of kernels is around them, too: the function that launches one, and what calls that."""
 _CODE = re.compile(r"@triton\.jit|\btl\.(load|store)\(")
 """Code of a kernel within a text."""
 KERNELS = re.compile(rb"triton|cutlass|tilelang")
@@ -86,13 +88,12 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     files = {change.path: change for change in python[:LARGEST_CHANGE]}
     reading = (Reading(base), Reading(head))
     of_kernels = {path: _sides(reading, change) for path, change in files.items() if _names_kernels(base, head, change)}
-    others = {path: _sides(reading, change) for path, change in files.items() if path not in of_kernels}
+    rest = {path: _sides(reading, change) for path, change in files.items() if path not in of_kernels}
+    others = {path: sides for path, sides in rest.items() if _calls_launchers(sides[1])}
     imported = {*_imported(of_kernels, [*files])}
-    others = {
-        path: sides
-        for path, sides in others.items()
-        if path in imported or any(_imported({path: sides}, [*of_kernels])) or _calls_launchers(sides[1])
-    }
+    for _ in range(HANDS):
+        near = [*of_kernels, *others]
+        others |= {path: sides for path, sides in rest.items() if path in imported or any(_imported({path: sides}, near))}
     versions: tuple[dict[Place, Version], dict[Place, Version]] = ({}, {})
     came: list[Changed] = []
     for path, sides in [*sorted(of_kernels.items()), *sorted(others.items())]:
@@ -121,7 +122,7 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     for place, was in places.items():
         with contextlib.suppress(AdvisorError, *ODD):
             (old, old_nodes), (new, nodes) = before[was], after[place]
-            moved = f"moved from {was[0]}" * (was != place)
+            moved = f"moved from {was[0]}" if was[0] != place[0] else f"was {was[1]}" if was != place else ""
             if not moved and _tree(old, old_nodes, launches=True) == _tree(new, nodes, launches=True):
                 continue
             language = _language(nodes)
@@ -159,11 +160,23 @@ def _places(before: dict[Place, Version], after: dict[Place, Version]) -> dict[P
         grouped((name, path) for path, name in one if (path, name) not in other) for one, other in ((before, after), (after, before))
     )
     moved: dict[Place, Place] = {}
+    alone = ([place for place in one if place not in other] for one, other in ((before, after), (after, before)))
+    codes = [grouped((_code(side, place), place) for place in places) for side, places in zip((before, after), alone, strict=True)]
+    for code in codes[0].keys() & codes[1]:  # by another name in the same file
+        if code[1] and len(codes[0][code]) == len(codes[1][code]) == 1:
+            moved[codes[1][code][0]] = codes[0][code][0]
     for name in sorted(lost.keys() & gained):
-        was = _tree(*before[lost[name][0], name], launches=True)
-        same = [path for path in gained[name] if len(gained[name]) == 1 or _tree(*after[path, name], launches=True) == was]
+        was = _code(before, (lost[name][0], name))[1]
+        same = [path for path in gained[name] if len(gained[name]) == 1 or _code(after, (path, name))[1] == was]
         moved |= {(path, name): (lost[name][0], name) for path in same[:1] if len(lost[name]) == 1}
     return {place: place if place in before else moved[place] for place in after if place in before or place in moved}
+
+
+def _code(versions: dict[Place, Version], place: Place) -> tuple[str, str]:
+    """The file of a function, and what that does, whatever it is called; "": it cannot be followed."""
+    with contextlib.suppress(AdvisorError, *ODD):
+        return place[0], _tree(*versions[place], launches=True, named=False)
+    return place[0], ""
 
 
 def _language(functions: Sequence[Function]) -> str:
@@ -196,7 +209,9 @@ def _imported(files: dict[str, Sides], paths: Sequence[str]) -> Iterator[str]:
     """Which of some paths the heads of files import."""
     for path, (_, new) in files.items():
         with contextlib.suppress(AdvisorError, *ODD):
-            imports = [item for items in new.module_names.imports.values() for item in items] if new is not None else []
+            graph = new.module_names if new is not None else None
+            named = [*graph.imports.values(), *graph.inner_imports.values()] if graph is not None else []
+            imports = [item for items in named for item in items]
             yield from (place for item in imports if (place := located(paths, path, item)) is not None)
 
 
@@ -227,10 +242,11 @@ def _functions(source: SourceFile | None) -> dict[str, list[Function]]:
     return grouped(functions)
 
 
-def _tree(source: SourceFile | None, functions: Sequence[Function], *, launches: bool = False) -> str:
+def _tree(source: SourceFile | None, functions: Sequence[Function], *, launches: bool = False, named: bool = True) -> str:
     """What functions of one name do, but for what their launches of kernels pass, which is compared as such; with that if there is to be
-    `launches`."""
-    whole = "\x1d".join(without_local_names([undocumented(node) for node in functions], set()))
+    `launches`, and whatever they are called if they are not `named`."""
+    names = set() if named else {node.name for node in functions}
+    whole = "\x1d".join(without_local_names([undocumented(node) for node in functions], names))
     made = source.module_names.launches if source is not None and not launches else ()
     inside = [
         (kernel, call) for kernel, call in made if source is not None and not set(functions).isdisjoint(source.module_names.above(call))

@@ -143,15 +143,15 @@ def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: 
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     kinds = [item.value for item in node.keywords if item.arg == "dtype"] + (node.args[:1] if method == "to" else [])
     types = [torch_type(dotted(kind).removeprefix("torch.")) for kind in kinds if dotted(kind).startswith("torch.")]
-    said = (types[0].name if types[0] is not None else "") if types else TYPE_OF.get(method, "")
+    element = (types[0].name if types[0] is not None else "") if types else TYPE_OF.get(method, "")
     if not isinstance(node.func, ast.Attribute) or method not in SAME_TYPE | SAME_SHAPE:
-        return Passed(said, extents=_shape(source, around, node))
+        return Passed(element, extents=_shape(source, around, node))
     inner = _tensor(source, scopes, node.func.value, hands, parts + 1)
     if method == "t":
         return inner.transposed()
     kept = all(isinstance(kind, ast.Constant) or dotted(kind).endswith("device") for kind in kinds)  # of a type that is not named
     turned = inner.turned and method != "contiguous"
-    return Passed(said or (inner.element if kept else ""), turned, inner.extents if method in SAME_SHAPE else None)
+    return Passed(element or (inner.element if kept else ""), turned, inner.extents if method in SAME_SHAPE else None)
 
 
 def _shape(source: SourceFile, around: ast.AST, call: ast.Call) -> tuple[int | None, ...] | None:

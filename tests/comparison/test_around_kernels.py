@@ -61,8 +61,8 @@ def named(tmp_path, **edits: tuple[str, str]):
             ["pkg/op.py::forward: calls run(x) if not fast, where it was if fast; torch.mul(x, 2) if fast, where it was if not fast"],
         ),
         ("return forward(x)", "return forward(x, False)", ["pkg/op.py::Op.apply: calls forward with False"]),
-        ("class Op:", "class Other:", ["pkg/op.py::Other.apply (new): now calls forward(x)", "pkg/op.py::Op (removed)"]),
-        ("    def apply(", "    def call(", ["pkg/op.py::Op.call (new): now calls forward(x)", "pkg/op.py::Op.apply (removed)"]),
+        ("class Op:", "class Other:", ["pkg/op.py::Other.apply (was Op.apply)"]),
+        ("    def apply(", "    def call(", ["pkg/op.py::Op.call (was Op.apply)"]),
         ("def forward(x, fast: bool = True):", 'def forward(x, fast=True) -> torch.Tensor:\n    """Twice."""', []),
         ("* 2)", "* 3)", []),  # a kernel's body: compared as such
         (
@@ -266,6 +266,32 @@ def test_what_launches_the_kernels_of_a_new_file_is_named(tmp_path):
         "op.py::forward (new): now calls run(x) (if fast); torch.mul(x, 2) (if not fast)",
         "op.py::Op.apply (new): now calls forward(x)",
     ]
+
+
+def test_a_function_by_another_name_is_the_same(tmp_path):
+    """As in flash-linear-attention 465bc33079."""
+    found = named(tmp_path, one=("def run(", "def launched("), other=("return run(", "return launched("))
+    assert found == [
+        "pkg/op.py::forward: no longer calls run(x) (if fast) and now calls launched(x) (if fast)",
+        "pkg/op.py::launched (was run)",
+    ]
+
+
+def test_what_calls_what_launches_a_kernel_is_around_it_by_two_hands(tmp_path):
+    """As in axolotl 45a17e9251: by an import within a function."""
+    more = {
+        "pkg/far.py": "def far(x):\n    from .layer import layer\n    return layer(x)\n",
+        "pkg/layer.py": "from .op import forward\n\n\ndef layer(x):\n    return forward(x)\n",
+        "pkg/apart.py": "def apart(x):\n    return x.sum()\n",
+    }
+    for side in ("base", "head"):
+        (tmp_path / side / "pkg").mkdir(parents=True)
+        for path, text in {**BASE, **more}.items():
+            text = textwrap.dedent(text)
+            (tmp_path / side / path).write_text(text.replace("(x)\n", "(x) + 1\n").replace("sum()", "mean()") if side == "head" else text)
+    trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
+    functions = [item.text.partition(" ")[0].rstrip(":") for item in changed_functions(*trees, changes(*trees))[0]]
+    assert "pkg/far.py::far" in functions and not any("apart" in name for name in functions)
 
 
 def test_what_a_library_makes_kernels_of_is_named_where_that_is_given_something_else(tmp_path):

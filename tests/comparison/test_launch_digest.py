@@ -198,6 +198,17 @@ def test_calls_are_compared_as_they_are_written(old, new, said):
     assert calls_beside(*sides) == said
 
 
+def test_a_kernel_by_another_name_is_launched_as_before():
+    """As in flash-linear-attention 465bc33079; not one of the same code beside it."""
+    head = KERNEL.replace("scale", "scaled")
+    old, new = (parse_source(text, "k.py") for text in (KERNEL, head))
+    assert calls_changed(*((file.module_names, file.plain_functions["run"]) for file in (old, new))) == ""
+    kernel = KERNEL[KERNEL.index("@triton.jit") : KERNEL.index("def run")]
+    both = parse_source(head + "\n\n" + kernel, "k.py")
+    beside = calls_changed(*((file.module_names, file.plain_functions["run"]) for file in (old, both)))
+    assert beside == "no longer launches scale and now launches scaled"
+
+
 def test_what_went_is_told_by_the_names_that_it_had():
     """As in FBGEMM 72046859: `is_balanced` is called `is_padded`."""
     text = KERNEL.replace("def run(x):\n", "def run(x, keep=True):\n    if keep:\n        merge(x, keep=keep)\n    torch.sin(keep)\n")

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from advisor.comparison.kernels.importers import TESTS
+from advisor.comparison.kernels.kernel_digest import own_tree
 from advisor.comparison.kernels.kernel_version import KernelVersion
 from advisor.comparison.kernels.launch_digest import LONGEST, names_changed, parted, with_names, written
 from advisor.gpus.hardware import GpuSpec
@@ -147,7 +148,7 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
     Args:
         old, new: Its versions, each with the graph of its file; None: it is new.
     """
-    names = names_changed(old[0], new[0], old[1], new[1]) if old is not None else {}
+    names = {**_kernels_renamed(old[0], new[0]), **names_changed(old[0], new[0], old[1], new[1])} if old is not None else {}
     (before, had), (after, has) = _calls_made(*old, names) if old is not None else ([], {*()}), _calls_made(*new)
     gone = [made for made in (Counter(before) - Counter(after)).elements() if made.launch or made.text not in has]
     came = [made for made in (Counter(after) - Counter(before)).elements() if made.launch or made.text not in had]
@@ -176,6 +177,18 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
         parts += [f"is no longer decorated with {text}" for text in decorators[0] if text not in decorators[1]]
         parts += [f"is now decorated with {text}" for text in decorators[1] if text not in decorators[0]]
     return " and ".join(parts)
+
+
+@lru_cache(maxsize=4)
+def _kernels_renamed(old: ModuleNames, new: ModuleNames) -> dict[str, str]:
+    """What kernels that a file launches are called now, of those that are the same under another name."""
+    names = [{node.name for node in graph.nodes if isinstance(node, Function)} for graph in (old, new)]
+    alone = ({kernel for kernel, _ in old.launches} - names[1], {kernel for kernel, _ in new.launches} - names[0])
+    trees = [
+        grouped((own_tree(node), node.name) for node in graph.nodes if isinstance(node, Function) and node.name in side)
+        for graph, side in zip((old, new), alone, strict=True)
+    ]
+    return {trees[0][tree][0]: trees[1][tree][0] for tree in trees[0].keys() & trees[1] if len(trees[0][tree]) == len(trees[1][tree]) == 1}
 
 
 def _listed(calls: Sequence[_Made]) -> str:

@@ -223,7 +223,7 @@ def converts_otherwise(old: ast.FunctionDef, new: ast.FunctionDef) -> bool:
     return own_tree(sides[0]) == own_tree(sides[1])
 
 
-def own_tree(node: ast.FunctionDef) -> str:
+def own_tree(node: Function) -> str:
     """What the function itself does, whatever it is called and decorated with: arguments and body."""
     tree = undocumented(node)
     return "\n".join(ast.dump(argument) for argument in (tree.args, *tree.body))

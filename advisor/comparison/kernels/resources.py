@@ -360,8 +360,8 @@ def _types_decide(old: KernelVersion | None, new: KernelVersion | None, base: At
 
 def _assumed_types(base: Attempt, head: Attempt, sentence: str) -> list[str]:
     """The tensors whose types a time rests on, or that both are the same code, and nothing says, in a sentence; none where all are said."""
-    said = {name for side in (base, head) if side.launch is not None for name in types_called_with(side.launch.source, side.launch.kernel)}
-    invented = {name: str(kind) for name, kind in {**base.invented, **head.invented}.items() if name not in said}
+    typed = {name for side in (base, head) if side.launch is not None for name in types_called_with(side.launch.source, side.launch.kernel)}
+    invented = {name: str(kind) for name, kind in {**base.invented, **head.invented}.items() if name not in typed}
     kinds = grouped((kind.lstrip("*"), name) for name, kind in invented.items() if kind.startswith(POINTERS))
     return [phrase(f"answer.{sentence}", which="; ".join(f"{', '.join(names)}: {kind}" for kind, names in kinds.items()))] if kinds else []
 
