@@ -583,6 +583,29 @@ def test_a_grid_that_is_returned_by_a_name_is_what_that_is_given():
     assert "→ grid=(1, 4)" not in str(words(KERNEL + text, KERNEL + twice))
 
 
+def test_a_part_of_what_a_call_returns_is_the_same_by_any_name():
+    """As in conch 30320e2fad: the function returns one value less."""
+    text = """def sizes(n):
+    first = n // 4
+    second = n // 8
+    return first, second
+
+
+def run(x, n):
+    block_one, block_two = sizes(n)
+    fill[(n,)](x, x.stride(0), n, BLOCK=block_one)
+"""
+    head = (
+        text.replace("    second = n // 8\n", "")
+        .replace("first, second", "first, n")
+        .replace("block_one", "block")
+        .replace("block_two", "more")
+    )
+    assert not any("BLOCK=" in item for item in words(KERNEL + text, KERNEL + head))
+    other = head.replace("block, more", "more, block")
+    assert words(KERNEL + text, KERNEL + other) == ["BLOCK=sizes(n)[0] → BLOCK=sizes(n)[1], and the code of sizes"]
+
+
 def test_a_grid_that_is_a_function_stands_for_what_the_name_was_before():
     """As in flash-linear-attention a4a2624b0f."""
     text = """def run(x, n):

@@ -278,9 +278,9 @@ def compared(repository, predictor, changed, base=BASE, **options):
     [
         ("num_warps=warps", "num_warps=2", "num_warps=warps → num_warps=2"),
         (", num_warps=warps", "", "num_warps=warps → no num_warps"),
-        ("x, n, block,", "x, n, 256,", "BLOCK=block → BLOCK=256"),
+        ("x, n, block,", "x, n, 256,", "BLOCK=settings(n)[0] → BLOCK=256"),
         ("    if n < 64:\n        warps = 1\n", "    warps = 2\n", "the code of run, on which num_warps depends"),
-        ("block, num_warps=warps", "SIZE, num_warps=warps", "BLOCK=block → BLOCK=256"),
+        ("block, num_warps=warps", "SIZE, num_warps=warps", "BLOCK=settings(n)[0] → BLOCK=256"),
         ("    if n < 64:\n        warps = 1\n", "    most = 2\n    warps_now = most\n", "the code of run, on which num_warps depends"),
         ("triton.cdiv(n, block)", "n", "grid=(triton.cdiv(n, block),) → grid=(n,)"),
         ("warps = 1", "warps = 2", "the code of run, on which num_warps depends"),
@@ -584,7 +584,7 @@ def test_both_launches_are_compiled(repository, predictor):
         repository, predictor, {"ops/scale.py": text.replace("num_warps=4", "num_warps=16")}, {**BASE, "ops/scale.py": text}, compiling=True
     )
     (row,) = found.subjects[0].resources
-    assert row.label == "BLOCK=4096 num_warps=4 → 16", "the block that the launcher computes for a typical size"
+    assert row.label == "num_warps=4 → 16, BLOCK=4096 (typical)", "the block that the launcher computes for a typical size"
     assert row.base.resident_ctas_per_sm == 4 * row.head.resident_ctas_per_sm == 16
 
 

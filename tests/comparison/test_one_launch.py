@@ -207,7 +207,7 @@ def test_what_follows_from_typical_sizes_is_typical_too():
     text = KERNEL.replace("BLOCK: tl.constexpr,", "BLOCK: tl.constexpr, HALF: tl.constexpr, ").replace(
         "block, double,", "block, n_cols // 2, double,"
     )
-    assert [*resources._following(version(text), {"n_cols"})] == ["HALF"]
+    assert [*resources._following(version(text), {"n_cols"})] == ["BLOCK", "HALF"]
     assert [*resources._following(version(text), {"n_rows"})] == []
 
 

@@ -153,10 +153,22 @@ def _as_given(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.
         match [graph.conditions(value) for value in arms]:
             case [[*one, (test, True)], [*other, (again, False)]] if of_scopes == every and one == other and test is again:
                 return arms[0] if ast.dump(arms[0]) == ast.dump(arms[1]) else ast.IfExp(test, *arms)
+        if not every and scopes and (part := _part_of_call(graph, scopes[-1], node.id)) is not None and way.leads(part, node.id, before):
+            return part
         if len(every) != 1 or not (isinstance(every[0], ast.Constant) or of_scopes == every):
             break
         node, before = every[0], way.sees(every[0])
     return node
+
+
+def _part_of_call(graph: Graph, scope: ast.AST, name: str) -> ast.expr | None:
+    """What a function gives a name alone, and once, as one of several that a call returns: `sizes(x)[0]`; None: it does not."""
+    binders = graph.binders(scope).get(name, ())
+    statement = graph.parent(graph.parent(binders[0])) if len(binders) == 1 else None
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return None
+    parts = (pair.value for pair in _pairs(statement) if isinstance(target := pair.targets[0], ast.Name) and target.id == name)
+    return next((ast.copy_location(part, statement) for part in parts), None)
 
 
 def _unnamed(node: ast.AST, graph: Graph, scopes: Sequence[ast.AST], call: ast.Call) -> ast.AST:
