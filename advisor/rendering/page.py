@@ -91,6 +91,8 @@ def to_html(result: Result, document: str | None = None) -> str:
         "listed": LISTED,
         "detailed": {view.launch.id for view in worst[:DETAILED]},
         "sizes": _differing_sizes(result),
+        # One program's figures say nothing of how long a launch takes.
+        "timeless": bool(result.launches) and all(figures.of_one_program(launch, result) for launch in result.launches),
         "layers": result.layers[shown],
         "layers_left_out": left_out,
         "alone": figures.alone_texts(result),

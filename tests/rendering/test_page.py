@@ -22,6 +22,7 @@ from advisor.rendering.views import Anchors, group, launch_views
 from advisor.result import result_json
 from advisor.result.schema import GapPart, Latency, LayerReport, Result
 from tests.rendering.terminal import to_text
+from tests.rendering.test_screen import unsized
 
 from . import factory
 
@@ -553,3 +554,13 @@ def test_the_waterfall_runs_from_bound_to_predicted_with_the_ceiling_as_a_line()
     names = [step.name for step in view.steps]
     assert names[0] == "Bound" and names[-1] == "Predicted" and "Tunable ceiling" not in names
     assert view.ceiling_at is not None and 0 < view.ceiling_at < 100
+
+
+def test_a_kernel_without_a_size_has_no_time_on_the_page_either() -> None:
+    """Its figures are those of one program."""
+    result = unsized("advisor advise k.py --arg n=…")
+    document = Document(page.to_html(result))
+    assert {"verdict", "change", "provenance"} <= {*document.ids} and {"time", "roofline", "all-sizes"}.isdisjoint(document.ids)
+    targets = {value[1:] for tag, name, value in document.attributes if name == "href" and value.startswith("#")}
+    assert targets <= {*document.ids}
+    assert not re.search(r"\d µs predicted", " ".join(document.text))
