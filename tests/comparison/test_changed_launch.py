@@ -410,6 +410,49 @@ def test_how_a_tuner_tunes_lists_no_configurations(repository, predictor, listed
     assert not any("lists its configurations" in note for note in subject.notes)
 
 
+def test_a_heuristic_by_another_name_changes_no_kernel(repository, predictor):
+    """As in FlagGems 84d0d0e0e9; nor do variables of the kernel's own."""
+    start, _, rest = KERNEL.partition("@triton.jit")
+    text = f"{start}def one(args):\n    return 64\n\n\n@triton.heuristics({{'BLOCK': one}})\n@triton.jit{rest}"
+    text = text.replace("    tl.store(x_ptr + tl.program_id(0)", "    row = tl.program_id(0)\n    tl.store(x_ptr + row")
+    head = text.replace("one", "block_of").replace("row", "number")
+    assert not compared_files(repository, predictor, {"k.py": text}, {"k.py": head}).subjects
+    other = head.replace("return 64", "return 32")
+    (subject,) = compared_files(repository, predictor, {"k.py": text}, {"k.py": other}).subjects
+    assert "What @triton.heuristics gives for BLOCK is worked out otherwise." in subject.notes
+
+
+BLOCKS = """
+
+@triton.jit
+def rows(x_ptr, stride, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.program_id(0) * stride, 1)
+
+
+def run(x, n, many):
+    size = triton.next_power_of_2(n)
+    if size > 256 or n < 4096 * 8 or many:
+        fill[(n,)](x, x.stride(0), n, BLOCK=64)
+    else:
+        rows[(n,)](x, x.stride(0), n, BLOCK=64)
+
+
+def call(x, n):
+    run(x, n, False)
+"""
+
+
+def test_a_kernel_that_is_launched_under_some_sizes_alone_is_not_launched_alike(repository, predictor):
+    """As in Liger-Kernel e99bbb5414: of sizes and flags that hang together in one condition each counts by itself."""
+    condition = "    if size > 256 or n < 4096 * 8 or many:\n        fill"
+    base = BLOCKS.replace(condition, "    fill").replace("    else:\n        rows[(n,)](x, x.stride(0), n, BLOCK=64)\n", "")
+    base = base.replace(", many", "").replace(", False", "")
+    found = compared_files(repository, predictor, {"k.py": KERNEL + base}, {"k.py": KERNEL + BLOCKS}, compiling=True)
+    subject = next(item for item in found.subjects if item.title == "k.py::fill")
+    assert {row.verdict for row in subject.static} == {"cannot-tell"} and "rows in its place" in subject.static[0].reason
+    assert any("its launch may not be made: run launches rows in its place" in note for note in subject.notes)
+
+
 def test_a_tuner_that_went_is_told_though_its_list_cannot_be_read(repository, predictor):
     """As in FlagGems e34582055f."""
     start, _, rest = KERNEL.partition("@triton.jit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import re
 import sys
 from collections import Counter
@@ -37,6 +38,8 @@ MOST_NAMED = 8
 """Calls that a note names."""
 PROBES = (0, 1, 2**20)
 """Stand for sizes and flags that are not known, to see whether a condition hangs on them."""
+MOST_APART = 3
+"""Names of a condition that get values of their own."""
 _QUIET = frozenset(
     {"size", "stride", "dim", "numel", "nelement", "ndimension", "element_size", "data_ptr", "is_contiguous", "get_device"}
     | {"storage_offset", "view", "view_as", "expand", "expand_as", "transpose", "permute", "unsqueeze", "squeeze", "flatten"}
@@ -377,10 +380,12 @@ def _answer(site: LaunchSite, test: Expression, wanted: bool, known: Mapping[str
     names, text = names_in(test) & set(site.own), written(test)
     if names and any(quote in text for quote in "'\""):
         return set()  # `mode == "fast"`
+    alike = ((probe,) * len(names) for probe in (*PROBES, *map(int, re.findall(r"\b\d+\b", text))))
+    apart = itertools.product(PROBES, repeat=len(names)) if 1 < len(names) <= MOST_APART else ()
     answers = set()
-    for probe in (*PROBES, *map(int, re.findall(r"\b\d+\b", text))):
+    for values in (*alike, *apart):
         try:
-            answers.add(bool(site.evaluate(test, {**dict.fromkeys(names, probe), **known})) is wanted)
+            answers.add(bool(site.evaluate(test, {**dict(zip(sorted(names), values, strict=True)), **known})) is wanted)
         except NotLiteralError:
             return set()
     return answers

@@ -121,8 +121,9 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
                 words += f", and {named('the grid' if name == GRID else name for name in otherwise)}, worked out otherwise"
             if not names and not handed:  # else the values that it passes changed
                 where = [_where(side) for side in (one, other)]
-                if _differing(*whatever) is None and where[0] != where[1]:
-                    words, code, hanging = f"it is made {where[0]} → {where[1]}", [], []
+                if where[0] != where[1]:
+                    besides = f", and {words.removeprefix(APART)}" if _differing(*whatever) is not None else ""
+                    words, code, hanging = f"it is made {where[0]} → {where[1]}{besides}", [], []
                 elif _differing(*whatever) is None and where[1] != ALWAYS:
                     within = f" in {_listed(code)}" if code else ""
                     words, code, hanging = f"it is made {where[1]}, which is worked out otherwise than before{within}", [], []
@@ -378,8 +379,8 @@ def _passed(version: KernelVersion) -> set[str]:
 
 
 def _rule(function: Any) -> str:
-    """What a function of `@triton.heuristics` does, whatever its argument is called."""
-    return "".join(without_local_names([function], arguments(function)))
+    """What a function of `@triton.heuristics` does, whatever it and its argument are called."""
+    return "".join(without_local_names([function], arguments(function) | {getattr(function, "name", "")}))
 
 
 def _decorators(function: JitFunction) -> set[str]:

@@ -138,13 +138,18 @@ def _dumped(tree: ast.AST) -> str:
     if isinstance(tree, ast.FunctionDef) and not tree.decorator_list:  # no kernel: annotations are for its reader
         return without_local_names([undocumented(tree)], frozenset())[0]
     if isinstance(tree, ast.FunctionDef):
-        kernel = deepcopy(_with_named_lists(undocumented(tree)))
-        names, variables = dict[str, str](), _local(tree) - arguments(tree)
-        for node in ast.walk(ast.Module(kernel.body, [])):  # what its variables are called is no part of it
-            if isinstance(node, ast.Name) and node.id in variables:
-                node.id = names.setdefault(node.id, f"local {len(names)}")
-        tree = kernel
+        tree = _without_variables(_with_named_lists(undocumented(tree)))
     return ast.dump(tree)
+
+
+def _without_variables(function: ast.FunctionDef) -> ast.FunctionDef:
+    """A function with numbers for the names of its variables, in the order in which they come up: what they are called is no part of it."""
+    function, names = deepcopy(function), dict[str, str]()
+    variables = _local(function) - arguments(function)
+    for node in ast.walk(ast.Module(function.body, [])):
+        if isinstance(node, ast.Name) and node.id in variables:
+            node.id = names.setdefault(node.id, f"local {len(names)}")
+    return function
 
 
 def _with_named_lists(kernel: ast.FunctionDef) -> ast.FunctionDef:
@@ -224,8 +229,8 @@ def converts_otherwise(old: ast.FunctionDef, new: ast.FunctionDef) -> bool:
 
 
 def own_tree(node: Function) -> str:
-    """What the function itself does, whatever it is called and decorated with: arguments and body."""
-    tree = undocumented(node)
+    """What the function itself does, whatever it and its variables are called, and what it is decorated with: arguments and body."""
+    tree = _without_variables(undocumented(node))
     return "\n".join(ast.dump(argument) for argument in (tree.args, *tree.body))
 
 

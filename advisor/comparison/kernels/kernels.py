@@ -108,7 +108,7 @@ def kernel_subjects(
         parts, arguments = [], ""
         for reading in of_kernel(kernel_readings, called[-1], name):
             old, new = reading.sides[0].get(called[-1]), reading.sides[1].get(name)
-            same = old is not None and new is not None and _meaning(old, name) == _meaning(new, name)
+            same = old is not None and new is not None and _same_meaning(old, new, name)
             changed: tuple[ChangedLaunch, ...] = ()
             instead, alike = "", same
             if old is not None and new is not None:
@@ -230,12 +230,22 @@ def _meaning(version: KernelVersion, called: str, other_names: Mapping[str, str]
     return (trees, repr(sorted(entry.items())), version.named, kernel in version.source.undecided)
 
 
+def _same_meaning(old: KernelVersion, new: KernelVersion, called: str) -> bool:
+    """Whether a kernel is what it was, whatever those of its helpers are called that have other names alone."""
+    (before, *more), (after, *others) = _meaning(old, called), _meaning(new, called)
+    gone, came = [[item for item in one if item[0] not in dict(other)] for one, other in ((before, after), (after, before))]
+    names = {was: name for was, tree in gone for name, code in came if tree.replace(repr(was), repr(name)) == code}
+    for was, name in names.items():
+        before = [(names.get(item, item), tree.replace(repr(was), repr(name))) for item, tree in before]
+    return (sorted(before), more) == (after, others)
+
+
 def _elsewhere_otherwise(reading: Reading, names: Iterable[str], former: Mapping[str, str]) -> Iterator[str]:
     """Those of kernels that differ where what decides a branch is not known: nothing that holds for the GPUs at hand, another list of
     configurations for another vendor's."""
     for name in names:
         old, new = reading.sides[0].get(former.get(name, name)), reading.sides[1].get(name)
-        if old is not None and new is not None and _meaning(old, name) != _meaning(new, name):
+        if old is not None and new is not None and not _same_meaning(old, new, name):
             yield name
 
 
