@@ -72,13 +72,16 @@ def tensors_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str,
     function = innermost_function(scopes)
     if function is None:
         return {}
+    if (key := ("tensors by callers", function)) in source.kept:
+        return source.kept[key]
     made: dict[str, list[Passed]] = {}
     skipped = 1 if _class(source, function) else 0
     for file, around, call in _Calls(source).of(source, scopes):
         given, _ = call_arguments(function, call, skipped=skipped)
         for name in arguments(function):
             made.setdefault(name, []).append(_tensor(file, around, given[name]) if name in given else Passed())
-    return {name: _agreed(every) for name, every in made.items()}
+    source.kept[key] = {name: _agreed(every) for name, every in made.items()}
+    return source.kept[key]
 
 
 def _agreed(every: Sequence[Passed]) -> Passed:
@@ -90,10 +93,18 @@ def _agreed(every: Sequence[Passed]) -> Passed:
     return Passed(elements.pop() if len(elements) == 1 else "", all(one.turned for one in every), extents)
 
 
-def types_of_parts(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: int = 0) -> list[str]:
+def types_of_parts(source: SourceFile, scopes: Sequence[Scope], node: ast.expr) -> list[str]:
     """The types of the tensors that an expression gives several names, in torch's words, "" for one of which it is not said: those that
     `forward` keeps, of `ctx.saved_tensors`, or those that a function of the file, or one that it imports, returns; empty: it is neither, or
     not known."""
+    key = ("types of parts", node)
+    if key not in source.kept:
+        source.kept[key] = _types_of_parts(source, scopes, node, 0)
+    return source.kept[key]
+
+
+def _types_of_parts(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: int) -> list[str]:
+    """The same; `hands`: functions that were followed on the way."""
     function = innermost_function(scopes)
     if isinstance(node, ast.Attribute) and node.attr == "saved_tensors" and function is not None:
         forward = _forward(_class(source, function))
@@ -178,7 +189,7 @@ def _part(source: SourceFile, scopes: Sequence[Scope], around: ast.AST, name: st
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(statement, ast.Assign) and isinstance(target, ast.Tuple | ast.List):
             names = [item.id if isinstance(item, ast.Name) else "" for item in target.elts]
-            kinds = types_of_parts(source, scopes, statement.value, hands + 1) if name in names else []
+            kinds = _types_of_parts(source, scopes, statement.value, hands + 1) if name in names else []
             if len(kinds) == len(names):
                 return kinds[names.index(name)]
     return ""

@@ -152,7 +152,7 @@ def calls_changed(old: tuple[ModuleNames, Function] | None, new: tuple[ModuleNam
         old, new: Its versions, each with the graph of its file; None: it is new.
     """
     names = {**_kernels_renamed(old[0], new[0]), **names_changed(old[0], new[0], old[1], new[1])} if old is not None else {}
-    (before, had), (after, has) = _calls_made(*old, names) if old is not None else ([], {*()}), _calls_made(*new)
+    (before, had), (after, has) = _calls_made(*old, names) if old is not None else ([], set[str]()), _calls_made(*new)
     gone = [made for made in (Counter(before) - Counter(after)).elements() if made.launch or made.text not in has]
     came = [made for made in (Counter(after) - Counter(before)).elements() if made.launch or made.text not in had]
     moved = _pairs(gone, came, "text")
