@@ -410,6 +410,22 @@ def test_how_a_tuner_tunes_lists_no_configurations(repository, predictor, listed
     assert not any("lists its configurations" in note for note in subject.notes)
 
 
+def test_a_list_is_told_where_the_other_sides_cannot_be_read(repository, predictor):
+    """As in FBGEMM c699d57ee9; nor is a time told where something else prunes the configurations (generative-recommenders fb64fd4a3d)."""
+    start, _, rest = KERNEL.partition("@triton.jit")
+    listed = "[triton.Config({'BLOCK': 64}, num_warps=4), triton.Config({'BLOCK': 128}, num_warps=8)]"
+    text = f"{start}from somewhere import listed\n\n\n@triton.autotune(configs=listed(), key=['n'])\n@triton.jit{rest}"
+    head = text.replace("listed()", listed)
+    (subject,) = compared_files(repository, predictor, {"k.py": text}, {"k.py": head}, compiling=True).subjects
+    assert any("that of the head has 2: BLOCK=64 num_warps=4 num_stages=3; BLOCK=128" in note for note in subject.notes)
+    assert {row.reason for row in subject.static} <= {"because the configurations of the base cannot be read"}
+    pruned = "def fewer(configs, args, **more):\n    return configs[:1]\n\n\n@triton.autotune"
+    pruned = head.replace("@triton.autotune", pruned).replace("key=['n']", "key=['n'], prune_configs_by={'early_config_prune': fewer}")
+    (subject,) = compared_files(repository, predictor, {"k.py": head}, {"k.py": pruned}, compiling=True).subjects
+    assert {row.verdict for row in subject.static} <= {"cannot-tell"}
+    assert "What prunes its configurations changed: nothing → {'early_config_prune': fewer}." in subject.notes
+
+
 def test_a_heuristic_by_another_name_changes_no_kernel(repository, predictor):
     """As in FlagGems 84d0d0e0e9; nor do variables of the kernel's own."""
     start, _, rest = KERNEL.partition("@triton.jit")

@@ -10,7 +10,7 @@ import pytest
 from advisor.comparison.kernels import resources, time_verdict
 from advisor.comparison.kernels.attempts import Compiling, alike_configurations
 from advisor.comparison.kernels.kernel_version import KernelVersion, versions
-from advisor.comparison.kernels.one_launch import both_launches, closest, typical_size
+from advisor.comparison.kernels.one_launch import both_launches, closest, following, typical_size
 from advisor.comparison.kernels.time_verdict import MOST_PROGRAMS
 from advisor.comparison.kernels.touched import touched
 from advisor.comparison.settings import KernelSettings, read_settings
@@ -207,8 +207,32 @@ def test_what_follows_from_typical_sizes_is_typical_too():
     text = KERNEL.replace("BLOCK: tl.constexpr,", "BLOCK: tl.constexpr, HALF: tl.constexpr, ").replace(
         "block, double,", "block, n_cols // 2, double,"
     )
-    assert [*resources._following(version(text), {"n_cols"})] == ["BLOCK", "HALF"]
-    assert [*resources._following(version(text), {"n_rows"})] == []
+    assert [*following(version(text), {"n_cols"})] == ["BLOCK", "HALF"]
+    assert [*following(version(text), {"n_rows"})] == []
+
+
+def test_a_block_that_follows_from_a_guessed_one_is_no_guess_of_its_own():
+    """As in flash-linear-attention e1e920da14: `BC` is 16 with any `BT`."""
+    text = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def chunked(x_ptr, n, BT: tl.constexpr, BC: tl.constexpr, NC: tl.constexpr):
+    at = tl.program_id(0) * BT + tl.arange(0, BT)
+    for part in range(NC):
+        tl.store(x_ptr + at, tl.sum(tl.load(x_ptr + part * BC + tl.arange(0, BC))), mask=at < n)
+
+
+def run(x, n, chunk_size):
+    BT = min(chunk_size, max(16, triton.next_power_of_2(n)))
+    BC = min(16, BT)
+    chunked[(n,)](x, n, BT=BT, BC=BC, NC=triton.cdiv(BT, BC))
+"""
+    for item in both_launches((version(text, "chunked"),) * 2, (None, None), H100, "bf16", None, KernelSettings()):
+        constants = item.launch.given.constexprs
+        assert constants["BC"] == 16 and constants["NC"] == constants["BT"] // 16 > 1
+        assert {item.launch.origins[name] for name in ("BT", "BC", "NC")} == {"guessed"}
 
 
 def test_a_block_that_follows_from_a_typical_size_may_be_what_changed(repository, predictor):

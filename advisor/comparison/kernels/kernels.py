@@ -24,7 +24,7 @@ from advisor.comparison.kernels.kernel_version import KernelVersion, constant_re
 from advisor.comparison.kernels.one_launch import POINTERS
 from advisor.comparison.kernels.readings import Reading, as_one, judged_at_each, of_kernel, readings
 from advisor.comparison.kernels.time_verdict import CHANGED_LAUNCH, CONTENTS, MOST_NAMED, TIME_VERDICTS, without_time
-from advisor.comparison.kernels.tuners import hooks_anew, lists_anew, tuned_by_one, tunes_otherwise
+from advisor.comparison.kernels.tuners import hooks_anew, lists_anew, prunes_otherwise, tuned_by_one, tunes_otherwise
 from advisor.comparison.settings import KernelSettings, Recorded, Settings, merged, problem_of, recorded_problems
 from advisor.compiled.guesses.assumptions import shown_value
 from advisor.compiled.launches.provenance import GRID
@@ -403,9 +403,12 @@ def _at_one_launch(
     one that nothing changes, or little, where the two do not choose among the same, and the best of either is not known."""
     if old is None or new is None:
         return row
-    if listed_anew or (old.unread != new.unread and row.verdict in TIME_VERDICTS):
+    timed = row.verdict in (*TIME_VERDICTS, "cannot-tell")
+    if listed_anew or (old.unread != new.unread and timed):
         whose = "its configurations" if listed_anew else f"the configurations of the {'base' if old.unread else 'head'}"
         return without_time(row, "cannot-tell", f"because {whose} cannot be read")
+    if timed and prunes_otherwise(old, new):
+        return without_time(row, "cannot-tell", "because what prunes its configurations changed")
     if row.verdict == "predicted-unchanged" and best_of_lists:
         return replace(row, verdict="within-doubt", reason="which configuration of a list is the best is a prediction")
     if row.verdict in ("predicted-unchanged", "within-doubt") and not list_alike(old, new) and not best_of_lists:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -31,6 +31,7 @@ from advisor.compiled.launches.provenance import GRID, NO_DECISION, origins
 from advisor.compiled.launches.target import grid_of, make_launch
 from advisor.compiled.launches.written_values import type_name
 from advisor.gpus.hardware import GpuSpec
+from advisor.python_source.bindings import texts_in
 from advisor.python_source.jit_function import MISSING, JitFunction
 from advisor.python_source.kernel_forms import asserted
 from advisor.python_source.launch_site import LaunchSite
@@ -206,17 +207,17 @@ def both_launches(
         both = made()
     old, new = versions
     relaunched = changed_launches(old, new) if old is not None and new is not None else ()
-    unknown = [_unknown_blocks(launch) for launch in both] if relaunched else [{}]
-    blocks_of_both = {name: value for name, value in unknown[-1].items() if name in unknown[0]}
-    # A block that both sides pass otherwise (`BLOCK_N=BLOCK_M // 2`) follows from guesses of others: guessed itself, it would be one.
-    for name in sorted(name for name in blocks_of_both if any(name in item.names for item in relaunched)):
+    unknown = [_unknown_blocks(launch) for launch in both]
+    tiles = {name: value for name, value in unknown[-1].items() if name in unknown[0]}
+    # A block that launches work out from others (`BLOCK_N=BLOCK_M // 2`) follows from guesses of these: guessed itself, it would be none.
+    there = [version for version in versions if version is not None]
+    worked_out = {name for name in tiles if all(name in {*following(version, tiles.keys() - {name})} for version in there)}
+    if worked_out and (behind := {name: value for name, value in tiles.items() if name not in worked_out}):
         former = given, whence, both
-        behind = {other: value for other, value in blocks_of_both.items() if other != name}
         given, whence = {**given, **behind}, {**whence, **dict.fromkeys(behind, "guessed")}
-        both = [launch and replace(launch, origins={**launch.origins, name: "guessed"}) for launch in made()]
-        if all(name not in _unknown_blocks(launch) for launch in both):
-            break
-        given, whence, both = former
+        both = [launch and replace(launch, origins={**launch.origins, **dict.fromkeys(worked_out, "guessed")}) for launch in made()]
+        if any(name in _unknown_blocks(launch) for launch in both for name in worked_out):
+            given, whence, both = former
     for side, version in (*enumerate(versions), (0, old)):  # the first once more: what is known of the second by its siblings is its, too
         launch, other = both[side], both[1 - side]
         if version is not None and launch is not None:
@@ -231,6 +232,20 @@ def both_launches(
         _sized(version, launch, sizes, grid, given, gpu) if version and launch else None
         for version, launch in zip(versions, both, strict=True)
     ]
+
+
+def following(version: KernelVersion, sizes: Set[str]) -> Iterator[str]:
+    """The constants that launches of a kernel, or its heuristics, work out from some values."""
+    if not sizes:
+        return
+    yield from (name for name, rule in version.function.heuristics.items() if not sizes.isdisjoint(texts_in(rule)))
+    for launching in version.launching:
+        digest = launch_digest(version.function, launching, version.function.constants | sizes)
+        given = {text for name in sizes for side in (digest.passed, digest.assigned) for text in side.get(name, ())}
+        known_as = {re.escape(text) for text in {*sizes, *given} if not is_literal(text)}  # `n_cols=V`: by the launcher's name, too
+        behind = re.compile(rf"(?<![\w.])({'|'.join(sorted(known_as))})(?!\w)")
+        passed = ((name, texts) for name, texts in digest.assigned.items() if name in version.function.constants)
+        yield from (name for name, texts in passed if any(map(behind.search, texts)))
 
 
 def _in_any_order(versions: Sequence[KernelVersion | None]) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,13 +23,13 @@ from advisor.comparison.kernels.attempts import (
     flags_of_one,
     with_other_flags,
 )
-from advisor.comparison.kernels.beside import in_its_place, is_literal, never_launched
+from advisor.comparison.kernels.beside import in_its_place, never_launched
 from advisor.comparison.kernels.changed_launches import changed_launches
 from advisor.comparison.kernels.kernel_digest import converts_otherwise
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed
-from advisor.comparison.kernels.launch_digest import LONGEST, launch_digest
+from advisor.comparison.kernels.launch_digest import LONGEST
 from advisor.comparison.kernels.lists import best_of_lists, of_added, passed_over
-from advisor.comparison.kernels.one_launch import POINTERS, both_launches
+from advisor.comparison.kernels.one_launch import POINTERS, both_launches, following
 from advisor.comparison.kernels.time_verdict import (
     MOST_NAMED,
     by_assembly,
@@ -53,7 +53,6 @@ from advisor.compiled.launches.launch import JUDGED, KernelLaunch, author_file
 from advisor.compiled.launches.provenance import NO_DECISION, TOLD, named
 from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
-from advisor.python_source.bindings import texts_in
 from advisor.python_source.launch_sites import names_around_launches, types_called_with
 from advisor.rendering.figures import shortened
 from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
@@ -407,10 +406,10 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
     typical_options = {name for launch in launches for name in OPTION_NAMES if launch.origins.get(name) == "typical"}
     invariant = sizes | typical_options  # what follows from them may be worked out otherwise on the head
     sizes |= {name for launch in launches for name, origin in launch.origins.items() if origin == "typical"}
-    sizes |= {name for version in (old, new) if version is not None for name in _following(version, sizes)}
+    sizes |= {name for version in (old, new) if version is not None for name in following(version, sizes)}
     names = dict.fromkeys([*sides[0], *sides[1]])
     taken = [name for name in names if name in OPTION_NAMES and any(launch.origins.get(name) in NO_DECISION for launch in launches)]
-    followers = {name for version in (old, new) if version is not None for name in _following(version, {*invented})} - sizes - {*taken}
+    followers = {name for version in (old, new) if version is not None for name in following(version, {*invented})} - sizes - {*taken}
     texts = [_sided(name, sides) for name in names if name not in sizes and name not in taken and name not in followers]
     typical = [_sided(name, sides) for name in names if name in sizes and name not in taken]
     shown = [_sided(name, sides) for name in taken]  # as the other side passes them
@@ -422,20 +421,6 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
     assumed_of = dict.fromkeys(sizes - invariant, " at typical sizes")
     differing = tuple(f"{name} {shown_value(sides[0][name])} → {shown_value(sides[1][name])}{assumed_of.get(name, '')}" for name in others)
     return ", ".join(filter(None, (_fitting(texts), assumed, guessed))) or "no constants", differing
-
-
-def _following(version: KernelVersion, sizes: Set[str]) -> Iterator[str]:
-    """The constants that launches of a kernel, or its heuristics, work out from some values."""
-    if not sizes:
-        return
-    yield from (name for name, rule in version.function.heuristics.items() if not sizes.isdisjoint(texts_in(rule)))
-    for launching in version.launching:
-        digest = launch_digest(version.function, launching, version.function.constants | sizes)
-        given = {text for name in sizes for side in (digest.passed, digest.assigned) for text in side.get(name, ())}
-        known_as = {re.escape(text) for text in {*sizes, *given} if not is_literal(text)}  # `n_cols=V`: by the launcher's name, too
-        behind = re.compile(rf"(?<![\w.])({'|'.join(sorted(known_as))})(?!\w)")
-        passed = ((name, texts) for name, texts in digest.assigned.items() if name in version.function.constants)
-        yield from (name for name, texts in passed if any(map(behind.search, texts)))
 
 
 LONGEST_PART = 120

@@ -13,6 +13,10 @@ _HOW_TO_TUNE = frozenset(["warmup", "rep", "strategy", "use_cuda_graph", "do_ben
 """What tuners take besides a list of configurations, its key and what prunes it: how each is run (Triton's, FlagGems' libtuner)."""
 
 
+MOST_LISTED = 6
+"""Configurations of a list that are named where the other side's cannot be read."""
+
+
 def lists_anew(old: KernelVersion | None, new: KernelVersion | None) -> bool:
     """Whether lists of configurations that cannot be read on either side come from something else."""
     if old is None or new is None or not (old.unread and new.unread):
@@ -47,10 +51,22 @@ def tunes_otherwise(old: KernelVersion | None, new: KernelVersion | None) -> lis
 
 
 def tuned_by_one(old: KernelVersion | None, new: KernelVersion | None) -> list[str]:
-    """That one side alone has a tuner, whose list cannot be read; of one that can be its configurations are told."""
-    if old is None or new is None or bool(_tuners(old)) == bool(_tuners(new)) or not (old.unread or new.unread):
+    """That one side alone has a tuner, whose list cannot be read, or a list that can; of two that can be the configurations are told."""
+    if old is None or new is None or not (old.unread or new.unread):
         return []
-    return ["It is not tuned any more." if _tuners(old) else "It is tuned now."]
+    if bool(_tuners(old)) != bool(_tuners(new)):
+        return ["It is not tuned any more." if _tuners(old) else "It is tuned now."]
+    if old.unread == new.unread:
+        return []
+    names = (old if new.unread else new).named
+    listed = "; ".join(names[:MOST_LISTED]) + f" and {len(names) - MOST_LISTED} more" * (len(names) > MOST_LISTED)
+    return [f"Its list of configurations is another: that of the {'base' if new.unread else 'head'} has {len(names)}: {listed}."]
+
+
+def prunes_otherwise(old: KernelVersion, new: KernelVersion) -> bool:
+    """Whether something else prunes the configurations, or something does of one side alone."""
+    pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
+    return pruning[0] != pruning[1]
 
 
 def _listing(version: KernelVersion) -> list[ast.AST]:
