@@ -24,6 +24,7 @@ from advisor.comparison.kernels.launch_digest import (
     renamed_names,
     written,
 )
+from advisor.comparison.kernels.tuners import prunes_otherwise
 from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import arguments, call_arguments, is_none, own_names
 from advisor.python_source.jit_function import MISSING, JitFunction
@@ -365,9 +366,8 @@ def changed_by_hand(old: KernelVersion | None, new: KernelVersion | None) -> lis
     others = [_decorators(side.function) for side in (old, new)]
     for word, names in (("It is now decorated with", others[1] - others[0]), ("It is no longer decorated with", others[0] - others[1])):
         notes += [f"{word} {', '.join(sorted(names))}."] if names else []
-    pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
-    if pruning[0] != pruning[1]:
-        notes.append(f"What prunes its configurations changed: {pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}.")
+    if pruning := prunes_otherwise(old, new):
+        notes.append(f"What prunes its configurations changed: {pruning}.")
     return notes
 
 

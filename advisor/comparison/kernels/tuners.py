@@ -63,10 +63,10 @@ def tuned_by_one(old: KernelVersion | None, new: KernelVersion | None) -> list[s
     return [f"Its list of configurations is another: that of the {'base' if new.unread else 'head'} has {len(names)}: {listed}."]
 
 
-def prunes_otherwise(old: KernelVersion, new: KernelVersion) -> bool:
-    """Whether something else prunes the configurations, or something does of one side alone."""
+def prunes_otherwise(old: KernelVersion, new: KernelVersion) -> str:
+    """What prunes the configurations of either side, where that is something else, in words; "": it is the same."""
     pruning = [side.function.autotune.prunes if side.function.autotune is not None else "" for side in (old, new)]
-    return pruning[0] != pruning[1]
+    return f"{pruning[0] or 'nothing'} → {pruning[1] or 'nothing'}" if pruning[0] != pruning[1] else ""
 
 
 def _listing(version: KernelVersion) -> list[ast.AST]:
