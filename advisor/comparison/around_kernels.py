@@ -4,17 +4,19 @@ written; what else they do is not, and a comparison names them so that nobody ta
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from advisor.comparison.kernels.beside import calls_changed
-from advisor.comparison.kernels.importers import ODD, TESTS, Reading, is_source, located
+from advisor.comparison.kernels.importers import ODD, TESTS, Reading, is_source
 from advisor.comparison.kernels.kernel_digest import meaning, undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
-from advisor.python_source.bindings import Definition, Function, functions_in, names_in, texts_in
+from advisor.python_source.bindings import Call, Definition, Function, functions_in, names_in, texts_in
 from advisor.python_source.language import dotted
+from advisor.python_source.module_names import ModuleNames
 from advisor.python_source.source import SourceFile
 from advisor.result.comparison_schema import ELSEWISE, WRITES
 from advisor.system import grouped
@@ -22,12 +24,10 @@ from advisor.system.errors import AdvisorError
 
 LARGEST_CHANGE = 200
 """Python files that are looked through: each takes some 20 ms."""
-HANDS = 2
-"""Times that what imports a file of kernels is around them, too: the function that launches one, and what calls that."""
+HANDS = 3
+"""Calls from what is around a kernel to what launches it: of a layer's `forward`, a function, and its operator's `forward`, say."""
 _CODE = re.compile(r"@triton\.jit|\btl\.(load|store)\(")
 """Code of a kernel within a text."""
-KERNELS = re.compile(rb"triton|cutlass|tilelang")
-"""Stands in every file that holds kernels, or that imports them from where they lie."""
 LANGUAGES = {
     "cute.jit": "CuTe DSL",
     "cute.kernel": "CuTe DSL",
@@ -77,8 +77,8 @@ Version = tuple[SourceFile, list[Function]]
 
 def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> tuple[list[Changed], list[str]]:
     """The plain functions around kernels that a change touches: first those that both sides have and that make other calls, of these those
-    that launch, then those that came, then the others that differ, then those that went; of each first those of files that name Triton.
-    Comments, docstrings, annotations and tests aside. Then what was left out, a sentence.
+    that launch, then those that came, then the others that differ, then those that went. Comments, docstrings, annotations and tests
+    aside. Then what was left out, a sentence.
 
     Args:
         base, head: The trees.
@@ -87,22 +87,21 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
     python = [change for change in changed if change.path.endswith(".py") and not TESTS.search(change.path)]
     files = {change.path: change for change in python[:LARGEST_CHANGE]}
     reading = (Reading(base), Reading(head))
-    of_kernels = {path: _sides(reading, change) for path, change in files.items() if _names_kernels(base, head, change)}
-    rest = {path: _sides(reading, change) for path, change in files.items() if path not in of_kernels}
-    others = {path: sides for path, sides in rest.items() if _calls_launchers(sides[1])}
-    imported = {*_imported(of_kernels, [*files])}
-    for _ in range(HANDS):
-        near = [*of_kernels, *others]
-        others |= {path: sides for path, sides in rest.items() if path in imported or any(_imported({path: sides}, near))}
+    read = {path: _sides(reading, change) for path, change in sorted(files.items())}
+    near = _near(side for sides in read.values() for side in sides if side is not None)
     versions: tuple[dict[Place, Version], dict[Place, Version]] = ({}, {})
     came: list[Changed] = []
-    for path, sides in [*sorted(of_kernels.items()), *sorted(others.items())]:
+    for path, sides in read.items():
         entries = (files[path].base, files[path].head)
         if any(entry is not None and side is None for entry, side in zip(entries, sides, strict=True)):
             continue  # it cannot be read
         with contextlib.suppress(AdvisorError, *ODD):  # told where the file itself is compared
             for side, functions in zip(sides, versions, strict=True):
-                functions |= {(path, name): (side, nodes) for name, nodes in _functions(side).items() if side is not None}
+                functions |= {
+                    (path, name): (side, nodes)
+                    for name, nodes in _functions(side).items()
+                    if side is not None and (name in near or _language(nodes) or _writes(nodes))
+                }
             if sides[0] is not None and sides[1] is not None:
                 helpers = [{*side.definitions} - {*side.launchable} for side in sides if side is not None]
                 came += [Changed(f"{path}::{name}", HELPER) for name in sorted(helpers[1] - helpers[0] - sides[0].definitions.keys())]
@@ -191,11 +190,6 @@ def _writes(functions: Sequence[Function]) -> bool:
     return any(_CODE.search(text) for node in functions for text in texts_in(node))
 
 
-def _names_kernels(base: Tree, head: Tree, change: FileChange) -> bool:
-    sides = ((base, change.base), (head, change.head))
-    return any(entry is not None and is_source(entry) and KERNELS.search(tree.read(entry)) for tree, entry in sides)
-
-
 def _sides(reading: tuple[Reading, Reading], change: FileChange) -> Sides:
     def side(of: Reading, entry: Entry | None) -> SourceFile | None:
         with contextlib.suppress(AdvisorError):
@@ -205,25 +199,50 @@ def _sides(reading: tuple[Reading, Reading], change: FileChange) -> Sides:
     return side(reading[0], change.base), side(reading[1], change.head)
 
 
-def _imported(files: dict[str, Sides], paths: Sequence[str]) -> Iterator[str]:
-    """Which of some paths the heads of files import."""
-    for path, (_, new) in files.items():
+def _near(sources: Iterable[SourceFile]) -> set[str]:
+    """The functions of files, by their names with their classes, that launch kernels, those that call these, `HANDS` times removed, and
+    those that launching ones call; and the classes of these. Functions are told apart by their names alone."""
+    launching, launchers = set[str](), set[str]()
+    calling: dict[str, set[str]] = {}
+    for source in sources:
         with contextlib.suppress(AdvisorError, *ODD):
-            graph = new.module_names if new is not None else None
-            named = [*graph.imports.values(), *graph.inner_imports.values()] if graph is not None else []
-            imports = [item for items in named for item in items]
-            yield from (place for item in imports if (place := located(paths, path, item)) is not None)
+            graph = source.module_names
+            called = [(call, dotted(call.func)) for call in itertools.chain(*graph.calls.values())]
+            roots = {text.partition(".")[0] for _, text in called}
+            imports = {name: items for name, items in {**graph.inner_imports, **graph.imports}.items() if name in roots}
+            led = {name: [*source.led(name, items)] for name, items in imports.items()}
+            for file in {file.path: file for items in (*led.values(), [(source, "")]) for file, _ in items}.values():
+                launches = [_around(file.module_names, call) for _, call in file.module_names.launches]
+                launching |= {name for names in launches for name in names}
+                launchers |= {name for names in launches for name in names[-1:]}
+                launching |= {name for name, nodes in file.definitions.items() if len(nodes[0].decorator_list) > 1}
+            launching |= {name for name, nodes in _functions(source).items() if _language(nodes)}
+            there = {name: {name_there for _, name_there in items} for name, items in led.items() if items}
+            modules = {name for name, items in imports.items() if any(source.imported(item) is not None for item in items)}
+            for call, text in called:
+                for name in _around(graph, call):
+                    calling.setdefault(name, set()).update(_called(name, text, there, modules))
+    near = {*launching}
+    for _ in range(HANDS):
+        near |= {name for name, called in calling.items() if not called.isdisjoint(near)}
+    return near.union(*(calling.get(name, ()) for name in launchers))
 
 
-def _calls_launchers(source: SourceFile | None) -> bool:
-    """Whether a file calls what it imports from a file that launches kernels."""
-    if source is None:
-        return False
-    with contextlib.suppress(AdvisorError, *ODD):
-        graph = source.module_names
-        led = (source.led(name, items) for name, items in {**graph.inner_imports, **graph.imports}.items() if name in graph.calls)
-        return any(file.module_names.launches for files in led for file, _ in files)
-    return False
+def _around(graph: ModuleNames, node: Call) -> list[str]:
+    """The class that a call stands in, and last the function, by its name with that."""
+    above = [item for item in graph.above(node) if isinstance(item, Definition)]
+    classes = [item.name for item in itertools.takewhile(lambda item: not isinstance(item, Function), above)]
+    functions = [item.name for item in above if isinstance(item, Function)][:1]
+    return [".".join(names) for names in (classes, [*classes, *functions]) if names]
+
+
+def _called(around: str, text: str, there: Mapping[str, set[str]], modules: Collection[str]) -> set[str]:
+    """What a call within a function may be of, by its text: `run`, `Op` of `Op.apply`, `Layer.run` of `self.run`, `run` of `module.run`;
+    `there`: what names that are imported are called where they are from; `modules`: those that lead to a file."""
+    root, *rest = text.split(".")
+    if root in ("self", "cls") and rest:
+        return {f"{around.partition('.')[0]}.{rest[0]}"}
+    return there.get(root, {root}).union(rest[-1:] if root in modules else ())
 
 
 def _functions(source: SourceFile | None) -> dict[str, list[Function]]:

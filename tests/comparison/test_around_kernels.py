@@ -70,11 +70,12 @@ def named(tmp_path, **edits: tuple[str, str]):
             "def launched(x):\n    double[(1,)](x, BLOCK=64)\n\ndef forward(",
             ["pkg/op.py::launched (new): now launches double"],
         ),
-        ("def forward(", "def more(x):\n    return x\n\ndef forward(", ["pkg/op.py::more (new)"]),
+        ("def forward(", "def more(x):\n    return torch.sum(x)\n\ndef forward(", []),  # launches nothing, and nothing that does
+        ("def forward(", "def more(x):\n    return forward(x)\n\ndef forward(", ["pkg/op.py::more (new): now calls forward(x)"]),
         (
             "def forward(",
-            "def more(x):\n    return torch.sum(x.clone())\n\ndef forward(",
-            ["pkg/op.py::more (new): now calls torch.sum(x.clone())"],
+            "def more(x):\n    return Op().apply(torch.sum(x.clone()))\n\ndef forward(",
+            ["pkg/op.py::more (new): now calls Op().apply(torch.sum(x.clone()))"],
         ),
         (
             "return run(x) if",
@@ -99,11 +100,11 @@ def test_what_is_named(tmp_path, old, new, expected):
 def test_what_a_changed_file_of_kernels_imports_is_around_them(tmp_path):
     assert named(tmp_path, helper=("// 64", "// 32")) == []  # its own file alone changed, and names no kernel
     both = named(tmp_path, helper=("// 64", "// 32"), caller=("return forward", "x = x.view(1)\n        return forward"))
-    assert both == ["pkg/op.py::Op.apply", "pkg/helpers.py::sized"]  # files that name Triton first
+    assert both == ["pkg/helpers.py::sized", "pkg/op.py::Op.apply"]
 
 
 def test_what_calls_torch_otherwise_is_named_first(tmp_path):
-    more = ("def forward(", "def more(x):\n    return torch.sum(x)\n\ndef forward(")
+    more = ("def forward(", "def more(x):\n    return run(x)\n\ndef forward(")
     edits = {
         "calling": ("return run(x) if", "return torch.mul(x, 3) if"),
         "more": more,
@@ -111,7 +112,7 @@ def test_what_calls_torch_otherwise_is_named_first(tmp_path):
     }
     assert named(tmp_path, **edits) == [
         "pkg/op.py::forward: no longer calls run(x) (if fast) and now calls torch.mul(x, 3) (if fast)",
-        "pkg/op.py::more (new): now calls torch.sum(x)",
+        "pkg/op.py::more (new): now calls run(x)",
         "pkg/op.py::Op.apply",
     ]
 
@@ -137,7 +138,7 @@ def test_files_that_are_too_many_or_too_large_are_said_or_passed(tmp_path, monke
         (tmp_path / side / "large.py").write_text(f"# triton {side}\n" + "# comment\n" * 2_000_000)
         for name in ("a", "b"):
             (tmp_path / side / f"{name}.py").write_text(
-                f"import triton\n\ndef run(n):\n    return triton.cdiv(n, {len(side) + (side == 'head')})\n"
+                f"import triton\n\ndef run(n):\n    kernel[(1,)](n)\n    return triton.cdiv(n, {len(side) + (side == 'head')})\n"
             )
     trees = [FolderTree(folder=tmp_path / side, label=side) for side in ("base", "head")]
     monkeypatch.setattr(around_kernels, "LARGEST_CHANGE", 1)
@@ -188,7 +189,7 @@ def test_code_of_kernels_as_text_is_said_not_to_be_compared(repository, predicto
     found = compared_files(repository, predictor, {"op.py": lines}, {"op.py": lines.replace("load(x))", "load(x) + 1)")}, compiling=False)
     said = "Code that writes kernels as text changed, which cannot be compared: written"
     assert found.headline == said and found.around == ("op.py::written (writes code of kernels)",)
-    both = {"op.py": lines + "\n\ndef run(x):\n    return x\n"}
+    both = {"op.py": lines + "\n\ndef run(x):\n    copy[(1,)](x, x)\n    return x\n"}
     head = {"op.py": both["op.py"].replace("load(x))", "load(x) + 1)").replace("return x", "return -x")}
     found = compared_files(repository, predictor, both, head, compiling=False)
     assert found.headline == f"{said}; other Python around kernels changed, too: run"
@@ -329,7 +330,7 @@ def test_of_a_new_class_the_methods_that_call_something_are_named(tmp_path):
 
 def test_a_function_that_is_defined_twice_is_compared_twice(tmp_path):
     """As in unsloth 144190bd: of two definitions, one for each version of a library, both changed."""
-    body = "    return torch.{}(x)\n"
+    body = "    return kernel[(1,)](torch.{}(x))\n"
     twice = "import torch, triton\n\nif NEW:\n    def run(x):\n    " + body + "else:\n    def run(x):\n    " + body
     for side, names in (("base", ("sin", "cos")), ("head", ("tan", "exp"))):
         (tmp_path / side).mkdir()
