@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor.comparison.kernels.beside import calls_changed
 from advisor.comparison.kernels.importers import ODD, TESTS, Reading, is_source
-from advisor.comparison.kernels.kernel_digest import meaning, undocumented, without_local_names
+from advisor.comparison.kernels.kernel_digest import helpers_renamed, meaning, undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.bindings import Call, Definition, Function, functions_in, names_in, texts_in
 from advisor.python_source.language import dotted
@@ -104,7 +104,10 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
                 }
             if sides[0] is not None and sides[1] is not None:
                 helpers = [{*side.definitions} - {*side.launchable} for side in sides if side is not None]
-                came += [Changed(f"{path}::{name}", HELPER) for name in sorted(helpers[1] - helpers[0] - sides[0].definitions.keys())]
+                former = helpers_renamed(sides[0], sides[1])
+                fresh_helpers = sorted(helpers[1] - helpers[0] - sides[0].definitions.keys())
+                words = [f"was {former[name]}" if name in former else HELPER for name in fresh_helpers]
+                came += [Changed(f"{path}::{name}", word) for name, word in zip(fresh_helpers, words, strict=True)]
                 came += _decorated_otherwise(path, sides[0], sides[1], helpers[0] & helpers[1])
     before, after = versions
     places = _places(before, after)

@@ -51,7 +51,10 @@ def analysed_alike(
     inspections: Sequence[Inspection], gpu: GpuSpec, cache: str = "warm"
 ) -> tuple[list[KernelAnalysis], list[Latency | None]]:
     """The analyses of launches that are to be compared: where the learned model does not know one of them, it is asked of none. Then,
-    beside them, what it says of those that it knows; else nothing is beside them."""
+    beside them, what it says of those that it knows; else nothing is beside them. Of products of other types it is not asked either: it
+    learned a family with one type for all of them, and takes `p @ v` in fp32 for that in bf16."""
+    if len({frozenset(item.demand.tensor_flop) for item in inspections}) > 1:
+        return [kernel_analysis(inspection, gpu, cache) for inspection in inspections], [None] * len(inspections)
     analyses = [launch_analysis(inspection, gpu, cache) for inspection in inspections]
     learned = [item.predicted if item.predicted is not None and item.predicted.source == SOURCE else None for item in analyses]
     if len({item is None for item in learned}) > 1:

@@ -4,6 +4,7 @@ required and so not None. Calls are found by name, in the function's file and in
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -81,6 +82,21 @@ def tensors_by_callers(source: SourceFile, scopes: Sequence[Scope]) -> dict[str,
         for name in arguments(function):
             made.setdefault(name, []).append(_tensor(file, around, given[name]) if name in given else Passed())
     source.kept[key] = {name: _agreed(every) for name, every in made.items()}
+    return source.kept[key]
+
+
+def only_call(source: SourceFile, scopes: Sequence[Scope]) -> tuple[list[Scope], ast.Call, dict[str, ast.expr]] | None:
+    """Where the only known call of the innermost function of `scopes` stands, the call, and what it gives the arguments; None: none is
+    known, or more than one, it stands in another file, or passes `*values`."""
+    function = innermost_function(scopes)
+    if function is None:
+        return None
+    if (key := ("only call", function)) not in source.kept:
+        calls = [*itertools.islice(_Calls(source).of(source, scopes), 2)]
+        given, spread = (
+            call_arguments(function, calls[0][2], skipped=1 if _class(source, function) else 0) if len(calls) == 1 else ({}, True)
+        )
+        source.kept[key] = None if spread or calls[0][0] is not source else (*calls[0][1:], given)
     return source.kept[key]
 
 

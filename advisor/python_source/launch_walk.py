@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from advisor.python_source.bindings import (
@@ -26,7 +27,16 @@ from advisor.python_source.bindings import (
     shared_names,
     stores,
 )
-from advisor.python_source.callers import Passed, as_left_out, given_by_callers, is_open, tensors_by_callers, types_of_parts
+from advisor.python_source.callers import (
+    DEEPEST,
+    Passed,
+    as_left_out,
+    given_by_callers,
+    is_open,
+    only_call,
+    tensors_by_callers,
+    types_of_parts,
+)
 from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
@@ -74,6 +84,7 @@ class AroundLaunch:
         call: The launch.
         num_sms: SMs of the GPU; None: not known.
         element_bytes: Size of the elements of its tensors; None: not known.
+        hands: Calls from here to the launch, where the call is of what makes it.
     """
 
     def __init__(
@@ -84,8 +95,12 @@ class AroundLaunch:
         call: ast.Call,
         num_sms: int | None,
         element_bytes: int | None,
+        hands: int = 0,
     ) -> None:
         function = innermost_function(scopes) or _NO_FUNCTION
+        called = only_call(source, scopes) if hands < DEEPEST else None
+        self.handed: dict[str, ast.expr] = called[2] if called is not None else {}
+        self.caller = AroundLaunch(source, kernel, called[0], called[1], num_sms, element_bytes, hands + 1) if called is not None else None
         self.source, self.kernel, self.scopes, self.call, self.function = source, kernel, scopes, call, function
         self.above = frozenset([*source.module_names.above(call), call])
         within = scopes[scopes.index(function) + 1 :] if function in scopes else ()
@@ -125,9 +140,17 @@ class LaunchWalk(FunctionReader):
         presumes: Whether arguments that a call of the function around cannot leave out count as something other than None, and gradients
             as wanted.
         doubts: Whether switches that no call says count as unknown.
+        extents: What extents are, besides.
     """
 
-    def __init__(self, site: AroundLaunch, values: Mapping[str, Any], presumes: bool = False, doubts: bool = False) -> None:
+    def __init__(
+        self,
+        site: AroundLaunch,
+        values: Mapping[str, Any],
+        presumes: bool = False,
+        doubts: bool = False,
+        extents: Mapping[Extent, int] = MappingProxyType({}),
+    ) -> None:
         super().__init__(site.source, site.evaluation, values)
         self.site, self.presumes, self.doubts = site, presumes, doubts
         named = {node.id: values[name] for name, node in site.passed.items() if isinstance(node, ast.Name) and name in values}
@@ -139,8 +162,8 @@ class LaunchWalk(FunctionReader):
         unclear = {number for number, value in literals for other, that in literals if number == other and value != that}
         self.blocks = {number: value for number, value in literals if type(value) is int and number not in unclear}
         self.divided_by: set[int] = set()  # by `cdiv`, of these literals: a block that is passed stands in the grid too
-        extents = ((name, item) for name, item in site.asked.items() if isinstance(item, Extent) and isinstance(values.get(name), int))
-        self.extents: dict[Extent, int] = {site.place(item): values[name] for name, item in extents}
+        of_kernel = ((name, item) for name, item in site.asked.items() if isinstance(item, Extent) and isinstance(values.get(name), int))
+        self.extents: dict[Extent, int] = {**extents, **{site.place(item): values[name] for name, item in of_kernel}}
         self.shapes: dict[str, tuple[Any, ...]] = {}  # by a tensor's name
         self.ranks: dict[str, set[int]] = {}  # as they are said, also in two ways
         self.fewest: dict[str, int] = {}  # dimensions that a tensor has at least, for it is asked for one of that number
@@ -169,6 +192,23 @@ class LaunchWalk(FunctionReader):
             if not isinstance(value, Unknown) and not (self.doubts and is_open(node)):
                 default = {DEFAULT} if name in self.site.defaults else set()
                 self._set(name, value, frozenset(default | ({SWITCH} if is_open(node) else set()) | hangs))
+        if self.site.caller is not None:
+            self._take_from(self.site.caller)
+
+    def _take_from(self, caller: AroundLaunch) -> None:
+        """Give the arguments what the only call of the function passes, where that is known or is a tensor of which something is."""
+        walk = LaunchWalk(caller, {}, self.presumes, self.doubts, self.extents)
+        self.shapes |= walk.shapes
+        self.turned |= walk.turned
+        self.ranks |= walk.ranks
+        self.fewest |= walk.fewest
+        for name, node in self.site.handed.items():
+            value, hangs = walk.evaluated(node)
+            if not isinstance(self.names.get(name), Tensor):
+                continue  # all calls agree on it
+            if isinstance(value, Tensor):
+                value = replace(value, given=value.given or name in self.site.required)
+            self._set(name, value, hangs)
 
     def evaluated(self, node: ast.expr, name: str = "") -> tuple[Any, Hangs]:
         """The value of an expression and what it hangs on; of one that cannot be worked out, a tensor called `name`."""
@@ -390,9 +430,9 @@ class LaunchWalk(FunctionReader):
         if not isinstance(value, Tensor):
             return super()._member(value, node)
         if node.attr == "dtype":
-            return TorchType(value.element) if value.element is not None else OfElements(value.name)
+            return TorchType(value.element) if value.element is not None else OfElements(value.typed_as or value.name)
         if node.attr in SAME_TYPE:
-            return self._view(node, node.attr, (), Tensor(_called(node), element=value.element, given=value.given))
+            return self._view(node, node.attr, (), _same_type(node, value))
         return Tensor(f"{value.name}.{node.attr}")
 
     def _subscript(self, node: ast.Subscript) -> Any:
@@ -448,29 +488,34 @@ class LaunchWalk(FunctionReader):
             return whole if not node.args else self._asked(whole, self.visit(node.args[0]))
         if last in LIKE and node.args:
             like = self._tensor(node.args[0])
-            return replace(like, element=self._type_said(node) if typed else like.element, given=False)
+            of = self._of_type_said(node) if typed else like
+            return replace(like, element=of.element, typed_as=of.typed_as, given=False)
         if last in MADE:
             like_owner = owner is not None and last.startswith("new_") and not typed
-            element = self._tensor(owner).element if owner is not None and like_owner else self._type_said(node)
+            made = _same_type(node, self._tensor(owner)) if owner is not None and like_owner else self._of_type_said(node)
             shape, _ = self.evaluated(node.args[0]) if node.args else (None, None)
             if isinstance(shape, Whole) and len(node.args) == 1:
-                return replace(shape.tensor, element=element, given=False)
-            return Tensor(_called(node), self._sizes(node.args, last), element)
+                return replace(shape.tensor, element=made.element, typed_as=made.typed_as, given=False)
+            return replace(made, extents=self._sizes(node.args, last), given=False)
         if dotted(function) in OF_VALUES:
-            return Tensor(_called(node), element=self._type_said(node))
+            return self._of_type_said(node)
         if owner is None or last not in SAME_SHAPE | SAME_TYPE | {"view"}:
             return None
         tensor = self._tensor(owner)
-        element = tensor.element if last in SAME_TYPE or (last == "view" and self._takes_sizes(node)) else TYPE_OF.get(last)
+        same = last in SAME_TYPE or (last == "view" and self._takes_sizes(node))
+        element = tensor.element if same else TYPE_OF.get(last)
+        typed_as = (tensor.typed_as or tensor.name) if same else f"{tensor.name}."
         if last in ("to", "view"):
-            kinds = [self._type(item) for item in (*node.args, *(k.value for k in node.keywords if k.arg == "dtype"))]
-            element = next((kind for kind in kinds if kind is not None), element)
+            given = [*node.args, *(k.value for k in node.keywords if k.arg == "dtype")]
+            element = next((kind for item in given if (kind := self._type(item)) is not None), element)
+            kinds = (self.evaluated(item)[0] for item in given)
+            typed_as = next((kind.tensor for kind in kinds if isinstance(kind, OfElements)), typed_as)
         if last == "contiguous" and tensor.name in self.turned:
-            return Tensor(f"{_called(node)}:{node.end_col_offset}", tensor.extents, element, tensor.given)
+            return Tensor(f"{_called(node)}:{node.end_col_offset}", tensor.extents, element, tensor.given, typed_as)
         if last in SAME_SHAPE:
-            return replace(tensor, element=element)
+            return replace(tensor, element=element, typed_as=typed_as)
         sizes = self._sizes(node.args, last) if last in ("view", "reshape") else None
-        return self._view(node, last, node.args, Tensor(_called(node), sizes, element, tensor.given))
+        return self._view(node, last, node.args, Tensor(_called(node), sizes, element, tensor.given, typed_as))
 
     def _view(self, node: ast.expr, method: str, places: Sequence[ast.expr], view: Tensor) -> Tensor:
         """A view of a tensor, noted where it is a matrix's transposed one: `x.t()`, `x.T`, `x.transpose(0, 1)`."""
@@ -498,9 +543,12 @@ class LaunchWalk(FunctionReader):
             return None  # a name of a whole shape, maybe
         return tuple(size if isinstance(size, Number) or (type(size) is int and size >= 0) else None for size in sizes)
 
-    def _type_said(self, call: ast.Call) -> str | None:
-        """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: none that is known."""
-        return next((self._type(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), None)
+    def _of_type_said(self, call: ast.Call) -> Tensor:
+        """A tensor of the type that a call which makes one names: `int32` of `torch.empty(n, dtype=torch.int32)`, that of another tensor of
+        `dtype=x.dtype`, or none that is known."""
+        kind = next((self.evaluated(keyword.value)[0] for keyword in call.keywords if keyword.arg == "dtype"), None)
+        element = next((self._type(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), None)
+        return Tensor(_called(call), element=element, typed_as=kind.tensor if isinstance(kind, OfElements) else "")
 
     def _type(self, node: ast.expr) -> str | None:
         """The type that is meant by `torch.int32`, or by what is that; None: it is none of torch's, or not known."""
@@ -522,6 +570,11 @@ class OneArmWalk(LaunchWalk):
 
     def _one_of(self, values: Sequence[Any], name: str) -> Any:
         return values[-1]
+
+
+def _same_type(node: ast.expr, tensor: Tensor) -> Tensor:
+    """What an expression makes of a tensor whose elements have its type."""
+    return Tensor(_called(node), element=tensor.element, given=tensor.given, typed_as=tensor.typed_as or tensor.name)
 
 
 def _called(node: ast.expr, name: str = "") -> str:

@@ -19,7 +19,7 @@ SAME_SHAPE = frozenset({"contiguous", "clone", "to", "detach", "half", "float", 
 SAME_TYPE = frozenset(
     {"clone", "contiguous", "cuda", "detach", "expand", "expand_as", "fill_", "flatten", "flip", "mT", "movedim", "narrow", "permute"}
     | {"repeat", "reshape", "reshape_as", "select", "squeeze", "swapaxes", "t", "T", "transpose", "unflatten", "unsqueeze", "view_as"}
-    | {"zero_"}
+    | {"zero_", "requires_grad_"}
 )
 """Methods and attributes of a tensor that give one of the same type."""
 TYPE_OF = {"half": "float16", "float": "float32", "bfloat16": "bfloat16"}
@@ -58,6 +58,7 @@ class Tensor(Unknown):
         name: Stands for it among extents and strides; those that have one shape share it.
         extents: Integers and `Number`s, None for one of which nothing is said; None: how many there are is not said.
         element: Type of its elements, "int32"; None: not said.
+        typed_as: The tensor whose type it has, where it has another name and nothing says what that is.
         given: Whether whoever calls the function has to give it.
     """
 
@@ -65,6 +66,13 @@ class Tensor(Unknown):
     extents: tuple[Any, ...] | None = None
     element: str | None = None
     given: bool = False
+    typed_as: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Its type, "int32", or "that of x" where an argument of the function decides it; "": neither is known."""
+        like = self.typed_as or self.name
+        return self.element or (f"that of {like}" if like.isidentifier() else "")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

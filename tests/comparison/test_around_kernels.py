@@ -359,3 +359,13 @@ def test_decorators_are_no_calls_and_methods_that_launch_are(tmp_path):
     assert named(tmp_path, all=decorated) == ["pkg/op.py::forward: is now decorated with torch.compile(fullgraph=True)"]
     method = ("        return forward(x)", "        return self.twice(x)\n\n    def twice(self, x):\n        return run(run(x))")
     assert "pkg/op.py::Op.apply: no longer calls forward(x) and now calls self.twice(x)" in named(tmp_path, all=method)
+
+
+def test_a_helper_that_has_another_name_is_neither_new_nor_a_change_of_what_calls_it(repository, predictor):
+    """Under a flag that no launch sets."""
+    text = textwrap.dedent(KERNEL).replace("from .helpers import sized", "def sized(x): return 4")
+    helper = "@triton.jit\ndef gate(x):\n    return x * 2\n\n@triton.jit\ndef double"
+    text = text.replace("@triton.jit\ndef double", helper).replace("BLOCK: tl.constexpr)", "BLOCK: tl.constexpr, FLAG: tl.constexpr = '')")
+    text = text.replace("    tl.store(", "    if FLAG == 'on':\n        x = gate(x)\n    tl.store(")
+    found = compared_files(repository, predictor, {"op.py": text}, {"op.py": text.replace("gate(x)", "gated(x)")}, compiling=False)
+    assert found.around == ("op.py::gated (was gate)",) and not found.subjects

@@ -266,6 +266,26 @@ def test_configurations_new_to_a_list_are_compiled_too(compile_of_warps, new, sa
     assert [note.startswith(said or "?") for note in notes] == [True] * bool(said)
 
 
+@pytest.mark.parametrize(("fits", "same"), [(False, False), (True, False), (False, True)])
+def test_the_largest_configuration_is_said_not_to_launch_any_more(monkeypatch, fits, same):
+    """Also where it is not the one that both versions are compared with; where the kernel is the same, it launches as it did."""
+
+    def compiled(old, new, run, *_):
+        large = (run.former or run.configuration).num_warps == 16
+        held = [
+            Resources(origin="compiled", registers_per_thread=9, spill_bytes=0, shared_memory_bytes=240 * 1024, resident_ctas_per_sm=each)
+            for each in (1, 0 if large and not fits else 1)
+        ]
+        return *(resources.Attempt(resources=each) for each in held), []
+
+    monkeypatch.setattr(resources, "_compile", compiled)
+    monkeypatch.setattr(lists, "compiled_pair", lambda *given: compiled(*given)[:2])
+    monkeypatch.setattr(lists, "_size", lambda configuration: configuration.num_warps)
+    notes = resources.judged("k", tuned(4, 8, 16), tuned(4, 8, 16), {}, [load_gpu("H100")], Compiling(), "bf16", same=same).notes
+    said = "Autotuning now passes over BLOCK_SIZE=512 num_warps=16 num_stages=3 on H100: a CTA needs 240 KiB"
+    assert any(note.startswith(said) for note in notes) is (not fits and not same)
+
+
 @pytest.mark.parametrize(
     ("needed_kib", "invented", "is_said"),
     [
@@ -297,6 +317,7 @@ def test_what_autotuning_passes_over_does_not_gate(monkeypatch, warps, passed_ov
         return *(resources.Attempt(resources=each) for each in held), []
 
     monkeypatch.setattr(resources, "_compile", compiled)
+    monkeypatch.setattr(lists, "compiled_pair", lambda *given: compiled(*given)[:2])
     given = tuned(4, 8), tuned(*warps), {}, [load_gpu("H100")], Compiling(), "bf16"
     found = resources.judged("k", *given)
     said = "Autotuning passes over BLOCK_SIZE=512 num_warps=16 num_stages=3 on H100: as compiled, no CTA fits an SM."

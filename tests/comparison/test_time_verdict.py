@@ -469,7 +469,7 @@ MADE = "y = torch.empty(n, dtype=torch.int32)"
     ("before", "after", "said"),
     [
         ("x = x.contiguous()", "", "no longer calls x.contiguous()"),
-        (MADE.replace("torch.int32", "x.dtype"), MADE, "calls torch.empty with dtype=torch.int32 where it was dtype=x.dtype"),
+        ("z = torch.empty(n, dtype=x.dtype)", "z = torch.empty(n)", "calls torch.empty no longer with dtype=x.dtype"),
     ],
 )
 def test_what_changed_beside_the_launch_alone_is_no_change_of_the_kernel(repository, before, after, said):
@@ -483,6 +483,9 @@ def test_what_changed_beside_the_launch_alone_is_no_change_of_the_kernel(reposit
     [
         (MADE, MADE.replace("int32", "long"), "the type of y_ptr int32 → int64"),
         ("", MADE, "the type of y_ptr that of y → int32"),
+        (MADE.replace("torch.int32", "x.dtype"), MADE, "the type of y_ptr that of x → int32"),
+        ("y = x.view(-1, 2)", MADE, "the type of y_ptr that of x → int32"),
+        ("y = torch.empty_like(x)", "y = x.to(torch.int8)", "the type of y_ptr that of x → int8"),
     ],
 )
 def test_tensors_of_another_type_are_another_launch(repository, before, after, said):
@@ -510,6 +513,73 @@ def main():
         (subject,) = compared_files(repository, AnalyticalPredictor(), {"k.py": base}, {"k.py": more}, compiling=True).subjects
         (row,) = subject.static
         assert row.verdict == "predicted-regressed" and row.cause.startswith("the type of y_ptr bfloat16 → float32; ")
+
+
+DOUBLED = """def double(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
+def run(x):
+    x = x.contiguous()
+    n = x.numel()
+    y = torch.empty(n, dtype=x.dtype)
+    double[(triton.cdiv(n, 1024),)](x, y, n, BLOCK=1024)
+"""
+
+
+def test_a_type_that_one_side_says_is_not_the_other_s(repository):
+    """Nor is what advisor.toml says of the other that side's; each is asked for by the argument that has it."""
+    head = DOUBLED.replace("dtype=x.dtype", "dtype=torch.float32")
+    _, subject = one(repository, DOUBLED, head)
+    (row,) = subject.static
+    assert row.verdict == "cannot-tell" and row.reason == "without x_ptr's type"
+    assert told_in(subject.hint).types == {"x_ptr": "*bf16"}
+    _, subject = one(repository, DOUBLED, head, 'kernels."k.py::double" = {args = {n = 67_108_864}, types = {x_ptr = "*bf16"}}')
+    (row,) = subject.static
+    assert row.verdict == "predicted-regressed" and row.cause.startswith("the type of y_ptr that of x → float32; ")
+    assert 0.4 < row.change < 0.6  # 6 bytes of each element for 4
+
+
+MOVED = """def double(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+
+def settings(n):
+    block = triton.next_power_of_2(n)
+    return block, 8 if block > 512 else 4
+
+
+def run(x, y):
+    rows, n = x.shape
+    block, warps = settings(n)
+    double[(rows,)](x, y, n, BLOCK=block, num_warps=warps)
+"""
+INTO = """def launched(x, y, block, warps):
+    rows, n = x.shape
+    double[(rows,)](x, y, n, BLOCK=block, num_warps=warps)
+
+
+def run(x, y):
+    rows, n = x.shape
+    block, warps = settings(n)
+    launched(x, y, block, warps)
+"""
+
+
+def test_a_launch_that_moves_into_a_function_of_its_own_is_the_same(repository):
+    """And what that is handed counts: twice the warps, which no one value of advisor.toml is the value of on both sides."""
+    head = MOVED[: MOVED.index("def run")] + INTO
+    found, _ = one(repository, MOVED, head)
+    assert found.headline == "double: the same code, launched alike"
+    warps = head.replace("8 if block", "16 if block")
+    _, subject = one(repository, head, warps)
+    (row,) = subject.resources
+    assert (row.base.resident_warps_per_sm, row.head.resident_warps_per_sm) == (64, 64) and "num_warps=8 → 16" in row.label
+    _, subject = one(repository, head, warps, 'kernels."k.py::double" = {args = {num_warps = 8}}')
+    (row,) = subject.static
+    assert row.verdict == "cannot-tell" and "num_warps, whatever advisor.toml says" in row.reason
 
 
 TILED = """def wide(x_ptr, y_ptr, n, BLOCK: tl.constexpr):

@@ -156,3 +156,45 @@ def test_shapes_that_all_calls_agree_on_are_the_launches(old, new, sizes, has):
     values = {name: item.value for name, item in site.other_numbers({}, {}).items()}
     assert tuple(values.get(name) for name in ("M", "N", "K")) == sizes
     assert ("b" in given_by_callers(source, scopes)) is has
+
+
+ONE_CALL = """def settings(n):
+    return max(16, n // 8), 8 if n > 512 else 4
+
+def run(x, block, warps, out):
+    rows, n = x.shape
+    k[(rows, triton.cdiv(n, block))](x, out, n, block, False, num_warps=warps)
+
+def user(x):
+    rows, n = x.shape
+    block, warps = settings(n)
+    x = x.float().contiguous()
+    {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "known"),
+    [
+        ("run(x, block, warps, torch.empty_like(x))", True),
+        ("run(x, out=torch.empty_like(x), warps=warps, block=block)", True),
+        ("run(x, block, warps, torch.empty_like(x)); run(x, 64, 4, x)", False),
+        ("run(x, *settings(n), torch.empty_like(x))", False),
+    ],
+)
+def test_what_the_only_call_of_a_launcher_works_out_is_passed(call, known):
+    source = parse_source(KERNEL + ONE_CALL.format(call=call), "k.py")
+    ((scopes, launch),) = launches(source, "k")
+    site = LaunchSite(source, source.kernel("k"), scopes, launch, None, None)
+    constants, options = site.constants({"n": 1024}, ["num_warps"])
+    found = constants["BLOCK"].value if "BLOCK" in constants else None, options["num_warps"].value if "num_warps" in options else None
+    assert found == ((128, 8) if known else (None, None))
+    if known:
+        assert site.types() == {"x_ptr": "float32", "w_ptr": "float32"}
+
+
+def test_a_launcher_that_calls_itself_is_followed_no_further():
+    text = "def run(x, block):\n    k[(1,)](x, x, 1, block, False)\n    run(x, block * 2)\n"
+    source = parse_source(KERNEL + text, "k.py")
+    ((scopes, launch),) = launches(source, "k")
+    assert "BLOCK" not in LaunchSite(source, source.kernel("k"), scopes, launch, None, None).constants({}, [])[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -36,6 +36,34 @@ from advisor.system import grouped
 from advisor.system.resources import phrase
 
 
+@dataclass(frozen=True, slots=True)
+class Retyped:
+    """A tensor of another type than before.
+
+    Attributes:
+        name: Which argument of the kernel.
+        kinds: What the two sides say of its type: "int32", or "that of x".
+        like: Which argument has the type that one of them does not say.
+    """
+
+    name: str
+    kinds: tuple[str, str]
+    like: str
+
+    def said(self, side: int, types: Mapping[str, str]) -> dict[str, str]:
+        """Types that are said of arguments, for the launch of a side (0: the base): what that says itself of the tensor stands."""
+        if not self.kinds[side].startswith(_THAT_OF):
+            return {name: kind for name, kind in types.items() if name != self.name}
+        return {**types, self.name: types[self.like]} if self.like in types else {**types}
+
+
+_THAT_OF = "that of"
+
+
+def _of_types(types: Sequence[Retyped]) -> str:
+    return ", and ".join(f"the type of {item.name} {' → '.join(item.kinds)}" for item in types)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedLaunch:
     """A file that launches a kernel otherwise than it did, or than the file did that it was launched in before.
@@ -46,7 +74,7 @@ class ChangedLaunch:
         names: Options and constants that both take, and "grid", for which other expressions are passed, by name or among others in
             `**options`, or that hang on code that changed.
         code: Whether other code changed too that what is passed is worked out from.
-        types: Which tensors of other types are passed, in words; "": none.
+        types: Which tensors of other types are passed.
     """
 
     old: Launching
@@ -54,7 +82,12 @@ class ChangedLaunch:
     words: str
     names: frozenset[str]
     code: bool
-    types: str = ""
+    types: tuple[Retyped, ...] = ()
+
+    @property
+    def retyped(self) -> str:
+        """Which tensors of other types are passed, in words; "": none."""
+        return _of_types(self.types)
 
 
 @lru_cache(maxsize=4)
@@ -89,7 +122,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             differing = [*dict.fromkeys([*(differing or ([], []))[0], *gone])], (differing or ([], []))[1]
         retyped = _retyped(former, one, function, other)
         if differing is None and retyped:
-            out.append(ChangedLaunch(old=one, new=other, words=retyped, names=frozenset(), code=False, types=retyped))
+            out.append(ChangedLaunch(old=one, new=other, words=_of_types(retyped), names=frozenset(), code=False, types=retyped))
         if differing is not None:
             names, code = differing
             handed = _handed(other, digests) if names else set()  # by functions that it moved to
@@ -132,7 +165,7 @@ def changed_launches(old: KernelVersion, new: KernelVersion) -> tuple[ChangedLau
             spread = digests[0].unnamed | digests[1].unnamed if SPREAD in names else frozenset[str]()
             both_take = frozenset([*names, *otherwise, *spread, *handed] or hanging) - alone
             if retyped:
-                words = f"{retyped}, and {words}"
+                words = f"{_of_types(retyped)}, and {words}"
             out.append(ChangedLaunch(old=one, new=other, words=words, names=both_take, code=bool(code) and not hanging, types=retyped))
     return tuple(out)
 
@@ -168,21 +201,28 @@ def _worked_out(former: JitFunction, one: Launching, function: JitFunction, othe
     return {name for name in sides[0].keys() & sides[1].keys() if sides[0][name] != sides[1][name]}
 
 
-def _retyped(former: JitFunction, one: Launching, function: JitFunction, other: Launching) -> str:
-    """The tensors that all launches of a file pass, of another type than before, in words; "": the types are the same, or not said."""
+def _retyped(former: JitFunction, one: Launching, function: JitFunction, other: Launching) -> tuple[Retyped, ...]:
+    """The tensors that all launches of a file pass, of another type than before, where one side at least says it."""
     sides: list[dict[str, set[str]]] = []
+    arguments_given = set[str]()
     for kernel, launching in ((former, one), (function, other)):
-        kinds: dict[str, set[str]] = {}
+        passed: dict[str, set[str]] = {}
         for scopes, call in launching.calls:
             site = LaunchSite(launching.source, kernel, scopes, call, None, None)
             for name, tensor in site.tensors_passed().items():
-                like = f"that of {tensor.name}" if tensor.name.isidentifier() else ""
-                kinds.setdefault(name, set()).add(tensor.element or like)
-        sides.append(kinds)
+                passed.setdefault(name, set()).add(tensor.kind)
+                arguments_given |= {name} if tensor.given else set()
+        sides.append(passed)
     before, after = ({name: next(iter(kinds)) for name, kinds in side.items() if len(kinds) == 1} for side in sides)
-    both = (name for name in before if before[name] and after.get(name) and before[name] != after[name])
-    differ = [name for name in both if not (before[name].startswith("that of") and after[name].startswith("that of"))]
-    return ", and ".join(f"the type of {name} {before[name]} → {after[name]}" for name in differ)
+    both = {name: (before[name], after[name]) for name in before if before[name] and after.get(name) and before[name] != after[name]}
+    out = []
+    for name, kinds in both.items():
+        untold = [(kind, side) for kind, side in zip(kinds, (before, after), strict=True) if kind.startswith(_THAT_OF)]
+        like = (
+            argument for kind, side in untold for argument, its in side.items() if its == kind and argument in arguments_given - {*both}
+        )
+        out += [Retyped(name, kinds, next(like, name))] if len(untold) < 2 else []
+    return tuple(out)
 
 
 def _alone_given(function: JitFunction, launching: Launching, other: JitFunction) -> set[str]:
@@ -204,8 +244,9 @@ def _given_by_one(former: JitFunction, one: Launching, function: JitFunction, ot
 
 
 def _of_others(function: JitFunction, launching: Launching) -> set[str]:
-    """What launches pass by names that are no argument's: options of another vendor's Triton, say."""
-    return {word.arg for _, call in launching.calls for word in call.keywords if word.arg and function.parameter(word.arg) is None}
+    """What launches pass by names that are no argument's, nor options': those of another vendor's Triton, say."""
+    words = {word.arg for _, call in launching.calls for word in call.keywords if word.arg}
+    return {word for word in words - {*LAUNCH_OPTIONS} if function.parameter(word) is None}
 
 
 def _rebound(function: JitFunction, launching: Launching, name: str) -> list[tuple[str, ...]]:

@@ -21,6 +21,7 @@ from advisor.python_source.kernel_forms import bound_names
 from advisor.python_source.language import dotted, last_name
 from advisor.python_source.module_names import importing
 from advisor.python_source.source import SourceFile
+from advisor.system import grouped
 from advisor.system.errors import agree
 from advisor.system.resources import phrase
 
@@ -226,6 +227,15 @@ def converts_otherwise(old: ast.FunctionDef, new: ast.FunctionDef) -> bool:
         return False
     sides = [_Unconverted(node).visit(deepcopy(undocumented(node))) for node in (old, new)]
     return own_tree(sides[0]) == own_tree(sides[1])
+
+
+def helpers_renamed(base: SourceFile, head: SourceFile) -> dict[str, str]:
+    """What functions of Triton that a file has alone now were called in another version of it, which has these alone."""
+    sides = [
+        grouped((own_tree(nodes[0]), name) for name, nodes in one.definitions.items() if name not in other.definitions)
+        for one, other in ((base, head), (head, base))
+    ]
+    return {sides[1][tree][0]: sides[0][tree][0] for tree in sides[0].keys() & sides[1] if len(sides[0][tree]) == len(sides[1][tree]) == 1}
 
 
 def own_tree(node: Function) -> str:

@@ -18,7 +18,7 @@ from advisor.comparison.kernels.attempts import Compiling, same_body
 from advisor.comparison.kernels.beside import in_its_place
 from advisor.comparison.kernels.changed_launches import SAME, ChangedLaunch, changed_by_hand, changed_launches, launch_notes, unread_body
 from advisor.comparison.kernels.importers import ODD
-from advisor.comparison.kernels.kernel_digest import arguments_renamed, meaning, own_tree, renamed, with_other_names
+from advisor.comparison.kernels.kernel_digest import arguments_renamed, helpers_renamed, meaning, own_tree, renamed, with_other_names
 from advisor.comparison.kernels.kernel_rows import kernel_row
 from advisor.comparison.kernels.kernel_version import KernelVersion, constant_renamed, list_alike
 from advisor.comparison.kernels.one_launch import POINTERS
@@ -190,9 +190,13 @@ def _of_gluon_changed(base: SourceFile | None, head: SourceFile | None) -> list[
 
 def _rewritten(base: SourceFile, head: SourceFile) -> Iterator[str]:
     """The functions of Triton that both versions of a file define, each in its own way, in whatever branch; one more that is written like
-    another of its name, in one more test, say, is none."""
+    another of its name, in one more test, say, is none, nor is one that calls helpers by other names alone."""
+    former = {repr(name): repr(was) for name, was in helpers_renamed(base, head).items()}
     for name in base.definitions.keys() & head.definitions.keys():
-        if {own_tree(node) for node in base.definitions[name]} != {own_tree(node) for node in head.definitions[name]}:
+        trees = {own_tree(node) for node in head.definitions[name]}
+        for now, was in former.items():
+            trees = {tree.replace(now, was) for tree in trees}
+        if {own_tree(node) for node in base.definitions[name]} != trees:
             yield name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import prod
 
 from advisor.comparison.kernels.attempts import Attempt, Compiling, Run, compiled_pair
 from advisor.comparison.kernels.kernel_version import KernelVersion, list_alike
@@ -18,6 +19,7 @@ from advisor.compiled.launches.launch import inspection_of
 from advisor.compiled.launches.provenance import named
 from advisor.gpus.hardware import GpuSpec
 from advisor.learned.compiled_launch import analysed_alike
+from advisor.result.schema import Configuration
 from advisor.system.resources import phrase
 
 MOST_ADDED = 3
@@ -96,44 +98,59 @@ def of_added(
     workers: Pool,
     threads: ThreadPoolExecutor,
     compiling: Compiling,
+    *,
+    same: bool,
 ) -> list[str]:
-    """What is certain of configurations that came to a list of the autotuner, the first `MOST_ADDED`, beside the one that both versions are
-    compared with: that they cannot launch, or spill."""
+    """What is certain of configurations of the autotuner's list, beside the one that both versions are compared with: of those that came
+    to it, the first `MOST_ADDED`, that they cannot launch, or spill; of the largest of the others that it cannot launch any more, where
+    the kernel changed (not `same`)."""
     if old is None or new is None or not (old.configurations and new.configurations) or new.function.autotune is None:
         return []
     former = {configuration.label() for configuration in old.configurations}
     added = [configuration for configuration in new.configurations if configuration.label() not in former][:MOST_ADDED]
+    kept = [configuration for configuration in new.configurations if configuration.label() in former]
+    listed = [*added, *([max(kept, key=_size)] if kept and not same else [])]
     attempts = []
     for run, group in runs:
-        for configuration in (item for item in added if item != run.configuration and not compiling.spent(1)):
+        for configuration in (item for item in listed if item != run.configuration and not compiling.spent(1)):
+            versions = (None if configuration in added else old, new)
             compiling.left -= 1
             alone = replace(run, configuration=configuration, former=None)
             attempts.append(
-                (configuration.label(), group, threads.submit(compiled_pair, None, new, alone, group[0], settings, workers, {}))
+                (configuration.label(), group, threads.submit(compiled_pair, *versions, alone, group[0], settings, workers, {}))
             )
     notes = []
     for label, group, future in attempts:
-        _, head = future.result()
+        base, head = future.result()
         held, devices = head.resources, ", ".join(gpu.name for gpu in group)
-        if held is not None and held.resident_ctas_per_sm == 0:
-            notes += passed_over(label, head, group)
-        elif held is not None and held.spill_bytes:
+        could = base.resources is not None and base.resources.resident_ctas_per_sm != 0
+        if held is not None and held.resident_ctas_per_sm == 0 and (label not in former or could):
+            notes += passed_over(label, head, group, anew=label in former)
+        elif label not in former and held is not None and held.spill_bytes:
             guesses = named(guessed_code(head))
             which = f"{label}, {guesses} guessed," if guesses else label
             notes.append(phrase("answer.added_spills", configuration=which, gpus=devices, spills=f"{held.spill_bytes:,}"))
     return notes
 
 
-def passed_over(configuration: str, attempt: Attempt, gpus: Sequence[GpuSpec]) -> list[str]:
-    """That an autotuner skips a configuration of which no CTA fits an SM, and how much it lacks; nothing where types are guessed of which
-    narrower ones would fit."""
+def _size(configuration: Configuration) -> int:
+    """How much a CTA works on at a time, about: blocks and stages."""
+    blocks = [value for value in configuration.parameters.values() if type(value) is int and value > 0]
+    return prod(blocks) * (configuration.num_stages or 1)
+
+
+def passed_over(configuration: str, attempt: Attempt, gpus: Sequence[GpuSpec], *, anew: bool = False) -> list[str]:
+    """That an autotuner skips a configuration of which no CTA fits an SM, and how much it lacks; nothing where types are guessed of
+    which narrower ones would fit, but where it fits the base with the same ones (`anew`)."""
     held, largest = attempt.resources, max(gpu.smem_bytes_per_cta for gpu in gpus)
     needed = (held.shared_memory_bytes if held is not None else 0) or 0
-    if any(str(kind).startswith(POINTERS) for kind in attempt.invented.values()) and largest < needed <= NARROWEST * largest:
+    guessed = not anew and any(str(kind).startswith(POINTERS) for kind in attempt.invented.values())
+    if guessed and largest < needed <= NARROWEST * largest:
         return []
     return [
         phrase(
             "answer.passed_over_for_memory" if needed > largest else "answer.passed_over",
+            now=" now" * anew,
             configuration=configuration,
             gpus=", ".join(gpu.name for gpu in gpus),
             needed=f"{needed / 1024:.0f}",

@@ -171,14 +171,19 @@ def both_launches(
         **dict.fromkeys((flags or {}).keys() - settings.args.keys(), "guessed"),
     }
 
+    old, new = versions
+    relaunched = changed_launches(old, new) if old is not None and new is not None else ()
+    retyped = [item for launch in relaunched for item in launch.types]
+    said = [settings, settings]
+    for item in retyped:
+        said = [replace(its, types=item.said(side, its.types)) for side, its in enumerate(said)]
+
     def made() -> list[KernelLaunch | None]:
         return [
-            _made(
-                version, configuration, {**given, **sizes_by_argument(version.function, problem, settings)}, whence, settings, gpu, element
-            )
+            _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, settings)}, whence, its, gpu, element)
             if version
             else None
-            for version, configuration in zip(versions, configurations, strict=True)
+            for version, configuration, its in zip(versions, configurations, said, strict=True)
         ]
 
     both = made()
@@ -205,8 +210,6 @@ def both_launches(
         sizes, given = {**sizes, **around}, {**given, **around}
         whence |= dict.fromkeys(around, "typical")
         both = made()
-    old, new = versions
-    relaunched = changed_launches(old, new) if old is not None and new is not None else ()
     unknown = [_unknown_blocks(launch) for launch in both]
     tiles = {name: value for name, value in unknown[-1].items() if name in unknown[0]}
     # A block that launches work out from others (`BLOCK_N=BLOCK_M // 2`) follows from guesses of these: guessed itself, it would be none.
@@ -221,7 +224,9 @@ def both_launches(
     for side, version in (*enumerate(versions), (0, old)):  # the first once more: what is known of the second by its siblings is its, too
         launch, other = both[side], both[1 - side]
         if version is not None and launch is not None:
-            both[side] = _with_siblings(version, _shared(version, launch, other, bool(relaunched)), given, gpu)
+            both[side] = _with_siblings(
+                version, _shared(version, launch, other, bool(relaunched), {item.name for item in retyped}), given, gpu
+            )
     if relaunched and both[0] is not None and both[1] is not None:
         constants = both[1].given.constexprs
         alike = {name: value for name, value in both[0].given.constexprs.items() if name in _in_any_order(versions) and name in constants}
@@ -295,10 +300,10 @@ def _made(
     names, constants, usage = {*function.names}, function.constants, usage_of(source, function)
     around = names_around_launches(source, function.name) if values.keys() - names and not _elsewhere(version) else frozenset()
     tuned = dict(configuration.parameters) if configuration is not None else {}
-    options = {
+    configured = {
         name: value for name in OPTION_NAMES if configuration is not None and (value := getattr(configuration, name, None)) is not None
     }
-    options = {**{name: values[name] for name in OPTION_NAMES if type(values.get(name)) is int and name not in names}, **options}
+    options = {**{name: values[name] for name in OPTION_NAMES if type(values.get(name)) is int and name not in names}, **configured}
     launch = make_launch(
         source,
         function.name,
@@ -311,9 +316,9 @@ def _made(
         num_sms=gpu.num_sms,
         elsewhere=[(launching.source.on(*gpu.triton_target[:2]), *site) for launching in _elsewhere(version) for site in launching.calls],
     )
-    listed: dict[str, Origin] = dict.fromkeys([*tuned, *options], "literal")
+    listed: dict[str, Origin] = dict.fromkeys([*tuned, *configured], "literal")
     origins_ = {**whence, **listed}
-    return replace(launch, origins={name: origins_.get(name, origin) for name, origin in launch.origins.items()})
+    return replace(launch, origins={name: origins_.get(name, launch.origins.get(name, "literal")) for name in (*launch.origins, *options)})
 
 
 def _of_pointer(kind: str, usage: Usage) -> str:
@@ -380,11 +385,14 @@ def _passed(version: KernelVersion) -> set[str]:
     return set(passed_by_launches(version.source, version.function.name, calls)) if calls else set()
 
 
-def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool) -> KernelLaunch:
+def _shared(
+    version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | None, differs: bool, retyped: Set[str] = frozenset()
+) -> KernelLaunch:
     """A launch with what is known of the other side's alone: what this side passes and is not known, or what it does not say itself, and
     where both are launched alike, what is guessed of this one.
 
-    `differs`: whether the two are launched otherwise, so that what this side passes need not be what the other does.
+    `differs`: whether the two are launched otherwise, so that what this side passes need not be what the other does; `retyped`: of which
+    tensors the types are other ones.
     """
     if other is None:
         return launch
@@ -404,7 +412,7 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
     options = {name: theirs.options[name] for name in sorted(unknown - version.function.heuristics.keys() - given.options.keys())}
     merged = replace(
         given,
-        types={**{name: kind for name, kind in theirs.types.items() if name in open_ - constants}, **given.types},
+        types={**{name: kind for name, kind in theirs.types.items() if name in open_ - constants - retyped}, **given.types},
         constexprs={**{name: value for name, value in values.items() if name in constants}, **given.constexprs},
         scalars={**{name: value for name, value in values.items() if name not in constants}, **given.scalars},
         options={**options, **given.options},
@@ -414,7 +422,7 @@ def _shared(version: KernelVersion, launch: KernelLaunch, other: KernelLaunch | 
     worked_out = {name for name in passed if not all(name in handed_on(site) for site in _sites(version))}
     whence: dict[str, Origin] = {
         name: "unknown" if name in worked_out and differs else other.origins[name]
-        for name in {*(open_ & {*theirs.types, *values}), *options}
+        for name in {*(open_ & ({*theirs.types} - retyped | {*values})), *options}
         if name in other.origins
     }
     return replace(launch, given=merged, origins={**launch.origins, **whence})
@@ -507,7 +515,8 @@ def with_guess(launch: KernelLaunch, other: KernelLaunch, guess: Guess, function
     called = arguments_renamed(its, function)
     signature, constexprs = ({called.get(name, name): item for name, item in of.items()} for of in (guess.signature, guess.constexprs))
     open_ = {*function.names} - {*given.constexprs, *given.scalars}
-    types = {name: kind for name, kind in signature.items() if name in open_ and name not in given.types and kind.startswith(POINTERS)}
+    known = {*other.given.types} - called.keys()  # and not this side's: it is of another type
+    types = {name: kind for name, kind in signature.items() if name in open_ - known - {*given.types} and kind.startswith(POINTERS)}
     constants = {name: value for name, value in constexprs.items() if name in open_ and name not in types}
     of_other = its.constants - function.constants
     passed = {name: value for name, value in constants.items() if name in of_other and isinstance(value, int | float)}

@@ -238,7 +238,7 @@ def judged(
             for entry in predictions:  # of what a changed launch passes no one value is both sides'
                 lacking = entry.lacking if not _tuned_alone(run, old, new) else {}
                 sizes = {name: value for name, value in {**sizes, **lacking}.items() if name not in entry.passed}
-        notes += of_added(old, new, wanted, settings or KernelSettings(), workers, threads, compiling)
+        notes += of_added(old, new, wanted, settings or KernelSettings(), workers, threads, compiling, same=same)
     if sizes and old is not None and new is not None:
         sizes = _to_say(sizes, (old, new), wanted[0][0], gpus[0], settings or KernelSettings())
     failures = (

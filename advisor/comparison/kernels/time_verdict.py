@@ -178,6 +178,8 @@ def time_verdict(
         row = replace(row, new_findings=tuple(item for item in row.new_findings if not (as_many and item.rule == TOO_FEW)))
     work = _work_of_a_thread(base, head, pair, relaunched) if same or not _programs_part(base, head) else 0.0
     lacking = {**_deciding(base, head, pair), **_lacking_types(base, head, pair)}
+    for item in (item for launch in relaunched for item in launch.types):
+        lacking |= dict.fromkeys([item.like], kind) if (kind := _assumed_type(base, item.name) or _assumed_type(head, item.name)) else {}
     programs = [math.prod(grid) for grid in grids if grid]
     if not alike and all(grids) and not gpu.num_sms <= min(programs) <= max(programs) <= MOST_PROGRAMS:  # then no size is typical
         lacking = {**sizes, **lacking}
@@ -188,7 +190,10 @@ def time_verdict(
     lacking |= guessed if same else {}
     whence = [(name, origin) for side in pair for name, origin in origins(side.launch, side.guess).items() if name in passed - {GRID}]
     if alike:  # a typical block is none of either launch, where the code changed that works it out
-        lacking |= {name: lacking.get(name) for name, origin in whence if origin == "typical"}
+        sides = [side.launch.given.by_default for side in pair if side.launch is not None]
+        lacking |= {
+            name: lacking.get(name) for name, origin in whence if origin == "typical" and name not in frozenset.intersection(*sides)
+        }
     lacking = dict(sorted(lacking.items(), key=lambda item: item[0] not in passed))  # what the change is about comes first
     overruled = sorted({name for name, origin in whence if origin == "said"})
     by_guess = bool(lacking) and any(item.code for item in relaunched)
@@ -224,7 +229,7 @@ def time_verdict(
         code = [] if cause or behind or moved else _changes_of_code(base, head, slower=(row.change or 0.0) > 0)
         few = _few_ctas(base, head, gpu)
         first, last = (few, "") if math.prod(grids[0] or usual) != math.prod(grids[1] or usual) else ("", few)
-        types = dict.fromkeys(item.types for item in relaunched)
+        types = dict.fromkeys(item.retyped for item in relaunched)
         unexplained = doubtful and configured and not (started or moved or code)
         amounts = _moved(reports, pair, stored, ["l2", "dram"]) if unexplained else moved
         row = replace(row, cause="; ".join(filter(None, (first, *types, cause or behind, *amounts, *code, last))))
@@ -543,6 +548,13 @@ def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> 
     if sorted(sides[0].values()) != sorted(sides[1].values()):
         lacking |= {name: kind for one, other in (sides, sides[::-1]) for name, kind in one.items() if name not in other and kind}
     return lacking
+
+
+def _assumed_type(side: Attempt, name: str) -> str:
+    """What is taken for the type of a tensor; "": it is known."""
+    assert side.launch is not None and side.guess is not None
+    told = origins(side.launch, side.guess).get(name) in TOLD
+    return "" if told else side.guess.signature.get(name, "")
 
 
 OTHER_WORK = 4.0

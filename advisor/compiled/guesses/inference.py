@@ -87,6 +87,7 @@ class Given:
         multiples: Strides whose values are not known, but which are not 1: they are taken to be multiples of 16.
         passed: Whether arguments without a value are given something rather than None, which heuristics ask.
         switched: Of these arguments and constants, those of which that hangs on a switch that nothing says.
+        by_default: Those that hang on defaults of the function around.
         likely: What is guessed first of constants, as launches that are under conditions pass it together.
     """
 
@@ -99,6 +100,7 @@ class Given:
     multiples: frozenset[str] = frozenset()
     passed: Mapping[str, bool] = field(default_factory=dict)
     switched: frozenset[str] = frozenset()
+    by_default: frozenset[str] = frozenset()
     likely: Mapping[str, int | str] = field(default_factory=dict)
 
 

@@ -239,6 +239,7 @@ def _as_launched(launch: KernelLaunch, in_file: FoundLaunch) -> KernelLaunch:
         passed=in_file.passed,
         likely=in_file.likely,
         switched=in_file.switched,
+        by_default=in_file.by_default,
     )
     names = {*filled.types, *filled.constexprs, *filled.options, *filled.scalars}
     origins: dict[str, Origin] = {
