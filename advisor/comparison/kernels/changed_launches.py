@@ -50,7 +50,7 @@ class Retyped:
     kinds: tuple[str, str]
     like: str
 
-    def said(self, side: int, types: Mapping[str, str]) -> dict[str, str]:
+    def types_for(self, side: int, types: Mapping[str, str]) -> dict[str, str]:
         """Types that are said of arguments, for the launch of a side (0: the base): what that says itself of the tensor stands."""
         if not self.kinds[side].startswith(_THAT_OF):
             return {name: kind for name, kind in types.items() if name != self.name}
@@ -217,11 +217,11 @@ def _retyped(former: JitFunction, one: Launching, function: JitFunction, other: 
     both = {name: (before[name], after[name]) for name in before if before[name] and after.get(name) and before[name] != after[name]}
     out = []
     for name, kinds in both.items():
-        untold = [(kind, side) for kind, side in zip(kinds, (before, after), strict=True) if kind.startswith(_THAT_OF)]
+        open_kinds = [(kind, side) for kind, side in zip(kinds, (before, after), strict=True) if kind.startswith(_THAT_OF)]
         like = (
-            argument for kind, side in untold for argument, its in side.items() if its == kind and argument in arguments_given - {*both}
+            argument for kind, side in open_kinds for argument, its in side.items() if its == kind and argument in arguments_given - {*both}
         )
-        out += [Retyped(name, kinds, next(like, name))] if len(untold) < 2 else []
+        out += [Retyped(name, kinds, next(like, name))] if len(open_kinds) < 2 else []
     return tuple(out)
 
 

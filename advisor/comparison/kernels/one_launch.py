@@ -174,16 +174,16 @@ def both_launches(
     old, new = versions
     relaunched = changed_launches(old, new) if old is not None and new is not None else ()
     retyped = [item for launch in relaunched for item in launch.types]
-    said = [settings, settings]
+    for_sides = [settings, settings]
     for item in retyped:
-        said = [replace(its, types=item.said(side, its.types)) for side, its in enumerate(said)]
+        for_sides = [replace(its, types=item.types_for(side, its.types)) for side, its in enumerate(for_sides)]
 
     def made() -> list[KernelLaunch | None]:
         return [
             _made(version, configuration, {**given, **sizes_by_argument(version.function, problem, settings)}, whence, its, gpu, element)
             if version
             else None
-            for version, configuration, its in zip(versions, configurations, said, strict=True)
+            for version, configuration, its in zip(versions, configurations, for_sides, strict=True)
         ]
 
     both = made()

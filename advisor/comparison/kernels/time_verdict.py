@@ -553,8 +553,8 @@ def _lacking_types(base: Attempt, head: Attempt, pair: Sequence[Inspection]) -> 
 def _assumed_type(side: Attempt, name: str) -> str:
     """What is taken for the type of a tensor; "": it is known."""
     assert side.launch is not None and side.guess is not None
-    told = origins(side.launch, side.guess).get(name) in TOLD
-    return "" if told else side.guess.signature.get(name, "")
+    origin = origins(side.launch, side.guess).get(name)
+    return "" if origin in TOLD else side.guess.signature.get(name, "")
 
 
 OTHER_WORK = 4.0
