@@ -204,8 +204,12 @@ def _compiles_again(subject: Subject) -> bool:
     return any(row.base is None and row.head is not None and row.reason and not row.unfinished for row in subject.resources)
 
 
+LEAST_REGISTERS = 0.1
+"""A part of a thread's registers, less than which is no news: 63 → 64."""
+
+
 def _registers(subject: Subject) -> str:
-    """The largest change of registers: `k on H100 24 → 32`; empty where there is none."""
+    """The largest change of registers: `k on H100 24 → 32`; empty where there is none that is news."""
     known = [
         (abs(math.log(row.head.registers_per_thread / row.base.registers_per_thread)), row)
         for row in subject.resources
@@ -216,7 +220,7 @@ def _registers(subject: Subject) -> str:
         and row.head.registers_per_thread
     ]
     change, row = max(known, key=lambda item: item[0], default=(0.0, None))
-    if row is None or not change:
+    if row is None or change < math.log1p(LEAST_REGISTERS):
         return ""
     assert row.base is not None and row.head is not None
     return f"{row.kernel} on {row.gpu} {row.base.registers_per_thread} → {row.head.registers_per_thread}"

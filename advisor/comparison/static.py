@@ -184,7 +184,7 @@ def both_near_peak(*reports: LaunchReport) -> str:
     unit = pipelines.pop()
     amounts = [part.demand for report in reports for part in report.pipelines if part.pipeline == unit]
     alike = len(reports) == len(amounts) == 2 and abs(amounts[1] - amounts[0]) <= AS_MUCH * max(amounts)
-    kind = ("tie_moving" if unit in ("dram", "l2") else "tie_computing") if alike else "tie"
+    kind = (f"tie_{unit}" if unit in ("dram", "l2") else "tie_computing") if alike else "tie"
     return phrase(f"answer.{kind}", share=share_text(share), unit=unit_peak(unit))
 
 
@@ -234,7 +234,7 @@ def pairs_that_went(change: float | None) -> str:
 
 def pairs_that_stayed() -> str:
     """How often of two configurations that are predicted less than `PREDICTED_TAU` apart the times were measured to be, a sentence."""
-    return phrase("answer.near", count=NEAR_PAIRS, least=percent(PREDICTED_TAU))
+    return phrase("answer.near", count=100 - NEAR_PAIRS, least=percent(PREDICTED_TAU))
 
 
 def _refusal(group: Group) -> str:

@@ -131,17 +131,17 @@ def test_a_change_within_doubt_is_the_answer_and_why_says_how_often_such_pairs_w
     subject = a_kernel(doubtful)
     text = headline([subject], *counts([subject]))
     assert text.startswith(
-        "No difference is certain on H100: −19.5 % predicted, less than the model's doubt of ±22 % (2,334 → 1,880 µs; 80 % intervals "
+        "Faster or slower is not certain on H100: −19.5 % predicted, less than the model's doubt of ±22 % (2,334 → 1,880 µs; 80 % "
     )
     assert text.endswith(": 22.8 GB → 11.5 GB requested of the L2; BLOCK 128 → 4096; not measured")
     assert why([subject]).startswith("Of 100 pairs of configurations predicted so far apart 76 were measured that way on an H100. Before: ")
     plain = a_kernel(replace(doubtful, reason="±22 % is what such a prediction can tell; 22.8 GB → 11.5 GB requested of the L2"))
     assert why([plain]).startswith("Before: "), "the headline has the doubt"
     other = replace(a_kernel(), title="k.py::other")
-    assert answer([subject, other]).startswith("No difference is certain in k on H100: −19.5 % predicted, ")
+    assert answer([subject, other]).startswith("Faster or slower is not certain in k on H100: −19.5 % predicted, ")
     mixed = a_kernel(doubtful, judged(253.0, 43.0, "H200"))
     assert answer([mixed]).startswith("Predicted about 6x faster on H200 (253.0 → 43.0 µs; ")
-    assert ", while no difference is certain on H100: −19.5 % predicted, less than the model's doubt of ±22 %" in answer([mixed])
+    assert ", while faster or slower is not certain on H100: −19.5 % predicted, less than the model's doubt of ±22 %" in answer([mixed])
     nearer = a_kernel(replace(judged(100.0, 98.0), verdict="within-doubt"))
     assert answer([nearer]) == "" and headline([nearer], *counts([nearer])).endswith(
         " of k on H100; −2.0 % predicted, less than the model's doubt of ±22 %: measure both sides to know"

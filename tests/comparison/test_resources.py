@@ -282,7 +282,7 @@ def test_the_largest_configuration_is_said_not_to_launch_any_more(monkeypatch, f
     monkeypatch.setattr(lists, "compiled_pair", lambda *given: compiled(*given)[:2])
     monkeypatch.setattr(lists, "_size", lambda configuration: configuration.num_warps)
     notes = resources.judged("k", tuned(4, 8, 16), tuned(4, 8, 16), {}, [load_gpu("H100")], Compiling(), "bf16", same=same).notes
-    said = "Autotuning now passes over BLOCK_SIZE=512 num_warps=16 num_stages=3 on H100: a CTA needs 240 KiB"
+    said = "Now autotuning passes over BLOCK_SIZE=512 num_warps=16 num_stages=3 on H100: a CTA needs 240 KiB"
     assert any(note.startswith(said) for note in notes) is (not fits and not same)
 
 

@@ -147,13 +147,11 @@ def passed_over(configuration: str, attempt: Attempt, gpus: Sequence[GpuSpec], *
     guessed = not anew and any(str(kind).startswith(POINTERS) for kind in attempt.invented.values())
     if guessed and largest < needed <= NARROWEST * largest:
         return []
-    return [
-        phrase(
-            "answer.passed_over_for_memory" if needed > largest else "answer.passed_over",
-            now=" now" * anew,
-            configuration=configuration,
-            gpus=", ".join(gpu.name for gpu in gpus),
-            needed=f"{needed / 1024:.0f}",
-            most=f"{largest / 1024:.0f}",
-        )
-    ]
+    note = phrase(
+        "answer.passed_over_for_memory" if needed > largest else "answer.passed_over",
+        configuration=configuration,
+        gpus=", ".join(gpu.name for gpu in gpus),
+        needed=f"{needed / 1024:.0f}",
+        most=f"{largest / 1024:.0f}",
+    )
+    return [f"Now {note[0].lower()}{note[1:]}" if anew else note]
