@@ -12,7 +12,7 @@ from typing import Any, cast
 from advisor import __version__
 from advisor.advising.targets import Request
 from advisor.comparison import gate as gates
-from advisor.comparison.kernels.changed_launches import SAME, WORKED_OUT
+from advisor.comparison.kernels.changed_launches import COMPARED, SAME, WORKED_OUT
 from advisor.comparison.settings import Settings
 from advisor.gpus.hardware import GpuSpec, load_gpu
 from advisor.learned.base import Predictor
@@ -293,7 +293,7 @@ def _word(subject: Subject) -> str:
     notes = [note for note in subject.notes if note.startswith(SAME)] if subject.change == "modified" else []
     if not notes:
         return IMPORTING if phrase("answer.imports_changed") in subject.notes else _CHANGED[subject.change]
-    return CODE_CHANGED if all(WORKED_OUT in note or " changed: the code " in note for note in notes) else LAUNCHED
+    return CODE_CHANGED if all(any(text in note for text in (WORKED_OUT, COMPARED, " changed: the code ")) for note in notes) else LAUNCHED
 
 
 DEFAULT_GPUS = ("H100", "H200")

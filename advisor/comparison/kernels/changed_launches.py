@@ -362,17 +362,20 @@ SAME = "The kernel is the same; its launch"
 """Begins the note on a launch that changed where the kernel did not."""
 CODE, WORKED_OUT = "the code ", " changed: whether other values come of it is not judged"
 """Begin and end that code changed which works out what a launch passes, and that is written as before."""
+COMPARED = " changed: what it gives at the sizes above is compared"
+"""Ends that where both sides were predicted with what it gives."""
 APART = "but for arguments that came or went, and "
 """Begins that in place of `CODE` where the launch passes other ones for arguments that one version of the kernel alone takes."""
 
 
-def launch_notes(changed: Sequence[ChangedLaunch], same: bool) -> list[str]:
-    """How launches of a kernel changed, `same`: while it did not."""
+def launch_notes(changed: Sequence[ChangedLaunch], same: bool, compared: bool) -> list[str]:
+    """How launches of a kernel changed, `same`: while it did not; `compared`: both sides were predicted as they launch it."""
+    end = COMPARED if compared else WORKED_OUT
     how = SAME if same else "The launch"
     alike = grouped((launch.words, launch.new.where or "its file") for launch in changed)
     notes = []
     for words, files in alike.items():
-        code = f"is written as before, {'' if words.startswith(APART) else 'and '}{words}{',' * (' depend' in words)}{WORKED_OUT}"
+        code = f"is written as before, {'' if words.startswith(APART) else 'and '}{words}{',' * (' depend' in words)}{end}"
         notes.append(f"{how} in {_listed(files)} {code if words.startswith((CODE, APART)) else f'changed: {words}'}.")
     return notes
 

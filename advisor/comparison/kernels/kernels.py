@@ -137,7 +137,7 @@ def kernel_subjects(
                 *((f"Moved here from {origin}.",) if origin is not None else ()),
                 *(f"It was called {item}." for item in called[1:]),
                 *(_uses_changed(old, new, name) if old is not None and new is not None else ()),
-                *launch_notes(changed, same),
+                *launch_notes(changed, same, any(row.change is not None for row in subject.static)),
                 *((f"{SAME} may not be made: {instead}.",) if same and instead else ()),
                 *(("Not compiled: what changed is launched by files for other machines alone.",) if reading.gpus and not made_on else ()),
             )
