@@ -21,6 +21,7 @@ from advisor.rendering.markdown import LIMIT, filled_markdown, fingerprint_rows
 from advisor.rendering.page import filled
 from advisor.result.comparison_schema import (
     BASE_IS_FASTER,
+    BEST_OF_LISTS,
     PREDICTED_TAU,
     ComparisonResult,
     StaticRow,
@@ -450,7 +451,8 @@ def answer(subjects: Sequence[Subject]) -> str:
     configured = [side.configuration if side is not None else None for side in (rows[0].base, rows[0].head)]
     changes = list(dict.fromkeys(launched or (figures.changes(configured[0], configured[1]) if configured[1] is not None else [])))
     name = "" if subject.resources else f" at {rows[0].label}"
-    causes = "; ".join(filter(None, (rows[0].cause, ", ".join(changes))))
+    best = phrase("answer.best_listed") if changes and rows[0].label.startswith(BEST_OF_LISTS) else ""
+    causes = "; ".join(filter(None, (rows[0].cause, best + ", ".join(changes))))
     changed = f": {causes}" if causes else ""
     states = " and ".join(sorted({problem.cache for row in rows for problem in row.problems}))
     cache = phrase("answer.cache", state=states) if states else ""

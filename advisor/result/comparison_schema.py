@@ -30,6 +30,8 @@ regressed; of those that measured 2 to 10 % faster 2 % are called regressed, of 
 SHARED_ERROR = 0.7
 """Of a prediction's error, what two configurations of one problem do not share, at most."""
 
+BEST_OF_LISTS = "best of each list, "
+"""Begins the label of a row of which either side has the configuration of its own list that is predicted to be the fastest."""
 WRITES = "writes code of kernels"
 ELSEWISE = "written in"
 """Stands behind a function around kernels that holds code of kernels as text."""

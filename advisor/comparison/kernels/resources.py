@@ -55,7 +55,7 @@ from advisor.compiled.launches.target import without_followers
 from advisor.gpus.hardware import GpuSpec
 from advisor.python_source.launch_sites import names_around_launches, types_called_with
 from advisor.rendering.figures import shortened
-from advisor.result.comparison_schema import Failure, ResourceRow, StaticRow
+from advisor.result.comparison_schema import BEST_OF_LISTS, Failure, ResourceRow, StaticRow
 from advisor.result.schema import Configuration, Problem
 from advisor.rows.launches import RecordedLaunch
 from advisor.system import grouped
@@ -197,7 +197,7 @@ def judged(
                 for gpu in (group if predicting else ())
             )
             predictions = [item for item in verdicts if item is not None]
-            what = "best of each list, " if best_run is not None else ""
+            what = BEST_OF_LISTS if best_run is not None else ""
             predicted += [replace(item.row, label=what + item.row.label) for item in predictions]
             without = {str(value)[:1] for item in predictions for value in item.lacking.values()}
             if _types_decide(old, new, base, head):
