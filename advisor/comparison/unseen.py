@@ -47,7 +47,8 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     sides = Reading(base), Reading(head)
     for entry in candidates[:MOST_READ]:
         try:
-            one, other = (_needed(reading.file(entry)) for reading in sides)
+            other = _needed(sides[1].file(entry), paths)
+            one = _needed(sides[0].file(entry), paths) if other else other  # it comes by none of them: nor did it
         except (AdvisorError, *ODD):  # which is so on both sides
             continue
         if one != other:
@@ -60,10 +61,11 @@ def changed_by_imports(base: Tree, head: Tree, changed: Sequence[FileChange]) ->
     return subjects, [warning] if left_out else []
 
 
-def _needed(source: SourceFile) -> list[tuple[str, str]]:
-    """What the kernels of a file, and what its launches pass, come down to; kernels that it launches are compared where they are."""
+def _needed(source: SourceFile, paths: Container[str]) -> list[tuple[str, str]]:
+    """What the kernels of a file, and what its launches pass, come down to in the files at `paths`; kernels that it launches are compared
+    where they are."""
     passed = names_in(*(node for _, call in source.module_names.launches for node in (*call.args, *call.keywords, grid_of(call))))
-    return meaning(source, [*source.definitions, *sorted(passed)])
+    return meaning(source, [*source.definitions, *sorted(passed)], within=paths)
 
 
 def _that_import(tree: Tree, entries: Sequence[Entry], paths: Iterable[str]) -> list[Entry]:

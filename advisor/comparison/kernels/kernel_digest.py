@@ -6,13 +6,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
+from advisor.comparison.kernels.importers import located
 from advisor.compiled.launches.provenance import named
 from advisor.python_source.bindings import Function, arguments, bound_by, names_in, own_names, shared_names
 from advisor.python_source.imports import Import
@@ -41,7 +42,9 @@ Led = tuple[Import, frozenset[str]]
 """An import of a file, and the names there that are asked for."""
 
 
-def meaning(source: SourceFile, names: Iterable[str], *, kernels: bool = True, imports: bool = True) -> list[tuple[str, str]]:
+def meaning(
+    source: SourceFile, names: Iterable[str], *, kernels: bool = True, imports: bool = True, within: Container[str] | None = None
+) -> list[tuple[str, str]]:
     """The trees that names of a file come down to, comments and docstrings aside; imports that lead to no file nearby as written.
 
     Args:
@@ -49,6 +52,7 @@ def meaning(source: SourceFile, names: Iterable[str], *, kernels: bool = True, i
         names: The names.
         kernels: Whether kernels count, too, and what they name.
         imports: Whether to follow them to other files.
+        within: The paths of the files whose trees count; None: of all.
     """
     out: list[tuple[str, str]] = []
     seen: set[tuple[str, str]] = set()
@@ -58,11 +62,13 @@ def meaning(source: SourceFile, names: Iterable[str], *, kernels: bool = True, i
         fresh = frozenset(name for name in wanted_attributes if (str(file.path), name) not in seen)
         seen |= {(str(file.path), name) for name in fresh}
         trees, imported = behind(file, fresh if kernels else fresh - file.definitions.keys(), kernels=kernels)
-        out += [(name, _dumped(tree)) for name, tree in trees]
+        if within is None or file.path.as_posix() in within:
+            out += [(name, _dumped(tree)) for name, tree in trees]
+            out += [(name, "") for name in fresh if within is not None]  # also what the file has no more
         for item, attributes in imported.items() if imports else ():
             leading = [(other, wanted) for led, wanted in leads(item, attributes) if (other := file.imported(led)) is not None]
             waiting += leading
-            if not leading:
+            if not leading and (within is None or located(within, file.path.as_posix(), item) is not None):
                 out.append((item.alias, repr(item)))
     return sorted(out)
 
