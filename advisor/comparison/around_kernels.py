@@ -37,7 +37,7 @@ LANGUAGES = {
 }
 """Other languages of kernels, by their decorators; Gluon's are told with their file."""
 
-HELPER, DECORATED = "new, called by kernels", "its decorators are given something else, which is not compared"
+HELPER, DECORATED = "new, a helper of kernels", "its decorators are given something else, which is not compared"
 """What is said of functions of Triton that nothing launches."""
 
 Sides = tuple[SourceFile | None, SourceFile | None]
@@ -203,28 +203,29 @@ def _sides(reading: tuple[Reading, Reading], change: FileChange) -> Sides:
 
 
 def _near(sources: Iterable[SourceFile]) -> set[str]:
-    """The functions of files, by their names with their classes, that launch kernels, those that call these, `HANDS` times removed, and
-    those that launching ones call; and the classes of these. Functions are told apart by their names alone."""
+    """The functions of files, and of those that these import something from which they call, by their names with their classes, that launch
+    kernels, those that call these, `HANDS` times removed, and those that launching ones call; and the classes of these. Functions are told
+    apart by their names alone."""
     launching, launchers = set[str](), set[str]()
     calling: dict[str, set[str]] = {}
     for source in sources:
         with contextlib.suppress(AdvisorError, *ODD):
             graph = source.module_names
-            called = [(call, dotted(call.func)) for call in itertools.chain(*graph.calls.values())]
-            roots = {text.partition(".")[0] for _, text in called}
-            imports = {name: items for name, items in {**graph.inner_imports, **graph.imports}.items() if name in roots}
-            led = {name: [*source.led(name, items)] for name, items in imports.items()}
+            imports = {**graph.inner_imports, **graph.imports}
+            roots = {dotted(call.func).partition(".")[0] for calls in graph.calls.values() for call in calls}
+            led = {name: [*source.led(name, imports.get(name))] for name in roots if name in imports or graph.stars}
+            there = {name: {name_there for _, name_there in items} for name, items in led.items() if items}
+            modules = {name for name in roots & imports.keys() if any(source.imported(item) is not None for item in imports[name])}
+            launching |= {name for name, nodes in _functions(source).items() if _language(nodes)}
             for file in {file.path: file for items in (*led.values(), [(source, "")]) for file, _ in items}.values():
                 launches = [_around(file.module_names, call) for _, call in file.module_names.launches]
                 launching |= {name for names in launches for name in names}
                 launchers |= {name for names in launches for name in names[-1:]}
                 launching |= {name for name, nodes in file.definitions.items() if len(nodes[0].decorator_list) > 1}
-            launching |= {name for name, nodes in _functions(source).items() if _language(nodes)}
-            there = {name: {name_there for _, name_there in items} for name, items in led.items() if items}
-            modules = {name for name, items in imports.items() if any(source.imported(item) is not None for item in items)}
-            for call, text in called:
-                for name in _around(graph, call):
-                    calling.setdefault(name, set()).update(_called(name, text, there, modules))
+                of_calls = (there, modules) if file is source else ({}, ())
+                for call in itertools.chain(*file.module_names.calls.values()):
+                    for name in _around(file.module_names, call):
+                        calling.setdefault(name, set()).update(_called(name, dotted(call.func), *of_calls))
     near = {*launching}
     for _ in range(HANDS):
         near |= {name for name, called in calling.items() if not called.isdisjoint(near)}

@@ -564,7 +564,8 @@ def around_kernels(comparison: ComparisonResult) -> list[str]:
     named = grouped(item.partition(": ")[0].partition("::")[::2] for item in shown)
     last = [path.rpartition("/")[2] for path in named]
     files = [f"{name if last.count(name) == 1 else path}: {', '.join(named[path])}" for path, name in zip(named, last, strict=True)]
-    line = phrase("answer.around", functions="; ".join(files) + _more(len(comparison.around[MOST_AROUND:])))
+    kind = "around" if any(": " in item for item in comparison.around) else "around_quiet"
+    line = phrase(f"answer.{kind}", functions="; ".join(files) + _more(len(comparison.around[MOST_AROUND:])))
     return [line, *(item.partition("::")[2].replace(": ", " ", 1) for item in shown if ": " in item)] if shown else []
 
 

@@ -85,7 +85,7 @@ def named(tmp_path, **edits: tuple[str, str]):
         (
             "def forward(",
             "@triton.jit\ndef gate(x):\n    return x * 2\n\ndef forward(",
-            ["pkg/op.py::gate (new, called by kernels)"],
+            ["pkg/op.py::gate (new, a helper of kernels)"],
         ),  # a helper
         ("return run(x)", "x = x.view(-1)\n    return run(x)", ["pkg/op.py::forward"]),
         ("BLOCK=64", "BLOCK=32", []),  # the launch itself: compared

@@ -399,12 +399,15 @@ def _label(run: Run, old: KernelVersion | None, new: KernelVersion | None, base:
     constants = {name for guess in guesses for name in guess.constexprs}
     invented = dict.fromkeys(name for side in (base, head) for name in side.guessed if name in constants)
     sides = [{name: value for name, value in side.launched.items() if name not in invented} for side in (base, head)]
+    one_sided = {*sides[0]} ^ {*sides[1]} if old is not None and new is not None else set()
+    for side, passed in zip((base, head), sides, strict=True):  # the other has the default of what one alone passes
+        passed |= {"num_warps": side.compiled.num_warps} if side.compiled is not None and "num_warps" in one_sided else {}
     if run.configuration is not None and (run.problem is not None or not any(sides)):
         sides = [item.flat() for item in (run.former or run.configuration, run.configuration)]
     sizes = {*base.sizes, *head.sizes, *(name for guess in guesses for name in guess.settled)}
     launches = [side.launch for side in (base, head) if side.launch is not None]
     typical_options = {name for launch in launches for name in OPTION_NAMES if launch.origins.get(name) == "typical"}
-    invariant = sizes | typical_options  # what follows from them may be worked out otherwise on the head
+    invariant = sizes | typical_options - one_sided  # what follows from them may be worked out otherwise on the head
     sizes |= {name for launch in launches for name, origin in launch.origins.items() if origin == "typical"}
     sizes |= {name for version in (old, new) if version is not None for name in following(version, sizes)}
     names = dict.fromkeys([*sides[0], *sides[1]])
