@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from advisor.python_source.imports import Import
-from advisor.python_source.literal_values import Symbol, TorchType, plain
+from advisor.python_source.literal_values import Limits, Symbol, TorchType, plain
 from advisor.system import grouped
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -302,7 +302,7 @@ def is_fixed(value: Any) -> bool:
     value = plain(value)
     if isinstance(value, tuple):
         return all(is_fixed(part_value) for part_value in value)
-    return value is None or isinstance(value, (bool, int, float, str, Symbol, TorchType))
+    return value is None or isinstance(value, (bool, int, float, str, Symbol, TorchType, Limits))
 
 
 def _given(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -14,6 +14,7 @@ from advisor.python_source import target_questions
 from advisor.python_source.bindings import argument_defaults
 from advisor.python_source.kernel_forms import DECORATORS
 from advisor.python_source.language import dotted
+from advisor.python_source.literal_values import Limits
 from advisor.python_source.literals import CONSTANTS, MATH, MAX_ITEMS, Allowance, Evaluator, NotLiteralError, reasons
 
 LONGEST_TEXT = 200
@@ -35,6 +36,7 @@ _VIEWS = frozenset({"keys", "values", "items", "copy"})
 _WITHOUT_EFFECT = (ast.Pass, ast.Global, ast.Assert)
 """Statements that are passed over: what is asserted holds."""
 _METHODS = _TEXT_METHODS | _MAKING_TEXTS | _NUMBER_METHODS | _VIEWS | {"get", "pop", "element_size"}
+_LIMITS = frozenset({"torch.finfo", "torch.iinfo"})
 _ENVIRONMENT = frozenset({"os.environ.get", "os.getenv", "environ.get", "getenv"})
 _VERSIONS = frozenset({"Version", "parse", "version.parse", "version.Version", "packaging.version.parse", "packaging.version.Version"})
 _CACHES = DECORATORS | {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
@@ -305,9 +307,6 @@ class FunctionReader(Evaluator):
             return target_questions.torch_version(node.attr, self.source.backend)
         if node.attr == "__version__" and name == "triton.__version__":
             return target_questions.triton_version()
-        origin_called = self.origin(node.value.func) if isinstance(node.value, ast.Call) else ""
-        if origin_called in ("torch.finfo", "torch.iinfo") and isinstance(node.value, ast.Call) and len(node.value.args) == 1:
-            return target_questions.limit_of_type(self.visit(node.value.args[0]), node.attr)
         if name.startswith("torch.") and (kind := target_questions.torch_type(name.removeprefix("torch."))):
             return kind
         if node.attr == "type" and name.endswith(".device.type") and self.source.backend is not None:
@@ -320,7 +319,8 @@ class FunctionReader(Evaluator):
                 for item in owner.body if isinstance(owner, ast.ClassDef) else ():
                     if isinstance(item, ast.Assign) and [dotted(target) for target in item.targets] == [node.value.attr]:
                         return self.evaluate(item.value)
-        if isinstance(node.value, ast.Call) and dotted(node.value.func).endswith("get_current_target"):
+        called = node.value if isinstance(node.value, ast.Call) else None
+        if called is not None and (dotted(called.func).endswith("get_current_target") or self.origin(called.func) in _LIMITS):
             return self._member(self.visit(node.value), node)
         return super()._attribute(node)
 
@@ -330,6 +330,8 @@ class FunctionReader(Evaluator):
             and (answer := getattr(value, node.attr, None)) is not None
         ):
             return answer
+        if isinstance(value, Limits):
+            return target_questions.limit_of_type(value.kind, node.attr)
         return super()._member(value, node)
 
     def _subscript(self, node: ast.Subscript) -> Any:
@@ -401,6 +403,8 @@ class FunctionReader(Evaluator):
         if plain and name in _ENVIRONMENT and count in (1, 2):
             self.evaluation.unset.add(str(self.visit(node.args[0])))
             return self.visit(node.args[1]) if count == 2 else None
+        if plain and origin in _LIMITS and count == 1:
+            return Limits(self.visit(node.args[0]))
         if origin == "torch.cuda.get_device_capability":
             return target_questions.capability(self.source.backend, self.source.arch)
         if origin == "torch.cuda.get_device_properties":

@@ -25,6 +25,13 @@ class TorchType:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """`torch.finfo(kind)` or `torch.iinfo(kind)`."""
+
+    kind: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Passed:
     """A jitted function that a kernel was given as a constant: its name in the file that was recorded as `path`."""
 

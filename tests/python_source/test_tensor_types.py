@@ -144,7 +144,9 @@ def k(x, most: tl.constexpr, TO: tl.constexpr, FROM: tl.constexpr):
     pass
 def run(x, kind: torch.dtype = torch.float8_e4m3fn):
     known = OTHERS[x.dtype]
-    k[(1,)](x, torch.finfo(kind).max, KINDS[kind], known)
+    limits = torch.finfo(kind)
+    k[(1,)](x, limits.max, KINDS[kind], known)
+    print(limits)
 """
 
 
