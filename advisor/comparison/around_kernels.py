@@ -6,13 +6,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from advisor.comparison.kernels.beside import calls_changed
 from advisor.comparison.kernels.importers import ODD, TESTS, Reading, is_source
-from advisor.comparison.kernels.kernel_digest import helpers_renamed, meaning, undocumented, without_local_names
+from advisor.comparison.kernels.kernel_digest import helpers_renamed, leads, meaning, undocumented, without_local_names
 from advisor.comparison.trees.trees import Entry, FileChange, Tree
 from advisor.python_source.bindings import Call, Definition, Function, functions_in, names_in, texts_in
 from advisor.python_source.language import dotted
@@ -100,7 +100,7 @@ def changed_functions(base: Tree, head: Tree, changed: Iterable[FileChange]) -> 
                 functions |= {
                     (path, name): (side, nodes)
                     for name, nodes in _functions(side).items()
-                    if side is not None and (name in near or _language(nodes) or _writes(nodes))
+                    if side is not None and ((path, name) in near or _language(nodes) or _writes(nodes))
                 }
             if sides[0] is not None and sides[1] is not None:
                 helpers = [{*side.definitions} - {*side.launchable} for side in sides if side is not None]
@@ -202,34 +202,41 @@ def _sides(reading: tuple[Reading, Reading], change: FileChange) -> Sides:
     return side(reading[0], change.base), side(reading[1], change.head)
 
 
-def _near(sources: Iterable[SourceFile]) -> set[str]:
-    """The functions of files, and of those that these import something from which they call, by their names with their classes, that launch
-    kernels, those that call these, `HANDS` times removed, and those that launching ones call; and the classes of these. Functions are told
-    apart by their names alone."""
-    launching, launchers = set[str](), set[str]()
-    calling: dict[str, set[str]] = {}
+def _near(sources: Iterable[SourceFile]) -> set[Place]:
+    """The functions of files, and of those that these import something from which they call, that launch kernels, those that call these,
+    `HANDS` times removed, and those that launching ones call; and the classes of these."""
+    launching, launchers = set[Place](), set[Place]()
+    calling: dict[Place, set[Place]] = {}
     for source in sources:
         with contextlib.suppress(AdvisorError, *ODD):
             graph = source.module_names
             imports = {**graph.inner_imports, **graph.imports}
             roots = {dotted(call.func).partition(".")[0] for calls in graph.calls.values() for call in calls}
             led = {name: [*source.led(name, imports.get(name))] for name in roots if name in imports or graph.stars}
-            there = {name: {name_there for _, name_there in items} for name, items in led.items() if items}
-            modules = {name for name in roots & imports.keys() if any(source.imported(item) is not None for item in imports[name])}
-            launching |= {name for name, nodes in _functions(source).items() if _language(nodes)}
-            for file in {file.path: file for items in (*led.values(), [(source, "")]) for file, _ in items}.values():
+            launching |= {(source.path.as_posix(), name) for name, nodes in _functions(source).items() if _language(nodes)}
+            leading = {name: [led_to for item in imports[name] for led_to, _ in leads(item, ())] for name in roots & imports.keys()}
+            modules = {name: [other for item in items if (other := source.imported(item))] for name, items in leading.items()}
+            read = [source, *(file for items in led.values() for file, _ in items), *itertools.chain(*modules.values())]
+            for file in {file.path: file for file in read[::-1]}.values():
+                path = file.path.as_posix()
                 launches = [_around(file.module_names, call) for _, call in file.module_names.launches]
-                launching |= {name for names in launches for name in names}
-                launchers |= {name for names in launches for name in names[-1:]}
-                launching |= {name for name, nodes in file.definitions.items() if len(nodes[0].decorator_list) > 1}
-                of_calls = (there, modules) if file is source else ({}, ())
+                launching |= {(path, name) for names in launches for name in names}
+                launchers |= {(path, name) for names in launches for name in names[-1:]}
+                launching |= {(path, name) for name, nodes in file.definitions.items() if len(nodes[0].decorator_list) > 1}
+                of_file = {
+                    name: {(other.path.as_posix(), there) for other, there in items} for name, items in led.items() if file is source
+                }
                 for call in itertools.chain(*file.module_names.calls.values()):
+                    root, *rest = dotted(call.func).split(".")
+                    of_module = modules.get(root, ()) if rest and file is source else ()
                     for name in _around(file.module_names, call):
-                        calling.setdefault(name, set()).update(_called(name, dotted(call.func), *of_calls))
+                        of_class = f"{name.partition('.')[0]}.{rest[0]}" if root in ("self", "cls") and rest else ""
+                        meant = {(path, of_class)} if of_class else of_file.get(root) or {(path, root)}
+                        calling.setdefault((path, name), set()).update(meant, ((other.path.as_posix(), rest[-1]) for other in of_module))
     near = {*launching}
     for _ in range(HANDS):
-        near |= {name for name, called in calling.items() if not called.isdisjoint(near)}
-    return near.union(*(calling.get(name, ()) for name in launchers))
+        near |= {place for place, called in calling.items() if not called.isdisjoint(near)}
+    return near.union(*(calling.get(place, ()) for place in launchers))
 
 
 def _around(graph: ModuleNames, node: Call) -> list[str]:
@@ -238,15 +245,6 @@ def _around(graph: ModuleNames, node: Call) -> list[str]:
     classes = [item.name for item in itertools.takewhile(lambda item: not isinstance(item, Function), above)]
     functions = [item.name for item in above if isinstance(item, Function)][:1]
     return [".".join(names) for names in (classes, [*classes, *functions]) if names]
-
-
-def _called(around: str, text: str, there: Mapping[str, set[str]], modules: Collection[str]) -> set[str]:
-    """What a call within a function may be of, by its text: `run`, `Op` of `Op.apply`, `Layer.run` of `self.run`, `run` of `module.run`;
-    `there`: what names that are imported are called where they are from; `modules`: those that lead to a file."""
-    root, *rest = text.split(".")
-    if root in ("self", "cls") and rest:
-        return {f"{around.partition('.')[0]}.{rest[0]}"}
-    return there.get(root, {root}).union(rest[-1:] if root in modules else ())
 
 
 def _functions(source: SourceFile | None) -> dict[str, list[Function]]:

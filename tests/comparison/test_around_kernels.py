@@ -242,7 +242,7 @@ def test_a_function_that_moved_to_another_file_is_not_removed(tmp_path):
     place = text.index("def forward")
     sides = {
         "base": {"pkg/op.py": text, "pkg/more.py": "import triton\n"},
-        "head": {"pkg/op.py": text[:place], "pkg/more.py": "import triton\n" + text[place:].replace("x, 2)", "x, 4)")},
+        "head": {"pkg/op.py": text[:place], "pkg/more.py": "import triton\nfrom .op import run\n" + text[place:].replace("x, 2)", "x, 4)")},
     }
     for side, files in sides.items():
         (tmp_path / side / "pkg").mkdir(parents=True)

@@ -64,7 +64,8 @@ def meaning(
         trees, imported = behind(file, fresh if kernels else fresh - file.definitions.keys(), kernels=kernels)
         if within is None or file.path.as_posix() in within:
             out += [(name, _dumped(tree)) for name, tree in trees]
-            out += [(name, "") for name in fresh if within is not None]  # also what the file has no more
+        if within is not None and file.path.as_posix() in within:  # also what the file has no more, or has from elsewhere now
+            out += [*((name, "") for name in fresh), *((item.alias, repr(item)) for item in imported)]
         for item, attributes in imported.items() if imports else ():
             leading = [(other, wanted) for led, wanted in leads(item, attributes) if (other := file.imported(led)) is not None]
             waiting += leading
