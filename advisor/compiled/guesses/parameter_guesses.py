@@ -100,7 +100,8 @@ def argument_type(parameter: Parameter, use: Usage, choice: Mapping[str, Any], e
         return "*i64"
     if use.pointer:
         narrow = _INDEX_32_NAMES.search(parameter.name)
-        named = _INDEX_NAMES.search(parameter.name) and not use.real  # `target_probs` are no indices
+        real = use.real or "grad" in parameter.name.lower()  # `target_probs` are no indices, nor is `target_grad`
+        named = _INDEX_NAMES.search(parameter.name) and not real
         hinted = use.tested and not use.real and not element_given and "tested" not in choice
         if use.index or hinted or narrow or named:
             return f"*{choice.get('index', 'i32' if narrow else 'i64')}"
