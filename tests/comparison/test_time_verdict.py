@@ -582,6 +582,27 @@ def test_a_launch_that_moves_into_a_function_of_its_own_is_the_same(repository):
     assert row.verdict == "cannot-tell" and "num_warps, whatever advisor.toml says" in row.reason
 
 
+FLAGGED = """def double(x_ptr, y_ptr, n, BLOCK: tl.constexpr, TWICE: tl.constexpr, num_warps: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    if TWICE:
+        x = tl.exp2(x.to(tl.float32))
+    tl.store(y_ptr + at, x, mask=at < n)
+
+
+def run(x, y, n, flag):
+    double[(triton.cdiv(n, 1024),)](x, y, n, BLOCK=1024, TWICE=flag.twice, num_warps=4)
+"""
+
+
+def test_a_kernel_that_no_longer_takes_what_it_does_not_use_is_the_same_whatever_a_flag_is(repository):
+    """As in Liger-Kernel 5151712ea1, which no longer gives `num_warps` to kernels of which it is no argument."""
+    _, subject = one(repository, FLAGGED, FLAGGED.replace(", num_warps: tl.constexpr", ""))
+    assert [row.verdict for row in subject.static] == ["predicted-unchanged"]
+    _, subject = one(repository, FLAGGED, FLAGGED.replace("tl.store(y_ptr + at, x,", "tl.store(y_ptr + at, x + num_warps,"))
+    assert [row.verdict for row in subject.static] == ["cannot-tell"]
+
+
 TILED = """def wide(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * n + tl.arange(0, BLOCK)
     inside = tl.arange(0, BLOCK) < n

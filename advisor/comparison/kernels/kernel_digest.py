@@ -245,9 +245,14 @@ def helpers_renamed(base: SourceFile, head: SourceFile) -> dict[str, str]:
     return {sides[1][tree][0]: sides[0][tree][0] for tree in sides[0].keys() & sides[1] if len(sides[0][tree]) == len(sides[1][tree]) == 1}
 
 
-def own_tree(node: Function) -> str:
-    """What the function itself does, whatever it and its variables are called, and what it is decorated with: arguments and body."""
+def own_tree(node: Function, *, used: bool = False) -> str:
+    """What the function itself does, whatever it and its variables are called, and what it is decorated with: arguments, or those alone
+    that are `used`, and body."""
     tree = _without_variables(undocumented(node))
+    if used:
+        names = names_in(*tree.body)
+        arguments_used = [item for item in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs) if item.arg in names]
+        return "\n".join(map(ast.dump, (*arguments_used, *tree.body)))
     return "\n".join(ast.dump(argument) for argument in (tree.args, *tree.body))
 
 
