@@ -97,6 +97,22 @@ class Graph:
         around = [self._around[outer] for outer in [*self.above(node)[1:], node]]
         return [(outer.test, field == "body") for outer, field in around if isinstance(outer, ast.If | ast.IfExp) and field != "test"]
 
+    def giving(self, name: ast.AST) -> str:
+        """What gives a name that is bound something, as it is written; of what gives several names something, which part."""
+        around = self.parent(name)
+        statement = self.parent(around) if isinstance(around, ast.Tuple | ast.List) else None
+        if isinstance(statement, ast.Assign) and isinstance(around, ast.Tuple | ast.List) and name in around.elts:
+            return f"{ast.unparse(statement.value)}[{around.elts.index(name)}]"  # type: ignore[arg-type]
+        return ast.unparse(around)
+
+    def after_error(self, node: ast.AST) -> str:
+        """The error, as it is written, after which alone a node runs, `except Exception:`, under no condition besides; "": it may run
+        without one."""
+        inner = next((it for it in reversed(self.above(node)) if isinstance(it, ast.If | ast.IfExp | ast.ExceptHandler)), None)
+        if not isinstance(inner, ast.ExceptHandler):
+            return ""
+        return ast.unparse(inner.type) if inner.type is not None else "an error"
+
     def apart(self, one: ast.AST, other: ast.AST) -> bool:
         """Whether two nodes stand in arms of a condition, cases of a `match`, or a `try` and its handlers, of which one runs."""
         around, *nodes = self._parting(one, other)

@@ -107,7 +107,9 @@ def joined(values: Sequence[Any], name: str) -> Any:
     if not tensors or not all(isinstance(value, Tensor) or value is None for value in values):
         return Tensor(name)
     elements = {tensor.element for tensor in tensors}
-    known = replace(tensors[0], element=elements.pop() if len(elements) == 1 else None, given=all(tensor.given for tensor in tensors))
+    typed_as = tensors[0].typed_as if len({tensor.kind for tensor in tensors}) == 1 else f"{name}:"  # of no one's type
+    element = elements.pop() if len(elements) == 1 else None
+    known = replace(tensors[0], element=element, given=all(tensor.given for tensor in tensors), typed_as=typed_as)
     if len(tensors) < len(values):
         return Tensor(name, element=known.element)
     if len({tensor.name for tensor in tensors}) == 1:

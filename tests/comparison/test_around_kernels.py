@@ -88,6 +88,11 @@ def named(tmp_path, **edits: tuple[str, str]):
             ["pkg/op.py::gate (new, a helper of kernels)"],
         ),  # a helper
         ("return run(x)", "x = x.view(-1)\n    return run(x)", ["pkg/op.py::forward"]),
+        (
+            "    return run(x) if fast",
+            "    try:\n        x = torch.sort(x)\n    except Exception:\n        x = torch.mean(x)\n    return run(x) if fast",
+            ["pkg/op.py::forward: now calls torch.sort(x); torch.mean(x) (if Exception is raised)"],
+        ),
         ("BLOCK=64", "BLOCK=32", []),  # the launch itself: compared
         ("double[(sized(x),)](x,", "double[(sized(x),)](x.contiguous(),", ["pkg/op.py::run: now calls x.contiguous()"]),
         ("return 1", "return 2", []),  # nothing of kernels

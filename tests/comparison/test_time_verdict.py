@@ -494,6 +494,14 @@ def test_tensors_of_another_type_are_another_launch(repository, before, after, s
     assert f"The kernel is the same; its launch in its file changed: {said}." in subject.notes
 
 
+def test_a_type_of_either_arm_is_none_of_the_two(repository):
+    """As in flash-attention c7f32a8409."""
+    one_arm, both = "y = torch.empty(n, dtype=torch.float)", "y = y.contiguous() if mask else torch.empty(n, dtype=torch.float)"
+    sides = [{"k.py": HEAD + PLAIN.replace("    decay[(rows", f"    {line}\n    decay[(rows")} for line in (one_arm, both)]
+    found = compared_files(repository, AnalyticalPredictor(), *sides)
+    assert "the type of" not in "".join(note for subject in found.subjects for note in subject.notes)
+
+
 def test_what_a_type_costs_is_put_down_to_it(repository):
     """Though `num_warps` changed, too."""
     kernel = """@triton.jit

@@ -283,7 +283,9 @@ def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str]
 
 
 def _condition(graph: ModuleNames, call: Call, names: Mapping[str, str]) -> str:
-    """The innermost condition that a call stands under, as it is written; "": it stands under none."""
+    """The innermost condition that a call stands under, as it is written, or which error it is made after; "": it stands under none."""
+    if error := graph.after_error(call):
+        return f"{error} is raised"
     test, wanted = next(reversed(graph.conditions(call)), (None, True))
     text = written(with_names(test, names)) if test is not None else ""
     return text if wanted else _negated(text)

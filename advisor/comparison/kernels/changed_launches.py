@@ -258,7 +258,7 @@ def _rebound(function: JitFunction, launching: Launching, name: str) -> list[tup
         value = call_arguments(function.node, call)[0].get(name)
         binders = graph.binders(scopes[-1]).get(name, ()) if value is not None and written(value) == name and scopes else ()
         nodes = [node for node in binders if getattr(node, "lineno", 0) <= call.lineno]
-        texts = [written(graph.parent(node)) for node in nodes]
+        texts = [graph.giving(node) for node in nodes]
         tests = [[written(test) for test, _ in graph.conditions(node)] for node in nodes]
         out += [(*test, text) for test, text in zip(tests, texts, strict=True)] if len({*texts}) > 1 else [(text,) for text in {*texts}]
     return out
