@@ -26,7 +26,7 @@ from advisor.python_source.bindings import (
     shared_names,
     stores,
 )
-from advisor.python_source.callers import Passed, as_left_out, given_by_callers, is_open, tensors_by_callers, types_of_parts
+from advisor.python_source.callers import Passed, as_left_out, given_by_callers, is_open, tensors_by_callers, type_by_default, types_of_parts
 from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name
@@ -499,8 +499,10 @@ class LaunchWalk(FunctionReader):
         return tuple(size if isinstance(size, Number) or (type(size) is int and size >= 0) else None for size in sizes)
 
     def _type_said(self, call: ast.Call) -> str | None:
-        """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`; None: none that is known."""
-        return next((self._type(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), None)
+        """The type that a call which makes a tensor names, `int32` of `torch.empty(n, dtype=torch.int32)`, or torch's where it names none;
+        None: none that is known."""
+        kinds = [keyword.value for keyword in call.keywords if keyword.arg == "dtype"]
+        return self._type(kinds[0]) if kinds else type_by_default(call) or None
 
     def _type(self, node: ast.expr) -> str | None:
         """The type that is meant by `torch.int32`, or by what is that; None: it is none of torch's, or not known."""
