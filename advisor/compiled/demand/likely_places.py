@@ -160,14 +160,16 @@ def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
 def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, count: Count) -> KernelDemand:
     """The demand with the places that likely arguments (`likely_inputs`) tell, in what a prediction reckons with, and said.
 
-    Rows of which only the stride is not known lie contiguous for the bound too: it is the stride of nearly every call.
+    Rows of which only the stride is not known lie contiguous for the bound too, with all that hangs on what they hold: it is the stride
+    of nearly every call.
     """
     counted = count(likely, None)
     strides = {name: value for name, value in likely.scalars.items() if name not in inputs.scalars and STRIDE_NAME.search(name)}
     contiguous = replace(inputs, scalars={**inputs.scalars, **strides})
     alone = likely.scalars.keys() == contiguous.scalars.keys() and likely.contents.keys() == inputs.contents.keys()
     rows = counted if alone else count(contiguous, None) if strides else demand
-    texts = dict(demand.unknown)
+    untold = {untold_place(access.argument, access.operation) for access in demand.accesses}
+    texts = {what: text for what, text in {**rows.unknown, **demand.unknown}.items() if what in rows.unknown or what in untold}
     likely_places, certain_places = ({_place(access): access.reach_bytes for access in item.accesses} for item in (counted, rows))
     for access in demand.accesses:
         what, place = untold_place(access.argument, access.operation), _place(access)
@@ -178,10 +180,7 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
     return replace(
         rows,  # where a table is looked up with what rows hold, how often its elements are asked for follows from these
         accesses=_as_in_rows(demand.accesses, rows.accesses),
-        certain=demand.certain,
-        exact=demand.exact,
         unlocated=demand.unlocated,
-        approximations=demand.approximations,
         likely_footprint_bytes=counted.likely_footprint_bytes,
         likely_read_footprints=counted.likely_read_footprints,
         likely_written_footprints=counted.likely_written_footprints,
