@@ -413,7 +413,7 @@ def _one_programs_loads(inspection: Inspection) -> float:
     requested = demand.certain.per_program["requested_load"]
     if not requested.any():
         return 0.0
-    most = programs_to_evaluate(demand.grid)[0][[int(requested.argmax())]]
+    most = programs_to_evaluate(demand.grid, len(requested))[0][[int(requested.argmax())]]
     inputs = inputs_of(inspection.launch, inspection.guess)
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), most)
     return certain_footprint(certain_of_guesses(one, inspection.guess)).read

@@ -26,7 +26,15 @@ from advisor.python_source.bindings import (
     shared_names,
     stores,
 )
-from advisor.python_source.callers import Passed, as_left_out, given_by_callers, is_open, tensors_by_callers, type_by_default, types_of_parts
+from advisor.python_source.callers import (
+    Passed,
+    as_left_out,
+    given_by_callers,
+    is_open,
+    tensors_by_callers,
+    type_by_default,
+    types_of_parts,
+)
 from advisor.python_source.functions import Evaluation, FunctionReader
 from advisor.python_source.jit_function import JitFunction
 from advisor.python_source.language import dotted, last_name

@@ -251,7 +251,8 @@ class Inspection:
             if isinstance(content, (int, float)) and count > 1:
                 yield f"all {count:,} numbers that are read of {name} are taken to be {content}"
             elif not isinstance(content, (int, float)) and 0 < (specified := int(np.size(content))) < count:
-                yield f"{count:,} numbers are read of {name}, of which {specified:,} are specified: the last is taken for the rest"
+                rest = "they are repeated" if isinstance(content, np.ndarray) else "the last is taken"
+                yield f"{count:,} numbers are read of {name}, of which {specified:,} are specified: {rest} for the rest"
 
 
 _LENGTHS = re.compile(r"len|count|num_")
