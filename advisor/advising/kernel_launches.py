@@ -52,6 +52,7 @@ class KernelReports:
     guessed: dict[str, str] = field(default_factory=dict)  # in words, as `in_words` has them
     one_trip: dict[str, str] = field(default_factory=dict)  # the same of what decides the trips of loops that are counted once
     deciding: dict[str, frozenset[str]] = field(default_factory=dict)
+    offsets: dict[str, frozenset[str]] = field(default_factory=dict)  # by kernel, the tensors that hold where rows begin
     takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
     stopped: dict[str, str] = field(default_factory=dict)  # by space that was made by trying, why that ended
@@ -96,6 +97,7 @@ class KernelReports:
         if any(part.cause == UNCERTAIN for part in analysis.gap_parts):  # then a distance is told, but to work that hangs on data
             self.deciding[target.id] |= {*analysis.inspection.demand.unknown, *guessed_places(analysis.inspection.demand)}
         self.missing[target.id] = missing_options(analysis.inspection) if self.takes_options else ()
+        self.offsets[target.launch.kernel] = analysis.inspection.demand.offsets
         self.besides[target.launch.kernel] = options_besides(analysis.inspection)
 
     def say_left(self, rest: Sequence[KernelTarget]) -> None:
@@ -132,7 +134,7 @@ class KernelReports:
         recorded = is_launch_record(text)
         if not recorded and not self.takes_options:
             return ()
-        return say_contents(deciding, self._parameters, text, command, recorded=recorded, alone=len(self.kernels) == 1)
+        return say_contents(deciding, self._parameters, self.offsets, text, command, recorded=recorded, alone=len(self.kernels) == 1)
 
 
 def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:

@@ -71,7 +71,7 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
             *launch.asks.values(),
             *missing,
             *([] if launch.asks else ["--grid …"]),
-            *map(content_option, sorted(held)),
+            *(content_option(name, demand.offsets) for name in sorted(held)),
         ]
     return tuple(dict.fromkeys(missing))
 
@@ -160,6 +160,7 @@ def say_missing(
 def say_contents(
     deciding: Mapping[str, Mapping[str, frozenset[str]]],
     parameters: Mapping[str, frozenset[str]],
+    offsets: Mapping[str, frozenset[str]],
     target: str,
     command: str,
     *,
@@ -171,6 +172,7 @@ def say_contents(
     Args:
         deciding: Why that is not known, by kernel and id of a launch.
         parameters: Names of the arguments of each kernel.
+        offsets: Those of them that hold where rows begin.
         target: What the command names.
         command: The command line; "": there is none.
         recorded: Whether the launches are those of a record, which alone says what tensors hold; else the command line may.
@@ -183,9 +185,10 @@ def say_contents(
     names = sorted({name for item in contents.values() for name in item})
     of = "" if alone else f" in {next(iter(contents))}" if len(contents) == 1 else f" in {len(contents)} kernels"
     record = f"advisor record {' '.join(f'--contents {name}' for name in names)} -o launches.jsonl -- python …"
+    options = {kernel: tuple(content_option(name, offsets[kernel]) for name in its) for kernel, its in contents.items()}
     commands = [
-        _command(Lacking(kernel=kernel, options=tuple(map(content_option, its)), parameters=parameters[kernel]), target, command, alone)
-        for kernel, its in contents.items()
+        _command(Lacking(kernel=kernel, options=its, parameters=parameters[kernel]), target, command, alone)
+        for kernel, its in options.items()
     ]
     return (
         Action(

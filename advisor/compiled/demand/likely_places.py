@@ -109,8 +109,7 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
         return None
     strides = [name for name in names if STRIDE_NAME.search(name)]
     sizes = {name: max(_row(item) for item in _hanging_on(name, unlocated)) for name in names if name not in strides}
-    ragged = {access.name for access in demand.accesses if _follows_another(access, demand.accesses)}
-    contents = {**inputs.contents, **{name: Positions(LONGEST_ROW if name in ragged else 1) for name in indices}}
+    contents = {**inputs.contents, **{name: Positions(LONGEST_ROW if name in demand.offsets else 1) for name in indices}}
     likely = replace(inputs, scalars={**inputs.scalars, **sizes, **dict.fromkeys(strides, 0)}, contents=contents)
     programs = looked_at(demand.programs)
     waiting = {name: _hanging_on(name, unlocated) for name in reversed(strides)}
@@ -133,13 +132,6 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
             del waiting[name]
         likely = replace(likely, scalars={**likely.scalars, **rows})
     return likely
-
-
-def _follows_another(access: AccessDemand, accesses: Iterable[AccessDemand]) -> bool:
-    """Whether a tensor is read one element further than by another load: where rows of it begin and where they end (`cu_seqlens`)."""
-    size, reach = element_bytes(access.element), access.reach_bytes
-    others = [item.reach_bytes for item in accesses if item.name == access.name and item.kind == access.kind == "load"]
-    return reach is not None and (reach[0] - size, reach[1] - size) in others
 
 
 def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
