@@ -4,6 +4,7 @@ required and so not None. Calls are found by name, in the function's file and in
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,11 @@ from advisor.python_source.bindings import (
     arguments,
     call_arguments,
     innermost_function,
+    names_in,
     other_values,
 )
 from advisor.python_source.language import dotted, last_name
+from advisor.python_source.literals import Evaluator, NotLiteralError
 from advisor.python_source.target_questions import torch_type
 from advisor.python_source.tensors import DEFAULT_TYPES, LIKE, MADE, SAME_SHAPE, SAME_TYPE, TYPE_OF
 
@@ -185,10 +188,15 @@ def _shape(source: SourceFile, around: ast.AST, call: ast.Call) -> tuple[int | N
 
 
 def _size(source: SourceFile, around: ast.AST, node: ast.expr) -> int | None:
-    """A number, or a name that a function, or the file, gives one alone."""
-    given = source.module_names.given([source.module_names.tree, around], node.id) if isinstance(node, ast.Name) else [node]
-    value = given[0].value if len(given) == 1 and isinstance(given[0], ast.Constant) else None
-    return value if type(value) is int else None
+    """A number, a name that a function, or the file, gives one alone, or what is worked out with these: `B + 1`."""
+    names = {}
+    for name in names_in(node):
+        given = source.module_names.given([source.module_names.tree, around], name)
+        names |= {name: given[0].value} if len(given) == 1 and isinstance(given[0], ast.Constant) else {}
+    with contextlib.suppress(NotLiteralError):
+        value = Evaluator(names).evaluate(node)
+        return value if type(value) is int else None
+    return None
 
 
 def _part(source: SourceFile, scopes: Sequence[Scope], around: ast.AST, name: str, hands: int) -> str:

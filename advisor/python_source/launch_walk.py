@@ -4,6 +4,7 @@ hangs. Nothing of it is run; what is not known is a `Tensor`, which stands for a
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -454,6 +455,9 @@ class LaunchWalk(FunctionReader):
         if owner is not None and last in ("size", "stride") and not node.keywords and len(node.args) < 2:
             whole = Whole(self._tensor(owner), "shape" if last == "size" else "stride")
             return whole if not node.args else self._asked(whole, self.visit(node.args[0]))
+        if owner is not None and last == "numel" and not node.args:
+            extents = self._tensor(owner).extents or (None,)
+            return math.prod(extents) if all(type(extent) is int for extent in extents) else None
         if last in LIKE and node.args:
             like = self._tensor(node.args[0])
             return replace(like, element=self._type_said(node) if typed else like.element, given=False)

@@ -156,3 +156,14 @@ def test_shapes_that_all_calls_agree_on_are_the_launches(old, new, sizes, has):
     values = {name: item.value for name, item in site.other_numbers({}, {}).items()}
     assert tuple(values.get(name) for name in ("M", "N", "K")) == sizes
     assert ("b" in given_by_callers(source, scopes)) is has
+
+
+def test_elements_of_a_tensor_follow_from_the_shape_that_callers_give_it():
+    source = parse_source(
+        "import torch, triton\n@triton.jit\ndef k(x, n):\n    pass\n"
+        "def run(offsets):\n    bags = offsets.numel() - 1\n    k[(bags,)](offsets, bags)\n"
+        "if __name__ == '__main__':\n    B, D = 16384, 4\n    run(torch.zeros(B * D + 1, dtype=torch.int64))\n",
+        "k.py",
+    )
+    found = grid_from_launches(source, "k", {})
+    assert found is not None and found.grid == (65536,) and found.numbers["n"] == 65536
