@@ -8,7 +8,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from advisor.python_source.bindings import (
     Scope,
@@ -189,7 +189,7 @@ def _shape(source: SourceFile, around: ast.AST, call: ast.Call) -> tuple[int | N
 
 def _size(source: SourceFile, around: ast.AST, node: ast.expr) -> int | None:
     """A number, a name that a function, or the file, gives one alone, or what is worked out with these: `B + 1`."""
-    names = {}
+    names: dict[str, Any] = {}
     for name in names_in(node):
         given = source.module_names.given([source.module_names.tree, around], name)
         names |= {name: given[0].value} if len(given) == 1 and isinstance(given[0], ast.Constant) else {}
