@@ -121,6 +121,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
             k_iterations=round(float(demand.k_iterations[0])),
             in_flight_bytes=in_flight_bytes(chain, demand, gpu, int(np.atleast_1d(plan.resident)[0])),
             needed_bytes=residency.sustained_bytes_per_us(gpu) * DRAM_LATENCY_US / gpu.num_sms,
+            sms=gpu.num_sms,
         ),
         bound=Latency(us=bound_us, origin="predicted", source=SOURCE),
         likely_bound=Latency(us=likely_us, origin="predicted", source=SOURCE),

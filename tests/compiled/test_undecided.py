@@ -164,6 +164,8 @@ def test_addresses_that_are_given_tell_where_loads_through_them_go(tmp_path: Pat
 def test_what_a_guess_stands_for_is_put_in_words() -> None:
     assert in_words({"values loaded from b", "values loaded from a"}) == "the contents of a and b"
     assert in_words({"argument n", "values loaded from a"}) == "the contents of a, and the value of n"
+    assert in_words({f"argument {name}" for name in "abcd"}) == "the values of a, b, c and d"
+    assert in_words({f"argument {name}" for name in "abcdef"}) == "the values of a, b, c and 3 more"
     assert in_words({"the result of a loop"}) == NOT_TOLD
 
 

@@ -117,7 +117,7 @@ class LineDemand:
 class ProgramClass:
     """Programs that do the same: how many, and what each does."""
 
-    label: str  # full | part | early exit
+    label: str  # full | part | little work
     programs: float
     tensor_flop: float
     fma_flop: float

@@ -350,7 +350,7 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
     order = np.argsort(-counts, kind="stable")
     grouped = []
     for group in (*order[:8, None], *([order[8:]] if len(order) > 8 else [])):
-        label = "full" if work[group[0]] >= most * (1 - 1e-9) else "early exit" if work[group[0]] <= most * 0.01 else "part"
+        label = "full" if work[group[0]] >= most * (1 - 1e-9) else "little work" if work[group[0]] <= most * 0.01 else "part"
         tensor, fma, load, store, trips = map(float, np.average(kinds[group], axis=0, weights=counts[group]))
         grouped.append(
             ProgramClass(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.demand.footprints import likely_footprints
-from advisor.compiled.ir.execution import Inputs, Positions, not_given, what_holds
+from advisor.compiled.ir.execution import Inputs, Positions, listed, not_given, what_holds
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.values import OR, argument_of
 from advisor.python_source.stride_use import STRIDE_NAME
@@ -60,13 +60,19 @@ def if_distinct(demand: KernelDemand, inputs: Inputs) -> KernelDemand:
     )
 
 
+MOST_NAMED = 4
+"""Arguments that a sentence names whose values are not known, and how many more there are."""
+
+
 def in_words(reasons: Iterable[str]) -> str:
     """What these reasons name: `the contents of lengths, and the values of m and n`."""
     reasons = sorted(reasons)
     tensors = not_given(reasons)
     values = [reason.removeprefix(ARGUMENT) for reason in reasons if reason.startswith(ARGUMENT)]
     named = [what_holds(tensors)] if tensors else []
-    named += [f"the value{'s' if len(values) > 1 else ''} of {' and '.join(values)}"] if values else []
+    more = [f"{len(values) - MOST_NAMED + 1} more"] if len(values) > MOST_NAMED else []
+    shown = values[: MOST_NAMED - 1] if more else values
+    named += [f"the value{'s' if len(values) > 1 else ''} of {listed([*shown, *more])}"] if values else []
     return ", and ".join(named) or NOT_TOLD
 
 

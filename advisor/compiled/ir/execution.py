@@ -241,8 +241,12 @@ def not_given(reasons: Iterable[str]) -> list[str]:
 
 def what_holds(names: Sequence[str]) -> str:
     """`the contents of a, b and c`."""
-    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    return f"the contents of {listed}"
+    return f"the contents of {listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def plain(value: Any) -> int | float | bool:
