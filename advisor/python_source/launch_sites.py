@@ -257,13 +257,13 @@ def _needed(
         return site.tells_grid({**values, **dict.fromkeys(names, PROBE)}, defaults, options)
 
     def strides(names: Sequence[str]) -> frozenset[str]:
-        return site.strides_told({**values, **dict.fromkeys([*asked, *names], PROBE)}, defaults, options)
+        return site.strides_told({**values, **dict.fromkeys([*numbers, *names], PROBE)}, defaults, options)
 
     needed = next((names for names in (unknown, [*around, *unknown]) if tells_grid(names)), None)
     if needed is None:
         return None
     needed = _fewest(needed, tells_grid)
-    asked = [*needed, *(name for name in unknown if not isinstance(site.asked.get(name), Stride))]
+    numbers = [*needed, *(name for name in unknown if not isinstance(site.asked.get(name), Stride))]
     more = [name for name in around if name not in needed and assigned.get(name, 1) > 0]  # what is assigned may be a shape
     every = strides(more)
     return *needed, *([] if strides(()) >= every else _fewest(more, lambda names: strides(names) >= every))

@@ -66,6 +66,11 @@ def _largest(module: Module) -> int:
     return max((t.elements for t in (*worked_out, *accessed)), default=1)
 
 
+def _chunk(largest: int, programs: int) -> int:
+    """Programs to evaluate at once: as many as the largest values allow."""
+    return int(max(16, min(programs, MAX_DENSE // max(largest, 1) // 4, 8192)))
+
+
 def read_demand(
     ttir: str | Module,
     grid: tuple[int, ...],
@@ -96,7 +101,7 @@ def read_demand(
     most = max(EXACT_PROGRAMS, EXACT_ELEMENTS // max(largest, LEAST_ELEMENTS) if listed else 0)
     indices, whole = programs_to_evaluate(full, most) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
-    chunk = int(max(16, min(len(indices), MAX_DENSE // max(largest, 1) // 4, 8192)))
+    chunk = _chunk(largest, len(indices))
     collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module))
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs

@@ -166,8 +166,8 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
     contiguous = replace(inputs, scalars={**inputs.scalars, **strides})
     alone = likely.scalars.keys() == contiguous.scalars.keys() and likely.contents.keys() == inputs.contents.keys()
     rows = counted if alone else count(contiguous, None) if strides else demand
-    untold = {untold_place(access.argument, access.operation) for access in demand.accesses}
-    texts = {what: text for what, text in {**rows.unknown, **demand.unknown}.items() if what in rows.unknown or what in untold}
+    places = {untold_place(access.argument, access.operation) for access in demand.accesses}
+    texts = {what: text for what, text in {**rows.unknown, **demand.unknown}.items() if what in rows.unknown or what in places}
     likely_places, certain_places = ({_place(access): access.reach_bytes for access in item.accesses} for item in (counted, rows))
     for access in demand.accesses:
         what, place = untold_place(access.argument, access.operation), _place(access)
