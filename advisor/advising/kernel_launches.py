@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from advisor.advising.missing_options import Lacking, missing_options, options_besides, say_contents, say_missing
+from advisor.advising.missing_options import Lacking, missing_options, say_contents, say_missing
 from advisor.compiled.analysis import KernelAnalysis
 from advisor.compiled.demand.demand import OF_A_SAMPLE
 from advisor.compiled.demand.likely_places import guessed_places, guessed_trips, in_words
@@ -48,10 +48,10 @@ class KernelReports:
     sources: dict[SourceText, None] = field(default_factory=dict)
     unknowns: dict[str, list[str]] = field(default_factory=dict)
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    besides: dict[str, tuple[str, ...]] = field(default_factory=dict)
     guessed: dict[str, str] = field(default_factory=dict)  # in words, as `in_words` has them
     one_trip: dict[str, str] = field(default_factory=dict)  # the same of what decides the trips of loops that are counted once
     deciding: dict[str, frozenset[str]] = field(default_factory=dict)
+    offsets: dict[str, frozenset[str]] = field(default_factory=dict)  # by kernel, the tensors that hold where rows begin
     takes_options: bool = True
     warnings: list[str] = field(default_factory=list)
     stopped: dict[str, str] = field(default_factory=dict)  # by space that was made by trying, why that ended
@@ -96,7 +96,7 @@ class KernelReports:
         if any(part.cause == UNCERTAIN for part in analysis.gap_parts):  # then a distance is told, but to work that hangs on data
             self.deciding[target.id] |= {*analysis.inspection.demand.unknown, *guessed_places(analysis.inspection.demand)}
         self.missing[target.id] = missing_options(analysis.inspection) if self.takes_options else ()
-        self.besides[target.launch.kernel] = options_besides(analysis.inspection)
+        self.offsets[target.launch.kernel] = analysis.inspection.demand.offsets
 
     def say_left(self, rest: Sequence[KernelTarget]) -> None:
         """Say of which kernels configurations were left for when their sizes are known."""
@@ -112,9 +112,7 @@ class KernelReports:
         for name in ids:
             options[self.targets[name].launch.kernel] |= dict.fromkeys(self.missing[name])
         lacking = [
-            Lacking(kernel=name, options=tuple(option), besides=self.besides[name], parameters=self._parameters[name])
-            for name, option in options.items()
-            if option
+            Lacking(kernel=name, options=tuple(option), parameters=self._parameters[name]) for name, option in options.items() if option
         ]
         return say_missing(lacking, ids, text, command, sized=not unsized, alone=len(self.kernels) == 1)
 
@@ -132,7 +130,7 @@ class KernelReports:
         recorded = is_launch_record(text)
         if not recorded and not self.takes_options:
             return ()
-        return say_contents(deciding, self._parameters, text, command, recorded=recorded, alone=len(self.kernels) == 1)
+        return say_contents(deciding, self._parameters, self.offsets, text, command, recorded=recorded, alone=len(self.kernels) == 1)
 
 
 def compiled_report(target: KernelTarget, analysis: KernelAnalysis, gpu: GpuSpec) -> LaunchReport:

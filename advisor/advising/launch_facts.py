@@ -54,6 +54,7 @@ def occupancy(analysis: Analysis, gpu: GpuSpec) -> Occupancy:
         shared_memory_bytes=int(first(demand.resources.shared_memory_bytes)),
         spill_bytes=None,
         k_iterations=int(np.ceil(first(demand.k_iterations))),
+        sms=gpu.num_sms,
     )
 
 

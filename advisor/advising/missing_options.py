@@ -47,7 +47,7 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
     """The options that say what a launch computes, as they are written, where that is not known: `--arg N=…`, `--grid …`.
 
     Where it has no grid, those that the grid of a launch in the file would follow from come first; `--grid` is asked for where there is
-    no such launch. Strides are not: that of contiguous rows is assumed, and said.
+    no such launch. Strides are not: that of contiguous rows is assumed, and said. Nor are types, unless those that are known differ.
     """
     launch, guess = inspection.launch, inspection.guess
     demand = inspection.demand if launch.grid is not None else _of_several_programs(inspection)
@@ -71,7 +71,8 @@ def missing_options(inspection: Inspection) -> tuple[str, ...]:
             *launch.asks.values(),
             *missing,
             *([] if launch.asks else ["--grid …"]),
-            *map(content_option, sorted(held)),
+            *(content_option(name, demand.offsets) for name in sorted(held)),
+            *_types_option(_doubtful_types(inspection)),
         ]
     return tuple(dict.fromkeys(missing))
 
@@ -100,13 +101,27 @@ def _of_several_programs(inspection: Inspection) -> KernelDemand:
         return inspection.demand
 
 
+def _doubtful_types(inspection: Inspection) -> list[str]:
+    """Tensors that are taken for ones of the usual type, which nothing says, though others are of 8 bits, or of several types."""
+    guess, given = inspection.guess, inspection.launch.given
+    known = {kind for name, kind in guess.signature.items() if kind.startswith("*") and name not in guess.guessed}
+    narrow, floats = any("8" in kind for kind in known), sum(kind.startswith(("*fp", "*bf")) for kind in known)
+    usual = [name for name in guess.signature if name in guess.guessed and guess.signature[name] == f"*{given.element}"]
+    return usual if (narrow or floats > 1) and not given.element_given else []
+
+
+def _types_option(names: Sequence[str]) -> list[str]:
+    """The option that says of what types tensors are; the types are to be filled in."""
+    return [f"--signature '{','.join(f'{name}=*…' for name in names)}'"] if names else []
+
+
 def options_besides(inspection: Inspection) -> tuple[str, ...]:
-    """The options for what was guessed besides: types of elements, of index tensors, block sizes. A command asks for them too."""
+    """The options for what was guessed besides: types of elements, of index tensors, block sizes. `advisor inspect` asks for them too."""
     guess, given = inspection.guess, inspection.launch.given
     plain = [name for name in guess.guessed if guess.signature[name] == f"*{given.element}"]
-    besides = [f"--element {given.element}"] if plain and not given.element_given else []
-    typed = ",".join(f"{name}=…" for name in sorted(guess.guessed) if name not in plain)
-    besides += [f"--signature '{typed}'"] if typed else []
+    doubtful = _doubtful_types(inspection)
+    besides = [f"--element {given.element}"] if plain and not doubtful and not given.element_given else []
+    besides += _types_option(sorted({*doubtful, *guess.guessed} - ({*plain} - {*doubtful})))
     return (*besides, *(f"--constexpr {name}=…" for name in guess.invented if BLOCK_NAMES.search(name) and name not in guess.settled))
 
 
@@ -117,13 +132,11 @@ class Lacking:
     Attributes:
         kernel: Its name.
         options: Those that are missing, as they are written.
-        besides: Those that a command asks for too.
         parameters: Names of its arguments.
     """
 
     kernel: str
     options: tuple[str, ...]
-    besides: tuple[str, ...] = ()
     parameters: frozenset[str]
 
 
@@ -160,6 +173,7 @@ def say_missing(
 def say_contents(
     deciding: Mapping[str, Mapping[str, frozenset[str]]],
     parameters: Mapping[str, frozenset[str]],
+    offsets: Mapping[str, frozenset[str]],
     target: str,
     command: str,
     *,
@@ -171,6 +185,7 @@ def say_contents(
     Args:
         deciding: Why that is not known, by kernel and id of a launch.
         parameters: Names of the arguments of each kernel.
+        offsets: Those of them that hold where rows begin.
         target: What the command names.
         command: The command line; "": there is none.
         recorded: Whether the launches are those of a record, which alone says what tensors hold; else the command line may.
@@ -183,9 +198,10 @@ def say_contents(
     names = sorted({name for item in contents.values() for name in item})
     of = "" if alone else f" in {next(iter(contents))}" if len(contents) == 1 else f" in {len(contents)} kernels"
     record = f"advisor record {' '.join(f'--contents {name}' for name in names)} -o launches.jsonl -- python …"
+    options = {kernel: tuple(content_option(name, offsets[kernel]) for name in its) for kernel, its in contents.items()}
     commands = [
-        _command(Lacking(kernel=kernel, options=tuple(map(content_option, its)), parameters=parameters[kernel]), target, command, alone)
-        for kernel, its in contents.items()
+        _command(Lacking(kernel=kernel, options=its, parameters=parameters[kernel]), target, command, alone)
+        for kernel, its in options.items()
     ]
     return (
         Action(

@@ -63,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     inspection = inspect_launch(launch, target)
     print(_shown(inspection, gpu, arguments))
     if arguments.format == "text" and (lacking := missing_options(inspection)):
+        lacking = tuple(option for option in lacking if not option.startswith("--signature"))  # which those besides ask for
         print(f"  To say it: {' '.join([shlex.join(['advisor', *sys.argv[1:]]), *options_besides(inspection), *lacking])}")
     return 0
 

@@ -121,6 +121,7 @@ def kernel_analysis(inspection: Inspection, gpu: GpuSpec, cache: str = "warm", f
             k_iterations=round(float(demand.k_iterations[0])),
             in_flight_bytes=in_flight_bytes(chain, demand, gpu, int(np.atleast_1d(plan.resident)[0])),
             needed_bytes=residency.sustained_bytes_per_us(gpu) * DRAM_LATENCY_US / gpu.num_sms,
+            sms=gpu.num_sms,
         ),
         bound=Latency(us=bound_us, origin="predicted", source=SOURCE),
         likely_bound=Latency(us=likely_us, origin="predicted", source=SOURCE),
@@ -413,7 +414,7 @@ def _one_programs_loads(inspection: Inspection) -> float:
     requested = demand.certain.per_program["requested_load"]
     if not requested.any():
         return 0.0
-    most = programs_to_evaluate(demand.grid)[0][[int(requested.argmax())]]
+    most = programs_to_evaluate(demand.grid, len(requested))[0][[int(requested.argmax())]]
     inputs = inputs_of(inspection.launch, inspection.guess)
     one = inspection.counted.demand(inspection.compiled.ttir, demand.grid, inputs, own_files(inspection.compiled), most)
     return certain_footprint(certain_of_guesses(one, inspection.guess)).read

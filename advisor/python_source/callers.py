@@ -4,11 +4,12 @@ required and so not None. Calls are found by name, in the function's file and in
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from advisor.python_source.bindings import (
     Scope,
@@ -16,11 +17,13 @@ from advisor.python_source.bindings import (
     arguments,
     call_arguments,
     innermost_function,
+    names_in,
     other_values,
 )
 from advisor.python_source.language import dotted, last_name
+from advisor.python_source.literals import Evaluator, NotLiteralError
 from advisor.python_source.target_questions import torch_type
-from advisor.python_source.tensors import LIKE, MADE, SAME_SHAPE, SAME_TYPE, TYPE_OF
+from advisor.python_source.tensors import DEFAULT_TYPES, LIKE, MADE, SAME_SHAPE, SAME_TYPE, TYPE_OF
 
 if TYPE_CHECKING:
     from advisor.python_source.source import SourceFile
@@ -171,6 +174,7 @@ def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: 
     kinds = [item.value for item in node.keywords if item.arg == "dtype"] + (node.args[:1] if method == "to" else [])
     types = [torch_type(dotted(kind).removeprefix("torch.")) for kind in kinds if dotted(kind).startswith("torch.")]
     element = (types[0].name if types[0] is not None else "") if types else TYPE_OF.get(method, "")
+    element = element or (type_by_default(node) if not kinds else "")
     if not isinstance(node.func, ast.Attribute) or method not in SAME_TYPE | SAME_SHAPE:
         return Passed(element, extents=_shape(source, around, node))
     inner = _tensor(source, scopes, node.func.value, hands, parts + 1)
@@ -179,6 +183,13 @@ def _tensor(source: SourceFile, scopes: Sequence[Scope], node: ast.expr, hands: 
     kept = all(isinstance(kind, ast.Constant) or dotted(kind).endswith("device") for kind in kinds)  # of a type that is not named
     turned = inner.turned and method != "contiguous"
     return Passed(element or (inner.element if kept else ""), turned, inner.extents if method in SAME_SHAPE else None)
+
+
+def type_by_default(call: ast.Call) -> str:
+    """The type of what a call of torch's makes that names none: of `torch.arange` of whole numbers that of an index; "": not known."""
+    function, name = dotted(call.func), last_name(call)
+    whole = name == "arange" and not any(isinstance(node, ast.Constant) and isinstance(node.value, float) for node in call.args)
+    return ("int64" if whole else DEFAULT_TYPES.get(name, "")) if function == f"torch.{name}" else ""
 
 
 def _shape(source: SourceFile, around: ast.AST, call: ast.Call) -> tuple[int | None, ...] | None:
@@ -193,10 +204,15 @@ def _shape(source: SourceFile, around: ast.AST, call: ast.Call) -> tuple[int | N
 
 
 def _size(source: SourceFile, around: ast.AST, node: ast.expr) -> int | None:
-    """A number, or a name that a function, or the file, gives one alone."""
-    given = source.module_names.given([source.module_names.tree, around], node.id) if isinstance(node, ast.Name) else [node]
-    value = given[0].value if len(given) == 1 and isinstance(given[0], ast.Constant) else None
-    return value if type(value) is int else None
+    """A number, a name that a function, or the file, gives one alone, or what is worked out with these: `B + 1`."""
+    names: dict[str, Any] = {}
+    for name in names_in(node):
+        given = source.module_names.given([source.module_names.tree, around], name)
+        names |= {name: given[0].value} if len(given) == 1 and isinstance(given[0], ast.Constant) else {}
+    with contextlib.suppress(NotLiteralError):
+        value = Evaluator(names).evaluate(node)
+        return value if type(value) is int else None
+    return None
 
 
 def _part(source: SourceFile, scopes: Sequence[Scope], around: ast.AST, name: str, hands: int) -> str:

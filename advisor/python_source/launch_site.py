@@ -158,6 +158,14 @@ class LaunchSite(AroundLaunch):
             return self.grid({**defaults, **constants, **values}) is not None
         return False
 
+    def strides_told(self, values: Mapping[str, Any], defaults: Mapping[str, Any], options: Sequence[str]) -> frozenset[str]:
+        """The strides whose values follow from what is known, were the tensors contiguous."""
+        with contextlib.suppress(NotLiteralError):
+            constants = {name: constant.value for name, constant in self.constants(values, options)[0].items()}
+            strides = self.strides(values, {**defaults, **constants, **values})
+            return frozenset(name for name, stride in strides.items() if stride is not None)
+        return frozenset()
+
     def is_for_others(self, values: Mapping[str, Any], constants: Mapping[str, Any], grid: tuple[int, ...]) -> bool:
         """Whether the launch passes other numbers than those that are given, and its grid is the same without these."""
         others = set()

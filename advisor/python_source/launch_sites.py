@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from advisor.python_source.launch_site import Known, LaunchSite
 from advisor.python_source.launch_walk import DEFAULT, SWITCH
 from advisor.python_source.literals import NotLiteralError
 from advisor.python_source.source import SourceFile
-from advisor.python_source.tensors import Tensor
+from advisor.python_source.tensors import Stride, Tensor
 
 LaunchCall = tuple[Sequence[Scope], ast.Call]
 """The scopes around a launch, the outermost first, and the call."""
@@ -230,30 +230,52 @@ def needed_for_grid(
     element_bytes: int | None = None,
 ) -> tuple[int, tuple[str, ...]] | None:
     """The line of the first launch whose grid follows once more arguments are known, and which these are, with names of the function
-    around the launch where it does not follow without (`B, T, H = q.shape`); None: there is none.
+    around the launch where it, or what strides are, does not follow without (`B, T, H = q.shape`); None: there is none.
 
     Args:
         source, kernel, values, defaults, options, num_sms, element_bytes: As for `grid_from_launches`.
         unknown: Names of the numbers among its arguments that are not known.
     """
     for site in launch_sites(source, kernel, num_sms, element_bytes):
-        needed = tuple(unknown)
-        if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
-            # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
-            # What an attribute is read of is a tensor, and no number.
-            objects = {n.value.id for n in ast.walk(site.function) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
-            names, walk = site.local - {*values, *unknown, *objects, dotted(grid_of(site.call))}, site.first
-            assigned = {name: -line for name, line in walk.lines.items()} | dict.fromkeys(walk.unpacked, 1)
-            order = {name: (assigned.get(name, -math.inf), name) for name in names}
-            needed = (*sorted(order, key=order.__getitem__), *needed)
-            if not site.tells_grid({**values, **dict.fromkeys(needed, PROBE)}, defaults, options):
-                continue
-        for name in needed:
-            fewer = tuple(item for item in needed if item != name)
-            if site.tells_grid({**values, **dict.fromkeys(fewer, PROBE)}, defaults, options):
-                needed = fewer
-        return site.call.lineno, needed
+        if (needed := _needed(site, values, unknown, defaults, options)) is not None:
+            return site.call.lineno, needed
     return None
+
+
+def _needed(
+    site: LaunchSite, values: Mapping[str, Any], unknown: Sequence[str], defaults: Mapping[str, Any], options: Sequence[str]
+) -> tuple[str, ...] | None:
+    """The names on which the grid of a launch hangs, and the strides that it passes; None: it does not follow from any."""
+    # Arguments are left out first, then what is assigned last, for it follows from other names; the extents of tensors remain.
+    # What an attribute is read of is a tensor, and no number.
+    objects = {n.value.id for n in ast.walk(site.function) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)}
+    names, walk = site.local - {*values, *unknown, *objects, dotted(grid_of(site.call)), "_"}, site.first
+    assigned = {name: -line for name, line in walk.lines.items()} | dict.fromkeys(walk.unpacked, 1)
+    around = sorted(names, key=lambda name: (assigned.get(name, -math.inf), name))
+
+    def tells_grid(names: Sequence[str]) -> bool:
+        return site.tells_grid({**values, **dict.fromkeys(names, PROBE)}, defaults, options)
+
+    def strides(names: Sequence[str]) -> frozenset[str]:
+        return site.strides_told({**values, **dict.fromkeys([*numbers, *names], PROBE)}, defaults, options)
+
+    needed = next((names for names in (unknown, [*around, *unknown]) if tells_grid(names)), None)
+    if needed is None:
+        return None
+    needed = _fewest(needed, tells_grid)
+    numbers = [*needed, *(name for name in unknown if not isinstance(site.asked.get(name), Stride))]
+    more = [name for name in around if name not in needed and assigned.get(name, 1) > 0]  # what is assigned may be a shape
+    every = strides(more)
+    return *needed, *([] if strides(()) >= every else _fewest(more, lambda names: strides(names) >= every))
+
+
+def _fewest(names: Sequence[str], enough: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Names that are enough, of which none can be left out; the first of those that can are."""
+    fewest = [*names]
+    for name in names:
+        fewer = [item for item in fewest if item != name]
+        fewest = fewer if enough(fewer) else fewest
+    return fewest
 
 
 LONGEST_GRID = 120

@@ -4,6 +4,7 @@ hangs. Nothing of it is run; what is not known is a `Tensor`, which stands for a
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -35,6 +36,7 @@ from advisor.python_source.callers import (
     is_open,
     only_call,
     tensors_by_callers,
+    type_by_default,
     types_of_parts,
 )
 from advisor.python_source.functions import Evaluation, FunctionReader
@@ -204,11 +206,15 @@ class LaunchWalk(FunctionReader):
         self.fewest |= walk.fewest
         for name, node in self.site.handed.items():
             value, hangs = walk.evaluated(node)
-            if not isinstance(self.names.get(name), Tensor):
+            if not isinstance(so_far := self.names.get(name), Tensor):
                 continue  # all calls agree on it
             if isinstance(value, Tensor):
-                value = replace(value, given=value.given or name in self.site.required)
-            self._set(name, value, hangs)
+                known = so_far.extents or value.extents or ()
+                sizes = zip(known, value.extents or known, strict=True) if len(known) == len(value.extents or known) else ()
+                extents = tuple(size if size is not None else before for before, size in sizes) or value.extents
+                given = value.given or name in self.site.required
+                value = replace(value, given=given, element=value.element or so_far.element, extents=extents)
+            self._set(name, self._known_shape(value), hangs)
 
     def evaluated(self, node: ast.expr, name: str = "") -> tuple[Any, Hangs]:
         """The value of an expression and what it hangs on; of one that cannot be worked out, a tensor called `name`."""
@@ -486,6 +492,9 @@ class LaunchWalk(FunctionReader):
         if owner is not None and last in ("size", "stride") and not node.keywords and len(node.args) < 2:
             whole = Whole(self._tensor(owner), "shape" if last == "size" else "stride")
             return whole if not node.args else self._asked(whole, self.visit(node.args[0]))
+        if owner is not None and last == "numel" and not node.args:
+            extents = self._tensor(owner).extents or (None,)
+            return math.prod(extents) if all(type(extent) is int for extent in extents) else None
         if last in LIKE and node.args:
             like = self._tensor(node.args[0])
             of = self._of_type_said(node) if typed else like
@@ -545,9 +554,10 @@ class LaunchWalk(FunctionReader):
 
     def _of_type_said(self, call: ast.Call) -> Tensor:
         """A tensor of the type that a call which makes one names: `int32` of `torch.empty(n, dtype=torch.int32)`, that of another tensor of
-        `dtype=x.dtype`, or none that is known."""
-        kind = next((self.evaluated(keyword.value)[0] for keyword in call.keywords if keyword.arg == "dtype"), None)
-        element = next((self._type(keyword.value) for keyword in call.keywords if keyword.arg == "dtype"), None)
+        `dtype=x.dtype`, torch's where it names none, or none that is known."""
+        kinds = [keyword.value for keyword in call.keywords if keyword.arg == "dtype"]
+        kind = self.evaluated(kinds[0])[0] if kinds else None
+        element = self._type(kinds[0]) if kinds else type_by_default(call) or None
         return Tensor(_called(call), element=element, typed_as=kind.tensor if isinstance(kind, OfElements) else "")
 
     def _type(self, node: ast.expr) -> str | None:

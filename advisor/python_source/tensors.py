@@ -10,10 +10,15 @@ from advisor.python_source.literals import NotLiteralError, Unknown
 
 MADE = frozenset({"empty", "zeros", "ones", "full", "rand", "randn", "new_empty", "new_zeros", "new_ones", "new_full"})
 """Functions and methods that make a tensor of a shape."""
+DEFAULT_TYPES = {
+    **dict.fromkeys(("empty", "zeros", "ones", "rand", "randn"), "float32"),
+    **dict.fromkeys(("randint", "randperm"), "int64"),
+}
+"""Functions of torch that make a tensor -> the type of its elements where a call names none."""
 LIKE = frozenset({"empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"})
 """Functions that make a tensor of the shape of another."""
-OF_VALUES = frozenset({"torch.tensor", "torch.arange", "torch.as_tensor"})
-"""Functions that make a tensor of values."""
+OF_VALUES = frozenset({"torch.tensor", "torch.arange", "torch.as_tensor", "torch.randint", "torch.randperm"})
+"""Functions that make a tensor of values, or of a shape that is not read."""
 SAME_SHAPE = frozenset({"contiguous", "clone", "to", "detach", "half", "float", "bfloat16", "cuda", "requires_grad_"})
 """Methods of a tensor that give one of the same shape."""
 SAME_TYPE = frozenset(

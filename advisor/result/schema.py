@@ -29,10 +29,11 @@ from advisor.result.problem import (  # noqa: F401 - this module is the face of 
 )
 from advisor.system.resources import phrase
 
-SCHEMA_VERSION = "1.6"
+SCHEMA_VERSION = "1.7"
 """1.1: the library reference of a launch. 1.2: its share of a pipeline's peak. 1.3: why what runs is kept, what
 recommendations of a kind won, and the library reference of a layer. 1.4: the verdict's notes and its share of a pipeline's peak.
-1.5: what an action's saving is a share of, where that is whole layers. 1.6: what a search that was cut off left of a space."""
+1.5: what an action's saving is a share of, where that is whole layers. 1.6: what a search that was cut off left of a space.
+1.7: the SMs of the GPU beside the CTAs of a launch."""
 
 Severity = Literal["error", "warning", "advice", "info"]
 
@@ -61,14 +62,14 @@ class Occupancy:
     k_iterations: int
     in_flight_bytes: float | None = None  # per SM, that DRAM is asked for at a time; None: not known
     needed_bytes: float | None = None  # per SM, in flight at a time to keep DRAM busy: its rate times its latency
+    sms: int | None = None  # of the GPU; None: of a result before 1.7
 
     @property
     def ctas_per_sm(self) -> str:
         """`5, limited by registers`; where the grid is too small to fill them, `5 would fit, but the grid has 300 CTAs for 132 SMs`."""
         if self.limiter != "grid":
             return phrase("occupancy.limited", resident=self.resident_ctas_per_sm, limiter=self.limiter)
-        sms = round(self.ctas / self.waves / self.resident_ctas_per_sm)
-        return phrase("occupancy.grid", resident=self.resident_ctas_per_sm, ctas=f"{self.ctas:,}", sms=sms)
+        return phrase("occupancy.grid", resident=self.resident_ctas_per_sm, ctas=f"{self.ctas:,}", sms=self.sms or "all")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -69,6 +70,39 @@ def test_what_says_how_often_a_loop_runs_is_asked_for_with_the_sizes(tmp_path: P
     path.write_text(SEQUENCES)
     first = advise_compiled(f"{path}::means", H100, cache="cold", command="advisor advise", launch_options=LaunchOptions(), try_s=0.0)
     assert {"sequences=…", "lengths_ptr=…"} <= set(shlex.split(first.actions[0].snippet or ""))
+
+
+DEQUANTISED = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def scaled(codes_ptr, other_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(codes_ptr + at) * tl.load(other_ptr + at))
+
+def run(codes, other, y, blocks):
+    assert codes.dtype == torch.int8
+    scaled[(blocks,)](codes, other, y, BLOCK=128)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asserted", "asked"),
+    [
+        ("codes.dtype == torch.int8", ["other_ptr=*…,y_ptr=*…"]),
+        ("codes.dtype == torch.bfloat16 and other.dtype == torch.float32", ["y_ptr=*…"]),
+        ("codes.dtype == torch.float32", []),
+    ],
+)
+def test_types_that_nothing_says_are_asked_for_where_those_of_others_differ(tmp_path: Path, asserted: str, asked: list[str]) -> None:
+    pytest.importorskip("triton")
+    path = tmp_path / "k.py"
+    path.write_text(DEQUANTISED.replace("codes.dtype == torch.int8", asserted))
+    first = advise_compiled(f"{path}::scaled", H100, cache="cold", command="advisor advise", launch_options=LaunchOptions(), try_s=0.0)
+    words = shlex.split(first.actions[0].snippet or "")
+    assert [word for option, word in itertools.pairwise(words) if option == "--signature"] == asked
 
 
 def test_what_is_lacking_is_asked_for_in_one_round(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from advisor.advising.kernel_report import advise_compiled
 from advisor.compiled.analysis import KernelAnalysis, kernel_analysis
 from advisor.compiled.demand.counts import KernelDemand
+from advisor.compiled.demand.demand import EXACT_PROGRAMS
 from advisor.compiled.launches.launch import Inspection, inspect_launch
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.compiled.launches.target import compile_target, make_launch
@@ -245,3 +246,28 @@ def test_the_verdict_does_not_take_assumed_work_for_distance_to_the_bound(tmp_pa
     result = advise_compiled(f"{path}::k", load_gpu("H200"), cache="warm", command="", launch_options=asked)
     assert any("Only part of the work is certain" in note for note in result.verdict.notes)
     assert any("--content data=VALUE" in text for text in result.verdict.unknowns)
+
+
+LOOKED_UP = """
+    @triton.jit
+    def k(x, out, data, stride_row, BLOCK: tl.constexpr):
+        lanes = tl.arange(0, BLOCK)
+        index = tl.load(data + tl.program_id(0) * stride_row + lanes)
+        tl.store(out + tl.program_id(0) * BLOCK + lanes, tl.load(x + index, mask=index >= 0, other=0.0))
+"""
+
+
+def test_what_hangs_on_contents_that_are_given_is_certain_in_contiguous_rows(tmp_path: Path) -> None:
+    unknown, given = (demand_of(LOOKED_UP, tmp_path, contents) for contents in (None, np.arange(PROGRAMS * BLOCK) % 100 - 1))
+    assert not unknown.exact and unknown.certain.per_program["load"].sum() < unknown.per_program["load"].sum()
+    assert given.exact and given.certain.per_program["load"].sum() == given.per_program["load"].sum()
+    assert not any("a mask" in text for text in given.unknown.values())
+    assert "contiguous rows with stride_row = 32" in given.unknown["the addresses of accesses to data"]
+
+
+def test_every_program_of_a_large_grid_is_counted_where_contents_say_what_it_looks_up(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).permutation(EXACT_PROGRAMS * 2 * BLOCK)
+    text = LOOKED_UP.replace("stride_row", "BLOCK").replace("BLOCK, BLOCK", "BLOCK")
+    demand = inspected(text, tmp_path, rows, programs=EXACT_PROGRAMS * 2).demand
+    assert demand.scale == 1 and demand.exact and demand.footprint_bytes["x"] == rows.size * 2
+    assert inspected(text, tmp_path, 3, programs=EXACT_PROGRAMS * 2).demand.scale > 1

@@ -26,6 +26,11 @@ def test_what_is_described_is_read(content: object, array: list[float]) -> None:
     assert loaded([pointer(2, 0)], (2,), {"data": content}).array().reshape(-1).tolist() == array
 
 
+def test_of_more_than_is_described_a_list_keeps_its_last_and_an_array_is_repeated() -> None:
+    for content, array in (([5, 6, 7], [6, 7, 7, 7]), (np.array([5, 6, 7]), [6, 7, 5, 6])):
+        assert loaded([pointer(1, 2, 3, 4)], (4,), {"data": content}).array().reshape(-1).tolist() == array
+
+
 def test_of_an_unknown_address_the_same_everywhere_is_known() -> None:
     unknown = values.unknown({"why"}, (2,), "data")
     assert loaded([unknown], (2,), {"data": [4, 4, 4]}).array().reshape(-1).tolist() == [4]

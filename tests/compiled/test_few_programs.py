@@ -124,3 +124,28 @@ def test_a_launch_that_ends_as_soon_as_it_began_has_no_other_advice(tmp_path: Pa
     report = launch_report(target, analysis, tuple(findings.values()))
     sentence = verdict((report,), ()).sentence
     assert sentence.startswith("Launch-bound: ") and "should save" not in sentence
+
+
+SOME_IDLE = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def sums(x_ptr, lengths_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(tl.load(lengths_ptr + tl.program_id(0))):
+        total += tl.load(x_ptr + row * BLOCK + at)
+        tl.store(y_ptr + tl.program_id(0) * BLOCK + at, total)
+"""
+
+
+def test_programs_that_do_little_are_no_early_exits_and_the_sms_are_the_devices(tmp_path: Path) -> None:
+    path = tmp_path / "sums.py"
+    path.write_text(SOME_IDLE)
+    types = {"x_ptr": "*fp32", "lengths_ptr": "*i32", "y_ptr": "*fp32"}
+    lengths = [256] * 500 + [0] * 12
+    launch = make_launch(read_source(path), "sums", types=types, constexprs={"BLOCK": 128}, contents={"lengths_ptr": lengths}, grid=(512,))
+    analysis = kernel_analysis(inspect_launch(launch, compile_target("sm_90"), sass=False), load_gpu("H100"))
+    assert [item.label for item in analysis.inspection.demand.classes] == ["full", "little work"]
+    assert analysis.occupancy.ctas_per_sm.endswith("would fit, but the grid has 512 CTAs for 132 SMs")

@@ -106,6 +106,7 @@ RAGGED = """
 def test_ragged_rows_likely_lie_one_behind_the_other(tmp_path: Path) -> None:
     """Where one begins and where it ends are no two indices of one row."""
     demand = inspected(RAGGED, tmp_path, longest=4096).demand
+    assert demand.offsets == {"offsets_ptr"}
     assert demand.likely_read_footprints["x_ptr"] == pytest.approx(4096 * 2 * ROWS)
 
 

@@ -74,7 +74,7 @@ def test_what_is_too_much_to_walk_is_said(condition: str, tmp_path: Path, pool: 
 def test_all_sets_of_programs_share_what_may_be_walked(tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a large grid would take as many times as long as it has sets."""
     alone = counted(SET_BACK, 1000, tmp_path, pool)
-    monkeypatch.setattr("advisor.compiled.demand.demand._chunk", lambda module, programs: 1)
+    monkeypatch.setattr("advisor.compiled.demand.demand._chunk", lambda largest, programs: 1)
     monkeypatch.setattr("advisor.compiled.demand.demand.EXACT_WORK", 40e6)  # for one program's loop, and not for each of them
     got = counted(SET_BACK, 1000, tmp_path, pool)
     assert alone.exact and not got.exact and len(got.approximations) == 1
@@ -101,7 +101,7 @@ module {
 
 def test_programs_go_together_by_what_is_worked_out_of_them() -> None:
     """A tile of numbers that no address hangs on takes no room: with it a set would have 22 programs."""
-    assert demand._chunk(parse(WIDE), 8192) == 8192
+    assert demand._chunk(demand._largest(parse(WIDE)), 8192) == 8192
 
 
 LOOKING_BACK = """

@@ -364,3 +364,9 @@ def test_as_many_programs_as_lanes(first: str, tmp_path: Path) -> None:
     kernel = "def k(x, sums, other, BLOCK: tl.constexpr):\n    pid = tl.program_id(0)\n    " + "\n    ".join(body) + "\n"
     demand = demand_of(kernel, tmp_path, (64,), BLOCK=64)
     assert demand.read_footprints["x"] == 2 * 64 * 64 and demand.written_footprints["sums"] == 2 * 64
+
+
+def test_distinct_bytes_halves_of_many_rows() -> None:
+    pages = np.random.default_rng(0).permutation(40_000).astype(np.int64) * 4096  # of 16 rows each: 1.28 million halves of rows
+    halves = [Lattice(offset, [(1, 128), (256, 16)], [np.sort(pages)]) for offset in (0, 128)]
+    assert distinct_bytes(halves) == 40_000 * 16 * 256

@@ -12,6 +12,7 @@ import pytest
 from advisor.advising.kernel_report import advise_compiled
 from advisor.advising.missing_options import say_contents
 from advisor.compiled.demand.likely_places import NOT_TOLD, in_words
+from advisor.compiled.launches.launch import content_option
 from advisor.compiled.launches.launch_options import LaunchOptions
 from advisor.compiled.launches.written_values import random_indices
 from advisor.gpus.hardware import load_gpu
@@ -66,11 +67,11 @@ def test_a_table_that_decides_which_blocks_are_read_is_asked_for(tmp_path: Path)
     first = next(action for action in result.actions if action.title == "Specify the contents of block_tables_ptr")
     assert first.launches == (result.launches[0].id,)
     assert "`advisor record --contents block_tables_ptr -o launches.jsonl -- python …`" in first.detail
-    assert shlex.split(first.snippet or "") == ["advisor", "advise", "--content", "block_tables_ptr=random(…)"]
+    assert shlex.split(first.snippet or "") == ["advisor", "advise", "--content", "block_tables_ptr=permutation(…)"]
     notes = " ".join(result.verdict.unknowns)
     assert "assumes different rows for each index (from the contents of block_tables_ptr)" in notes
     assert "addresses depend on the contents of block_tables_ptr" in notes
-    ways = notes.replace("--content 'block_tables_ptr=random(…)'", "")
+    ways = notes.replace("--content 'block_tables_ptr=permutation(…)'", "")
     assert "block_tables_ptr=" not in ways, "one number for all of it would send every program to one block"
 
 
@@ -163,6 +164,8 @@ def test_addresses_that_are_given_tell_where_loads_through_them_go(tmp_path: Pat
 def test_what_a_guess_stands_for_is_put_in_words() -> None:
     assert in_words({"values loaded from b", "values loaded from a"}) == "the contents of a and b"
     assert in_words({"argument n", "values loaded from a"}) == "the contents of a, and the value of n"
+    assert in_words({f"argument {name}" for name in "abcd"}) == "the values of a, b, c and d"
+    assert in_words({f"argument {name}" for name in "abcdef"}) == "the values of a, b, c and 3 more"
     assert in_words({"the result of a loop"}) == NOT_TOLD
 
 
@@ -177,11 +180,13 @@ def test_data_that_likely_work_hangs_on_are_asked_for_too(tmp_path: Path) -> Non
 def test_what_a_record_lacks_is_recorded_again() -> None:
     reasons = {"first": frozenset({"values loaded from table"}), "second": frozenset({"the result of a loop"})}
     deciding, names = {"k": {"k-1": reasons["first"]}, "other": {"other-1": reasons["second"]}}, {"k": frozenset({"table"})}
-    (action,) = say_contents(deciding, names, "launches.jsonl", "advisor advise launches.jsonl", recorded=True, alone=False)
+    (action,) = say_contents(
+        deciding, names, {"k": frozenset()}, "launches.jsonl", "advisor advise launches.jsonl", recorded=True, alone=False
+    )
     assert action.title == "Specify the contents of table in k" and action.launches == ("k-1",)
     assert action.detail.endswith("Record the launch again with the command below.")
     assert action.snippet == "advisor record --contents table -o launches.jsonl -- python …"
-    assert say_contents({"other": {"other-1": reasons["second"]}}, {}, "k.py::other", "", recorded=True, alone=True) == ()
+    assert say_contents({"other": {"other-1": reasons["second"]}}, {}, {}, "k.py::other", "", recorded=True, alone=True) == ()
 
 
 def test_contents_of_several_kernels_are_given_in_a_command_each() -> None:
@@ -189,12 +194,27 @@ def test_contents_of_several_kernels_are_given_in_a_command_each() -> None:
         name: {f"{name}-1": frozenset({"values loaded from " + tensor})} for name, tensor in (("k", "table"), ("other", "seq_lens"))
     }
     names = {"k": frozenset({"n", "table"}), "other": frozenset({"m", "seq_lens"})}
+    offsets = {"k": frozenset({"table"}), "other": frozenset[str]()}
     command = "advisor advise f.py --arg n=5 --arg m=6"
-    (action,) = say_contents(deciding, names, "f.py", command, recorded=False, alone=False)
+    (action,) = say_contents(deciding, names, offsets, "f.py", command, recorded=False, alone=False)
     assert (action.snippet or "").splitlines() == [
-        "advisor advise f.py::k --arg n=5 --content 'table=random(…)'",
+        "advisor advise f.py::k --arg n=5 --content 'table=range(0,…,…)'",
         "advisor advise f.py::other --arg m=6 --content seq_lens=…",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("ids", "--content 'ids=random(…)'"),
+        ("page_table", "--content 'page_table=permutation(…)'"),
+        ("kv_page_indices", "--content 'kv_page_indices=permutation(…)'"),
+        ("seq_lens", "--content seq_lens=…"),
+        ("starts", "--content 'starts=range(0,…,…)'"),
+    ],
+)
+def test_content_option_by_what_a_tensor_holds(name: str, option: str) -> None:
+    assert content_option(name, {"starts"}) == option
 
 
 LOCKED = """import triton

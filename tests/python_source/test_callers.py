@@ -198,3 +198,14 @@ def test_a_launcher_that_calls_itself_is_followed_no_further():
     source = parse_source(KERNEL + text, "k.py")
     ((scopes, launch),) = launches(source, "k")
     assert "BLOCK" not in LaunchSite(source, source.kernel("k"), scopes, launch, None, None).constants({}, [])[0]
+
+
+def test_elements_of_a_tensor_follow_from_the_shape_that_callers_give_it():
+    source = parse_source(
+        "import torch, triton\n@triton.jit\ndef k(x, n):\n    pass\n"
+        "def run(offsets):\n    bags = offsets.numel() - 1\n    k[(bags,)](offsets, bags)\n"
+        "if __name__ == '__main__':\n    B, D = 16384, 4\n    run(torch.zeros(B * D + 1, dtype=torch.int64))\n",
+        "k.py",
+    )
+    found = grid_from_launches(source, "k", {})
+    assert found is not None and found.grid == (65536,) and found.numbers["n"] == 65536

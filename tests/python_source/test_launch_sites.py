@@ -430,6 +430,16 @@ def test_a_grid_follows_from_names_around_it_whatever_is_asserted_of_tensors() -
     assert needed_for_grid(source(body), "k", {}, ("n", "m"), {}) == (11, ("bags",))
 
 
+def test_needed_for_grid_asks_with_the_grid_for_what_strides_follow_from() -> None:
+    """`half` is worked out, and told by what it is worked out of."""
+    body = (
+        "def run(x, longest):\n    rows, heads, size = x.shape\n    half = size // 2\n    y = torch.empty((rows, longest, heads, half))\n"
+        "    k[(rows,)](y.stride(0), y.stride(1), heads, BLOCK=128)\n"
+    )
+    assert needed_for_grid(source(body), "k", {}, ("m",), {}) == (12, ("rows", "longest", "size"))
+    assert needed_for_grid(source(body), "k", {"longest": 8, "size": 64}, ("m",), {}) == (12, ("rows",))
+
+
 @pytest.mark.parametrize(
     ("unpacked", "grid"),
     [

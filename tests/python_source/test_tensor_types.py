@@ -117,6 +117,28 @@ def test_a_tensor_that_is_converted_has_the_type_that_it_is_converted_to(text: s
     assert type_of(text) == kind
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("torch.rand(n, device='cuda')", "float32"),
+        ("torch.zeros((n, 4)).cuda()", "float32"),
+        ("torch.randint(0, 9, (n,))", "int64"),
+        ("torch.arange(n + 1)", "int64"),
+        ("torch.arange(0, n, 0.5)", None),
+        ("torch.full((n,), wanted)", None),
+        ("torch.empty(n, dtype=kind)", None),
+        ("x.new_empty(n)", None),
+    ],
+)
+def test_a_type_that_a_call_of_torch_does_not_name_is_torchs(text: str, kind: str | None) -> None:
+    """The same where the function around the launch makes the tensor, and where its caller does."""
+    assert type_of(text) == kind
+    called = f"def run(x):\n    k[(1,)](x)\ndef main(x, n, kind, wanted):\n    run({text})\n"
+    source = parse_source(HEAD + called, "k.py")
+    ((scopes, call),) = launches(source, "k")
+    assert LaunchSite(source, source.kernel("k"), scopes, call, None, None).types().get("x") == kind
+
+
 def test_a_type_has_one_name() -> None:
     assert type_of("torch.arange(4, dtype=torch.long)") == "int64"
 

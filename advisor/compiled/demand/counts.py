@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from advisor.compiled.demand.costs import Cost
+from advisor.compiled.demand.costs import Cost, element_bytes
 from advisor.compiled.ir.execution import not_given
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.lattices import Lattice
@@ -117,7 +117,7 @@ class LineDemand:
 class ProgramClass:
     """Programs that do the same: how many, and what each does."""
 
-    label: str  # full | part | early exit
+    label: str  # full | part | little work
     programs: float
     tensor_flop: float
     fma_flop: float
@@ -231,6 +231,16 @@ class KernelDemand:
     def addressed_by(self) -> tuple[str, ...]:
         """Arguments whose contents would tell where accesses go of which that is not known."""
         return tuple(not_given(frozenset[str]().union(*(access.unlocated_for for access in self.accesses))))
+
+    @property
+    def offsets(self) -> frozenset[str]:
+        """Tensors that are read one element further than by another load: where rows of another begin and where they end (`cu_seqlens`)."""
+        loads = [
+            (item.name, *item.reach_bytes, element_bytes(item.element))
+            for item in self.accesses
+            if item.kind == "load" and item.reach_bytes
+        ]
+        return frozenset(name for name, low, high, size in loads if (name, low - size, high - size, size) in loads)
 
     def repeated(self, threads: int, least: int = 1) -> Cost:
         """What of operations on at least so many elements those of `threads` do again that hold the same ones as others: every warp does at

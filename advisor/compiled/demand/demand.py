@@ -37,16 +37,19 @@ from advisor.system.errors import InputError
 
 EXACT_PROGRAMS = 16_384
 """Grids up to this many programs are evaluated whole; of larger ones the ends and a sample, spread evenly."""
+EXACT_ELEMENTS, LEAST_ELEMENTS = 2**26, 256
+"""The same of grids over contents that are given, where the programs' largest values have up to so many elements together, each at least
+so many: what is looked up follows no rule, so that of a sample the bound knows no more than what that touches."""
 SAMPLED_PROGRAMS = 8_192
 
 DEVIATIONS = 4.0
 """Standard deviations by which the work of a sample of programs may be more than that of all of them: a chance of 1 in 30,000."""
 
 
-def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64], bool]:
-    """Flat indices of the programs to evaluate, and whether they are all."""
+def programs_to_evaluate(grid: tuple[int, int, int], most: int = EXACT_PROGRAMS) -> tuple[NDArray[np.int64], bool]:
+    """Flat indices of the programs to evaluate, and whether they are all, as up to `most` are."""
     total = grid[0] * grid[1] * grid[2]
-    if total <= EXACT_PROGRAMS:
+    if total <= most:
         return np.arange(total, dtype=np.int64), True
     # A step that shares no factor with the grid's sides, so that no row or column is favoured.
     generator = np.random.default_rng(0)
@@ -55,12 +58,16 @@ def programs_to_evaluate(grid: tuple[int, int, int]) -> tuple[NDArray[np.int64],
     return np.clip(picks, 0, total - 1), False
 
 
-def _chunk(module: Module, programs: int) -> int:
-    """Programs to evaluate at once: as many as the largest values allow that are worked out, which elements of a product are not."""
+def _largest(module: Module) -> int:
+    """Elements of the largest value that is worked out, which elements of a product are not."""
     needed = needed_values(module.kernel)
     worked_out = (t for op in module.kernel.walk() for name, t in zip(op.results, op.result_types, strict=False) if name in needed)
     accessed = (t for op in module.kernel.walk() if op.name in MEMORY for t in op.types)
-    largest = max((t.elements for t in (*worked_out, *accessed)), default=1)
+    return max((t.elements for t in (*worked_out, *accessed)), default=1)
+
+
+def _chunk(largest: int, programs: int) -> int:
+    """Programs to evaluate at once: as many as the largest values allow."""
     return int(max(16, min(programs, MAX_DENSE // max(largest, 1) // 4, 8192)))
 
 
@@ -89,9 +96,12 @@ def read_demand(
     if min(x, y, z) < 0 or x * y * z > 2**62:
         raise InputError("the grid is not one", str(grid), "up to three sizes of at least 0")
     full = (x, y, z)
-    indices, whole = programs_to_evaluate(full) if programs is None else (programs, True)
+    largest = _largest(module)
+    listed = any(np.ndim(content) for content in inputs.contents.values())
+    most = max(EXACT_PROGRAMS, EXACT_ELEMENTS // max(largest, LEAST_ELEMENTS) if listed else 0)
+    indices, whole = programs_to_evaluate(full, most) if programs is None else (programs, True)
     total = x * y * z if programs is None else len(programs)
-    chunk = _chunk(module, len(indices))
+    chunk = _chunk(largest, len(indices))
     collected = Collected(scale=total / max(len(indices), 1), divisors=divisors(module), spared=spared_bytes(module))
     for start in range(0, len(indices), chunk):
         work = EXACT_WORK / -(-len(indices) // chunk)  # one allowance for all sets of programs
@@ -345,7 +355,7 @@ def classes(rows: Mapping[str, NDArray[np.float64]], scale: float) -> tuple[Prog
     order = np.argsort(-counts, kind="stable")
     grouped = []
     for group in (*order[:8, None], *([order[8:]] if len(order) > 8 else [])):
-        label = "full" if work[group[0]] >= most * (1 - 1e-9) else "early exit" if work[group[0]] <= most * 0.01 else "part"
+        label = "full" if work[group[0]] >= most * (1 - 1e-9) else "little work" if work[group[0]] <= most * 0.01 else "part"
         tensor, fma, load, store, trips = map(float, np.average(kinds[group], axis=0, weights=counts[group]))
         grouped.append(
             ProgramClass(

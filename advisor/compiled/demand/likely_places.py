@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from advisor.compiled.demand.costs import element_bytes
 from advisor.compiled.demand.counts import AccessDemand, KernelDemand
 from advisor.compiled.demand.footprints import likely_footprints
-from advisor.compiled.ir.execution import Inputs, Positions, not_given, what_holds
+from advisor.compiled.ir.execution import Inputs, Positions, listed, not_given, what_holds
 from advisor.compiled.ir.ir import Operation
 from advisor.compiled.ir.values import OR, argument_of
 from advisor.python_source.stride_use import STRIDE_NAME
@@ -60,13 +60,19 @@ def if_distinct(demand: KernelDemand, inputs: Inputs) -> KernelDemand:
     )
 
 
+MOST_NAMED = 4
+"""Arguments that a sentence names whose values are not known, and how many more there are."""
+
+
 def in_words(reasons: Iterable[str]) -> str:
     """What these reasons name: `the contents of lengths, and the values of m and n`."""
     reasons = sorted(reasons)
     tensors = not_given(reasons)
     values = [reason.removeprefix(ARGUMENT) for reason in reasons if reason.startswith(ARGUMENT)]
     named = [what_holds(tensors)] if tensors else []
-    named += [f"the value{'s' if len(values) > 1 else ''} of {' and '.join(values)}"] if values else []
+    more = [f"{len(values) - MOST_NAMED + 1} more"] if len(values) > MOST_NAMED else []
+    shown = values[: MOST_NAMED - 1] if more else values
+    named += [f"the value{'s' if len(values) > 1 else ''} of {listed([*shown, *more])}"] if values else []
     return ", and ".join(named) or NOT_TOLD
 
 
@@ -109,8 +115,7 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
         return None
     strides = [name for name in names if STRIDE_NAME.search(name)]
     sizes = {name: max(_row(item) for item in _hanging_on(name, unlocated)) for name in names if name not in strides}
-    ragged = {access.name for access in demand.accesses if _follows_another(access, demand.accesses)}
-    contents = {**inputs.contents, **{name: Positions(LONGEST_ROW if name in ragged else 1) for name in indices}}
+    contents = {**inputs.contents, **{name: Positions(LONGEST_ROW if name in demand.offsets else 1) for name in indices}}
     likely = replace(inputs, scalars={**inputs.scalars, **sizes, **dict.fromkeys(strides, 0)}, contents=contents)
     programs = looked_at(demand.programs)
     waiting = {name: _hanging_on(name, unlocated) for name in reversed(strides)}
@@ -135,13 +140,6 @@ def likely_inputs(demand: KernelDemand, inputs: Inputs, count: Count) -> Inputs 
     return likely
 
 
-def _follows_another(access: AccessDemand, accesses: Iterable[AccessDemand]) -> bool:
-    """Whether a tensor is read one element further than by another load: where rows of it begin and where they end (`cu_seqlens`)."""
-    size, reach = element_bytes(access.element), access.reach_bytes
-    others = [item.reach_bytes for item in accesses if item.name == access.name and item.kind == access.kind == "load"]
-    return reach is not None and (reach[0] - size, reach[1] - size) in others
-
-
 def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
     """How many elements of each tensor lie between the first and the last that its accesses touch, all of them together: two halves of a
     row are one."""
@@ -160,14 +158,16 @@ def _rows_of_tensors(accesses: Iterable[AccessDemand]) -> Iterator[float]:
 def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, count: Count) -> KernelDemand:
     """The demand with the places that likely arguments (`likely_inputs`) tell, in what a prediction reckons with, and said.
 
-    Rows of which only the stride is not known lie contiguous for the bound too: it is the stride of nearly every call.
+    Rows of which only the stride is not known lie contiguous for the bound too, with all that hangs on what they hold: it is the stride
+    of nearly every call.
     """
     counted = count(likely, None)
     strides = {name: value for name, value in likely.scalars.items() if name not in inputs.scalars and STRIDE_NAME.search(name)}
     contiguous = replace(inputs, scalars={**inputs.scalars, **strides})
     alone = likely.scalars.keys() == contiguous.scalars.keys() and likely.contents.keys() == inputs.contents.keys()
     rows = counted if alone else count(contiguous, None) if strides else demand
-    texts = dict(demand.unknown)
+    places = {untold_place(access.argument, access.operation) for access in demand.accesses}
+    texts = {what: text for what, text in {**rows.unknown, **demand.unknown}.items() if what in rows.unknown or what in places}
     likely_places, certain_places = ({_place(access): access.reach_bytes for access in item.accesses} for item in (counted, rows))
     for access in demand.accesses:
         what, place = untold_place(access.argument, access.operation), _place(access)
@@ -178,10 +178,7 @@ def with_likely_places(demand: KernelDemand, inputs: Inputs, likely: Inputs, cou
     return replace(
         rows,  # where a table is looked up with what rows hold, how often its elements are asked for follows from these
         accesses=_as_in_rows(demand.accesses, rows.accesses),
-        certain=demand.certain,
-        exact=demand.exact,
         unlocated=demand.unlocated,
-        approximations=demand.approximations,
         likely_footprint_bytes=counted.likely_footprint_bytes,
         likely_read_footprints=counted.likely_read_footprints,
         likely_written_footprints=counted.likely_written_footprints,

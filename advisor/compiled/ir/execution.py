@@ -28,7 +28,7 @@ class Inputs:
 
     Attributes:
         scalars: Value per argument that is a number.
-        contents: What an argument's memory holds, flat, or one number for all of it: for index tensors.
+        contents: What an argument's memory holds, flat, or one number for all of it: for index tensors (`loaded`).
         sizes: Elements of an argument's memory.
         shapes: Shape per tensor descriptor.
         assumed_trips: Trips of a loop whose bounds are not known.
@@ -194,7 +194,8 @@ def loaded(operands: Sequence[Value], shape: tuple[int, ...], contents: Mapping[
     Args:
         operands: Its pointer, and what it has of mask and value of masked lanes.
         shape: Of the result; () for scalars.
-        contents: What memory holds, by argument: a list, or one number for all of it.
+        contents: What memory holds, by argument: a list, of which the last number goes on; an array (as `random(…)` makes), which is
+            repeated; or one number for all of it.
         where: ` in line 12`, for what is not known.
     """
     pointer, base = operands[0], operands[0].base
@@ -213,7 +214,7 @@ def loaded(operands: Sequence[Value], shape: tuple[int, ...], contents: Mapping[
         if (flat == flat[0]).all():
             return values.number(plain(flat[0].item()), shape)
         return values.unknown(pointer.reasons, shape)
-    out = _widened(flat[np.clip(pointer.array(), 0, flat.size - 1)])
+    out = _widened(flat.take(pointer.array(), mode="wrap" if isinstance(content, np.ndarray) else "clip"))
     mask = operands[1] if len(operands) > 1 else None
     if mask is None or not mask.known:
         return values.assume(values.of(out, shape), mask is not None or pointer.assumed)
@@ -240,8 +241,12 @@ def not_given(reasons: Iterable[str]) -> list[str]:
 
 def what_holds(names: Sequence[str]) -> str:
     """`the contents of a, b and c`."""
-    listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-    return f"the contents of {listed}"
+    return f"the contents of {listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def plain(value: Any) -> int | float | bool:

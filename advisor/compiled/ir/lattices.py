@@ -16,9 +16,12 @@ import numpy as np
 from advisor.compiled.ir.arithmetic import distinct_values
 from advisor.compiled.ir.execution import Integers
 from advisor.compiled.ir.places import Family, key_of
+from advisor.system import grouped
 
 MOST_RUNS = 1_000_000
 """Runs of bytes that are united one by one."""
+FARTHEST = 2**62
+"""Bytes from the first: strides that are too large lead beyond what 64 bits hold."""
 
 
 @dataclass(slots=True)
@@ -77,12 +80,21 @@ def likely_distinct_bytes(lattices: Iterable[Lattice]) -> float:
     return united / share
 
 
+def _shifted(lattice: Lattice, offsets: Sequence[int]) -> Lattice:
+    """A lattice that begins at each of some offsets: the two halves of a row, side by side, are the row."""
+    all_ = Lattice(0, list(lattice.steps), list(lattice.listed))
+    all_.add(np.array(offsets, np.int64))
+    all_.close()
+    return all_
+
+
 def _united(lattices: Iterable[Lattice]) -> tuple[float, float]:
     """Bytes in at least one of some lattices of bytes, as far as their runs are listed, and the share of the runs that are."""
-    unique = {(lattice.offset, tuple(lattice.steps), *(key_of(part) for part in lattice.listed)): lattice for lattice in lattices}
-    left = [Lattice(e.offset, list(e.steps), list(e.listed)) for e in unique.values()]
-    if not left:
+    alike = grouped(((tuple(item.steps), *map(key_of, item.listed)), item) for item in lattices)
+    if not alike:
         return 0.0, 1.0
+    least = min(item.offset for group in alike.values() for item in group)
+    left = [_shifted(group[0], [(item.offset - least) % FARTHEST for item in group]) for group in alike.values()]
     times = 1
     while True:  # a step of all that is wider than the rest: as often the rest
         common = set(left[0].steps).intersection(*(item.steps for item in left[1:]))
@@ -95,10 +107,10 @@ def _united(lattices: Iterable[Lattice]) -> tuple[float, float]:
             entry.steps.remove((step, count))
     room = max(MOST_RUNS // len(left), 1)
     lows, highs = [], []
-    runs, listed, least = 0.0, 0, min(item.offset for item in left)
+    runs, listed = 0.0, 0
     for element in left:
         run = next((s for s in element.steps if s[0] == 1), None)
-        starts = np.array([(element.offset - least) % 2**62], np.int64)  # strides that are too large lead beyond what 64 bits hold
+        starts = np.array([element.offset], np.int64)
         parts = [step * np.arange(min(count, room), dtype=np.int64) for step, count in element.steps if (step, count) != run]
         runs += element.runs
         for part in (*element.listed, *parts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -226,9 +226,9 @@ class Inspection:
         if places:  # one number for all of it would send every program to the same place
             options = " ".join(f"--contents {name}" for name in places)
             sentences.append(
-                f"Addresses depend on {what_holds(places)}: specify `{content_option(places[0])}`, list it under [contents] "
-                f"of a TOML file (--toml), or record the launch with `advisor record {options}`. The size of the indexed tensor goes under "
-                "[sizes] and [shapes]."
+                f"Addresses depend on {what_holds(places)}: specify `{content_option(places[0], self.demand.offsets)}`, list it under "
+                f"[contents] of a TOML file (--toml), or record the launch with `advisor record {options}`. The size of the indexed tensor "
+                "goes under [sizes] and [shapes]."
             )
         if absent := [name for name in not_given(self.demand.unknown) if name not in places]:
             options = " ".join(f"--content {name}=VALUE" for name in absent)
@@ -251,16 +251,30 @@ class Inspection:
             if isinstance(content, (int, float)) and count > 1:
                 yield f"all {count:,} numbers that are read of {name} are taken to be {content}"
             elif not isinstance(content, (int, float)) and 0 < (specified := int(np.size(content))) < count:
-                yield f"{count:,} numbers are read of {name}, of which {specified:,} are specified: the last is taken for the rest"
+                rest = "they are repeated" if isinstance(content, np.ndarray) else "the last is taken"
+                yield f"{count:,} numbers are read of {name}, of which {specified:,} are specified: {rest} for the rest"
 
 
 _LENGTHS = re.compile(r"len|count|num_")
 """In the name of a tensor: that it holds how much there is, which is no random number."""
 
 
-def content_option(name: str) -> str:
-    """The option that says what a tensor holds, as a shell takes it; the number is to be filled in."""
-    return f"--content {name}=…" if _LENGTHS.search(name) else f"--content '{name}=random(…)'"
+_PLACES = re.compile(r"(block|page)s?_?(table|ind|id|map)|slot_?map|req_to_token", re.IGNORECASE)
+"""In the name of a tensor: that it holds where pages or tokens of a cache lie, none of which are two in one place."""
+
+
+def content_option(name: str, offsets: Collection[str]) -> str:
+    """The option that says what a tensor holds, as a shell takes it; the numbers are to be filled in.
+
+    Args:
+        name: Of the tensor.
+        offsets: Tensors that hold where rows begin, each where the one before ends (`KernelDemand.offsets`).
+    """
+    if name in offsets:
+        return f"--content '{name}=range(0,…,…)'"
+    return (
+        f"--content {name}=…" if _LENGTHS.search(name) else f"--content '{name}={'permutation' if _PLACES.search(name) else 'random'}(…)'"
+    )
 
 
 def request_for(launch: KernelLaunch, guess: Guess, target: Target, sass: bool = True) -> CompileRequest:
