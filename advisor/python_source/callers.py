@@ -103,6 +103,13 @@ def only_call(source: SourceFile, scopes: Sequence[Scope]) -> tuple[list[Scope],
     return source.kept[key]
 
 
+def forward_of(source: SourceFile, scopes: Sequence[Scope]) -> ast.FunctionDef | None:
+    """The `forward` of the class whose `backward` is the innermost function of `scopes`, which ends with a return; None: it is none."""
+    function = innermost_function(scopes)
+    forward = _forward(_class(source, function)) if function is not None and function.name == "backward" else None
+    return forward if forward is not None and isinstance(forward.body[-1], ast.Return) else None
+
+
 def _agreed(every: Sequence[Passed]) -> Passed:
     """What some tensors have in common."""
     elements = {one.element for one in every}

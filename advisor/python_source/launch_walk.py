@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from advisor.python_source.bindings import (
     BLOCKS,
@@ -32,6 +32,7 @@ from advisor.python_source.callers import (
     DEEPEST,
     Passed,
     as_left_out,
+    forward_of,
     given_by_callers,
     is_open,
     only_call,
@@ -83,7 +84,7 @@ class AroundLaunch:
         source: The file of the launch.
         kernel: What is launched.
         scopes: The functions and the like around it, the outermost first.
-        call: The launch.
+        call: The launch, or where a function is left that is followed to its end.
         num_sms: SMs of the GPU; None: not known.
         element_bytes: Size of the elements of its tensors; None: not known.
         hands: Calls from here to the launch, where the call is of what makes it.
@@ -104,6 +105,10 @@ class AroundLaunch:
         self.handed: dict[str, ast.expr] = called[2] if called is not None else {}
         self.caller = AroundLaunch(source, kernel, called[0], called[1], num_sms, element_bytes, hands + 1) if called is not None else None
         self.source, self.kernel, self.scopes, self.call, self.function = source, kernel, scopes, call, function
+        forward = forward_of(source, scopes)
+        self.forward = None
+        if forward is not None:
+            self.forward = AroundLaunch(source, kernel, [forward], cast(ast.Call, forward.body[-1]), num_sms, element_bytes, hands)
         self.above = frozenset([*source.module_names.above(call), call])
         within = scopes[scopes.index(function) + 1 :] if function in scopes else ()
         self.nested, self.inner = bool(within), own_names(within)  # lambda BLOCK: ...
@@ -174,6 +179,9 @@ class LaunchWalk(FunctionReader):
         self.turned = {name for name, tensor in site.given.items() if tensor.turned}  # another matrix' transposed view
         self.hanging: dict[str, Hangs] = {}
         self.hangs: set[str] = set()  # what was found to decide, so far
+        self.owner = next((item.arg for item in site.function.args.args), "")  # `ctx`, of a method of an autograd function
+        self.kept: dict[str, tuple[Any, Hangs]] = {}  # what attributes of it were given: `ctx.BLOCK = block`
+        self.context: dict[str, tuple[Any, Hangs]] = {}  # and were by `forward`
         self._begin()
         self._follow(site.function.body)
         if site.nested:  # it is made whenever that is called
@@ -196,14 +204,21 @@ class LaunchWalk(FunctionReader):
                 self._set(name, value, frozenset(default | ({SWITCH} if is_open(node) else set()) | hangs))
         if self.site.caller is not None:
             self._take_from(self.site.caller)
+        if self.site.forward is not None:
+            self.context = self._walked(self.site.forward).kept
 
-    def _take_from(self, caller: AroundLaunch) -> None:
-        """Give the arguments what the only call of the function passes, where that is known or is a tensor of which something is."""
-        walk = LaunchWalk(caller, {}, self.presumes, self.doubts, self.extents)
+    def _walked(self, site: AroundLaunch) -> LaunchWalk:
+        """Another function followed, and what it says of the shapes of its tensors, which keep their names there."""
+        walk = LaunchWalk(site, {}, self.presumes, self.doubts, self.extents)
         self.shapes |= walk.shapes
         self.turned |= walk.turned
         self.ranks |= walk.ranks
         self.fewest |= walk.fewest
+        return walk
+
+    def _take_from(self, caller: AroundLaunch) -> None:
+        """Give the arguments what the only call of the function passes, where that is known or is a tensor of which something is."""
+        walk = self._walked(caller)
         for name, node in self.site.handed.items():
             value, hangs = walk.evaluated(node)
             if not isinstance(so_far := self.names.get(name), Tensor):
@@ -316,6 +331,9 @@ class LaunchWalk(FunctionReader):
         elif isinstance(value, tuple | list) and len(items) == len(value) and not starred:
             for item, part in zip(items, value, strict=True):
                 self._give(item, part, hangs)
+        elif isinstance(target, ast.Attribute) and dotted(target.value) == self.owner:
+            former = self.kept.get(target.attr)
+            self.kept[target.attr] = (value, hangs) if former is None else (joined([former[0], value], target.attr), hangs | former[1])
         elif not isinstance(target, ast.Subscript | ast.Attribute):  # what that changes is `site.changed`
             self._forget(names_stored(target), target)
 
@@ -437,6 +455,10 @@ class LaunchWalk(FunctionReader):
             return super()._member(value, node)
         if node.attr == "dtype":
             return TorchType(value.element) if value.element is not None else OfElements(value.typed_as or value.name)
+        if dotted(node.value) == self.owner and node.attr in self.context:
+            kept, hangs = self.context[node.attr]
+            self.hangs |= hangs
+            return kept
         if node.attr in SAME_TYPE:
             return self._view(node, node.attr, (), _same_type(node, value))
         return Tensor(f"{value.name}.{node.attr}")

@@ -209,3 +209,43 @@ def test_elements_of_a_tensor_follow_from_the_shape_that_callers_give_it():
     )
     found = grid_from_launches(source, "k", {})
     assert found is not None and found.grid == (65536,) and found.numbers["n"] == 65536
+
+
+KEPT = """def settings(n):
+    return triton.next_power_of_2(n), 8 if n > 512 else 4
+
+class Op(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, flag=True):
+        rows, n = x.shape
+        BLOCK, warps = settings(n)
+        ctx.BLOCK, ctx.n = BLOCK, n
+        ctx.warps = warps
+        {more}
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, dy):
+        k[(dy.shape[0],)](dy, dy, ctx.n, ctx.BLOCK, ctx.flag, num_warps=ctx.warps)
+        return dy, None
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "block", "flag"),
+    [
+        ("ctx.flag = flag", 1024, True),
+        ("ctx.flag, ctx.BLOCK = not flag, 64", None, False),  # it is given two values
+        ("if flag is None:\n            ctx.flag = False\n        else:\n            ctx.flag = flag", 1024, True),
+        ("other.flag = flag", 1024, None),
+    ],
+)
+def test_what_forward_keeps_is_what_backward_passes(more, block, flag):
+    source = parse_source(KERNEL + KEPT.format(more=more), "k.py")
+    ((scopes, launch),) = launches(source, "k")
+    site = LaunchSite(source, source.kernel("k"), scopes, launch, None, None)
+    constants, options = site.constants({"n": 1024}, ["num_warps"])
+    assert {name: item.value for name, item in constants.items()} == {
+        name: value for name, value in (("BLOCK", block), ("FLAG", flag)) if value is not None
+    }
+    assert {name: item.value for name, item in options.items()} == {"num_warps": 8}
