@@ -230,9 +230,22 @@ def argument_defaults(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lam
 def call_arguments(function: Function, call: ast.Call, skipped: int = 0) -> tuple[dict[str, ast.expr], list[ast.expr]]:
     """What a call gives the arguments of a function by name, the first `skipped` of them aside, and what it spreads over others."""
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][skipped:]
-    plain = list(itertools.takewhile(lambda item: not isinstance(item, ast.Starred), call.args))
-    spread = [*call.args[len(plain) :], *(keyword.value for keyword in call.keywords if keyword.arg is None)]
+    by_place = laid_out(call)
+    plain = list(itertools.takewhile(lambda item: not isinstance(item, ast.Starred), by_place))
+    spread = [*by_place[len(plain) :], *(keyword.value for keyword in call.keywords if keyword.arg is None)]
     return {**dict(zip(names, plain, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg is not None}}, spread
+
+
+def laid_out(call: ast.Call) -> list[ast.expr]:
+    """What a call gives arguments by their place, with the items of a tuple that it spreads: `*(x.stride(0), x.stride(1))`, also where
+    there is something else that cannot be spread, `*(a, b) if a is not None else 0`."""
+    out: list[ast.expr] = []
+    for item in call.args:
+        value = item.value if isinstance(item, ast.Starred) else None
+        arms = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        listed = [arm.elts for arm in arms if isinstance(arm, ast.Tuple | ast.List)]
+        out += listed[0] if len(listed) == 1 and not any(isinstance(part, ast.Starred) for part in listed[0]) else [item]
+    return out
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:

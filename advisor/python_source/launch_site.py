@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from advisor.python_source.bindings import is_none, names_in
+from advisor.python_source.bindings import is_none, laid_out, names_in
 from advisor.python_source.jit_function import MISSING
 from advisor.python_source.kernel_forms import grid_of
 from advisor.python_source.launch_walk import AroundLaunch, Hangs, LaunchWalk, OneArmWalk
@@ -50,7 +50,7 @@ class LaunchSite(AroundLaunch):
             named = {**(items or {}), **named}
             self.unread += [spread] if items is None else []
         positional: list[ast.expr] = []
-        for argument in self.call.args:
+        for argument in laid_out(self.call):
             if not isinstance(argument, ast.Starred):
                 positional.append(argument)
                 continue
@@ -63,7 +63,8 @@ class LaunchSite(AroundLaunch):
     def _spread(self, argument: ast.Starred, named: Mapping[str, ast.expr]) -> int | None:
         """How many arguments `*x.stride()` is: as many as `x` has dimensions, or as the kernel takes besides others; None: not known."""
         kernel = self.kernel
-        wholes = {item: self.first.evaluated(item.value)[0] for item in self.call.args if isinstance(item, ast.Starred)}
+        by_place = laid_out(self.call)
+        wholes = {item: self.first.evaluated(item.value)[0] for item in by_place if isinstance(item, ast.Starred)}
         known = {item: self._rank_said(whole.tensor.name) for item, whole in wholes.items() if isinstance(whole, Whole)}
         rank, ranks = known.get(argument), [*known.values()]
         unread = len(known) < len(wholes) or self.unread or (kernel.autotune is not None and not kernel.autotune.configs)
@@ -72,7 +73,7 @@ class LaunchSite(AroundLaunch):
         tuned = {name for config in (kernel.autotune.configs if kernel.autotune else ()) for name in config.parameters}
         otherwise = tuned | named.keys() | kernel.heuristics.keys()
         needed = [item for item in kernel.parameters if item.name not in otherwise and item.default is MISSING]
-        left = len(needed) - (len(self.call.args) - len(ranks)) - sum(filter(None, ranks))
+        left = len(needed) - (len(by_place) - len(ranks)) - sum(filter(None, ranks))
         return left if max(self.first.fewest.get(wholes[argument].tensor.name, 0), 1) <= left <= MOST_DIMENSIONS else None
 
     def _items(self, spread: ast.expr, value: Any) -> dict[Any, ast.expr] | None:

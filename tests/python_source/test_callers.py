@@ -249,3 +249,21 @@ def test_what_forward_keeps_is_what_backward_passes(more, block, flag):
         name: value for name, value in (("BLOCK", block), ("FLAG", flag)) if value is not None
     }
     assert {name: item.value for name, item in options.items()} == {"num_warps": 8}
+
+
+@pytest.mark.parametrize(
+    ("strides", "block"),
+    [
+        ("*(x.stride(0), x.stride(1))", 64),
+        ("*(x.stride(0), x.stride(1)) if x is not None else 0", 64),
+        ("*(x.stride(0), *more)", None),
+        ("*((1, 2) if x is not None else (3, 4))", None),
+    ],
+)
+def test_what_stands_behind_a_tuple_that_is_spread_has_its_place(strides, block):
+    """As in mamba's `selective_state_update`."""
+    kernel = KERNEL.replace("x_ptr, w_ptr, n,", "x_ptr, first, second,")
+    source = parse_source(f"{kernel}def run(x, more):\n    k[(1,)](x, {strides}, 64, FLAG=True)\n", "k.py")
+    ((scopes, launch),) = launches(source, "k")
+    constants, _ = LaunchSite(source, source.kernel("k"), scopes, launch, None, None).constants({}, [])
+    assert (constants["BLOCK"].value if "BLOCK" in constants else None) == block
