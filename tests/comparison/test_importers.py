@@ -97,7 +97,9 @@ def test_helpers_that_changed_are_named_and_who_imports_them_is_not_compared(rep
     base, head = repository.commit(files), repository.commit({"pkg/helpers.py": helpers(4)})
     subject, other = compared(repository, base, head, predictor).subjects
     assert subject.kind == "file" and subject.path == "pkg/helpers.py"
-    assert subject.notes == ("Helpers changed (scale): kernels that import them are compared where their own file changed too.",)
+    assert subject.notes == (
+        "Helpers changed (scale): files whose kernels import them are named or compared here, and where none is, none does.",
+    )
     assert (other.path, other.notes) == ("pkg/k.py", (NOT_COMPARED, "What it takes from other files changed: scale."))
     found = compared(repository, base, head, predictor)
     assert "1 unchanged file importing what changed" in found.headline and "pkg/k.py: not compared\n" in to_text(found)

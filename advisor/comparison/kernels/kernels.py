@@ -158,7 +158,7 @@ def kernel_subjects(
     apart = [name for name in rewritten if name in names[:LARGEST_KERNELS] and f"{path}::{name}" not in {item.title for item in out}]
     of_any = readings(base, head, (), launchers, origins, left)[0] if gpus and unchanged else kernel_readings[0]
     apart += [name for name in _elsewhere_otherwise(of_any, unchanged, former) if name not in apart]
-    importing = "kernels that import them are compared where their own file changed too"
+    importing = "files whose kernels import them are named or compared here, and where none is, none does"
     unread = [f"Helpers changed ({', '.join(helpers)}): {importing}."] if helpers else []
     if apart:
         unread.append(f"{', '.join(apart)} changed under a condition that does not hold for this Triton and these GPUs: not compared.")
