@@ -282,7 +282,7 @@ class LaunchSite(AroundLaunch):
             if isinstance(value, ast.Lambda | ast.FunctionDef):  # def grid(meta): ...
                 if len(value.args.args) != 1:
                     return None
-                walk.names[value.args.args[0].arg] = dict(values)
+                walk.names[value.args.args[0].arg] = walk.meta
                 value = walk.follow(value) if isinstance(value, ast.FunctionDef) else walk.evaluate(value.body)
         finally:
             walk.names = before

@@ -179,6 +179,7 @@ class LaunchWalk(FunctionReader):
         self.turned = {name for name, tensor in site.given.items() if tensor.turned}  # another matrix' transposed view
         self.hanging: dict[str, Hangs] = {}
         self.hangs: set[str] = set()  # what was found to decide, so far
+        self.meta = dict(values)  # what a grid that is a function is given
         self.owner = next((item.arg for item in site.function.args.args), "")  # `ctx`, of a method of an autograd function
         self.kept: dict[str, tuple[Any, Hangs]] = {}  # what attributes of it were given: `ctx.BLOCK = block`
         self.context: dict[str, tuple[Any, Hangs]] = {}  # and were by `forward`
@@ -229,6 +230,7 @@ class LaunchWalk(FunctionReader):
                 extents = tuple(size if size is not None else before for before, size in sizes) or value.extents
                 given = value.given or name in self.site.required
                 value = replace(value, given=given, element=value.element or so_far.element, extents=extents)
+                self.turned |= {value.name} if so_far.name in self.turned else set()
             self._set(name, self._known_shape(value), hangs)
 
     def evaluated(self, node: ast.expr, name: str = "") -> tuple[Any, Hangs]:
@@ -289,7 +291,7 @@ class LaunchWalk(FunctionReader):
             for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
                 match part:
                     case ast.Compare(left=ast.Attribute(value=ast.Name() as name, attr="dtype"), ops=[ast.Eq()], comparators=[kind]):
-                        typed = replace(self._tensor(name), element=self._type(kind))
+                        typed = replace(self._tensor(name), element=self._type(kind), typed_as=name.id)
                         self._set(name.id, typed, self.hanging.get(name.id, frozenset()))
         elif not isinstance(statement, ast.Expr):
             imported = isinstance(statement, ast.Import | ast.ImportFrom)
@@ -360,8 +362,13 @@ class LaunchWalk(FunctionReader):
         holds, hangs = self.decided(statement.test)
         self._forget(_walruses(statement.test), statement)
         if around is not None:
+            negated = isinstance(statement.test, ast.UnaryOp) and isinstance(statement.test.op, ast.Not)
+            flag = statement.test.operand if negated and isinstance(statement.test, ast.UnaryOp) else statement.test
+            is_flag = isinstance(flag, ast.Name) and isinstance(self.names.get(flag.id), bool)
             if holds is (around is statement.orelse):  # it is not launched with these defaults
                 self._forget([name for name in names_in(statement.test) if DEFAULT in self.hanging.get(name, ())], statement)
+            if is_flag and isinstance(flag, ast.Name):  # which it is launched with: `if fast: kernel[grid](…, FAST=fast)`
+                self._set(flag.id, (around is statement.body) is not negated)
             return self._follow(around)
         arms = [statement.body, statement.orelse] if holds is not False else [statement.orelse, statement.body]
         if holds is None:
@@ -420,7 +427,8 @@ class LaunchWalk(FunctionReader):
         value = Tensor(node.id) if unbound else super()._name(node)
         if not self.depth:
             self.hangs |= self.hanging.get(node.id, frozenset())
-            if node.id in self.site.changed and not isinstance(value, Unknown | ast.AST) and not is_fixed(value):
+            may_change = value is not self.meta and not isinstance(value, Unknown | ast.AST) and not is_fixed(value)
+            if node.id in self.site.changed and may_change:
                 raise NotLiteralError(f"what {node.id} is where the kernel is launched is unknown")
         return value
 
@@ -535,12 +543,13 @@ class LaunchWalk(FunctionReader):
         tensor = self._tensor(owner)
         same = last in SAME_TYPE or (last == "view" and self._takes_sizes(node))
         element = tensor.element if same else TYPE_OF.get(last)
-        typed_as = (tensor.typed_as or tensor.name) if same else f"{tensor.name}."
+        typed_as = f"{tensor.name}." if not same else tensor.typed_as or ("" if tensor.element else tensor.name)
         if last in ("to", "view"):
             given = [*node.args, *(k.value for k in node.keywords if k.arg == "dtype")]
             element = next((kind for item in given if (kind := self._type(item)) is not None), element)
             kinds = (self.evaluated(item)[0] for item in given)
             typed_as = next((kind.tensor for kind in kinds if isinstance(kind, OfElements)), typed_as)
+        typed_as = "" if element is not None and element != tensor.element else typed_as
         if last == "contiguous" and tensor.name in self.turned:
             return Tensor(f"{_called(node)}:{node.end_col_offset}", tensor.extents, element, tensor.given, typed_as)
         if last in SAME_SHAPE:
@@ -606,7 +615,9 @@ class OneArmWalk(LaunchWalk):
 
 def _same_type(node: ast.expr, tensor: Tensor) -> Tensor:
     """What an expression makes of a tensor whose elements have its type."""
-    return Tensor(_called(node), element=tensor.element, given=tensor.given, typed_as=tensor.typed_as or tensor.name)
+    return Tensor(
+        _called(node), element=tensor.element, given=tensor.given, typed_as=tensor.typed_as or ("" if tensor.element else tensor.name)
+    )
 
 
 def _called(node: ast.expr, name: str = "") -> str:

@@ -63,7 +63,7 @@ class Tensor(Unknown):
         name: Stands for it among extents and strides; those that have one shape share it.
         extents: Integers and `Number`s, None for one of which nothing is said; None: how many there are is not said.
         element: Type of its elements, "int32"; None: not said.
-        typed_as: The tensor whose type it has, where it has another name and nothing says what that is.
+        typed_as: The tensor whose type it has, where it has another name, and nothing, or an assertion alone, says what that is.
         given: Whether whoever calls the function has to give it.
     """
 
@@ -75,9 +75,9 @@ class Tensor(Unknown):
 
     @property
     def kind(self) -> str:
-        """Its type, "int32", or "that of x" where an argument of the function decides it; "": neither is known."""
+        """Its type, "int32", or "that of x" where an argument of the function decides it, which it may assert; "": neither is known."""
         like = self.typed_as or self.name
-        return self.element or (f"that of {like}" if like.isidentifier() else "")
+        return self.element if self.element and not self.typed_as else f"that of {like}" if like.isidentifier() else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

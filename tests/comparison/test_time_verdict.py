@@ -494,6 +494,19 @@ def test_tensors_of_another_type_are_another_launch(repository, before, after, s
     assert f"The kernel is the same; its launch in its file changed: {said}." in subject.notes
 
 
+@pytest.mark.parametrize("line", ["assert x.dtype == torch.bfloat16", "if x.dtype != torch.bfloat16:\n        raise TypeError"])
+def test_a_type_that_is_asserted_is_what_it_was(repository, line):
+    """As in ao d089c6ad35."""
+    found = compared_files(
+        repository,
+        AnalyticalPredictor(),
+        {"k.py": HEAD + DOUBLED},
+        {"k.py": HEAD + DOUBLED.replace("    n = x", f"    {line}\n    n = x")},
+        compiling=True,
+    )
+    assert "the type of" not in "".join(note for subject in found.subjects for note in subject.notes)
+
+
 def test_a_type_of_either_arm_is_none_of_the_two(repository):
     """As in flash-attention c7f32a8409."""
     one_arm, both = "y = torch.empty(n, dtype=torch.float)", "y = y.contiguous() if mask else torch.empty(n, dtype=torch.float)"

@@ -267,3 +267,28 @@ def test_what_stands_behind_a_tuple_that_is_spread_has_its_place(strides, block)
     ((scopes, launch),) = launches(source, "k")
     constants, _ = LaunchSite(source, source.kernel("k"), scopes, launch, None, None).constants({}, [])
     assert (constants["BLOCK"].value if "BLOCK" in constants else None) == block
+
+
+@pytest.mark.parametrize(
+    ("before", "flag"),
+    [
+        ("if flag:", (True, set())),
+        ("if not flag:", (False, set())),
+        ("if x is None:\n        pass\n    elif flag:", (True, set())),
+        ("if n > 4:", (True, {"default", "switch"})),
+    ],
+)
+def test_a_flag_is_what_the_launch_stands_under(before, flag):
+    """As in FBGEMM 8a938d6164: whatever its default is, which callers need not take."""
+    source = parse_source(f"{KERNEL}def run(x, n, flag=True):\n    {before}\n        k[(1,)](x, x, n, 64, flag)\n", "k.py")
+    ((scopes, launch),) = launches(source, "k")
+    constants, _ = LaunchSite(source, source.kernel("k"), scopes, launch, None, None).constants({}, [])
+    assert (constants["FLAG"].value, {*constants["FLAG"].hangs}) == flag
+
+
+def test_what_a_grid_is_given_is_changed_by_nothing():
+    """As in attorch 7a43008bcc: a launcher whose names may all be changed, for it asks the kernel for its best configuration."""
+    text = "def run(x, n):\n    grid = lambda META: (triton.cdiv(n, META['BLOCK']),)\n    k[grid](x, x, n, FLAG=True)\n"
+    text += "    META = k.best_config.kwargs\n    META['BLOCK'] = 1\n    return META\n"
+    found = grid_from_launches(parse_source(KERNEL + text, "k.py"), "k", {"n": 1024, "BLOCK": 64})
+    assert found is not None and found.grid == (16,)

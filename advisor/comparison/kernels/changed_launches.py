@@ -202,26 +202,32 @@ def _worked_out(former: JitFunction, one: Launching, function: JitFunction, othe
 
 
 def _retyped(former: JitFunction, one: Launching, function: JitFunction, other: Launching) -> tuple[Retyped, ...]:
-    """The tensors that all launches of a file pass, of another type than before, where one side at least says it."""
+    """The tensors that all launches of a file pass, of another type than before, where one side at least says it, both where other
+    functions launch it now: what these are given has the type that it had."""
     sides: list[dict[str, set[str]]] = []
-    arguments_given = set[str]()
+    arguments_given, asserted = set[str](), dict[str, str]()
     for kernel, launching in ((former, one), (function, other)):
         passed: dict[str, set[str]] = {}
         for scopes, call in launching.calls:
             site = LaunchSite(launching.source, kernel, scopes, call, None, None)
             for name, tensor in site.tensors_passed().items():
                 passed.setdefault(name, set()).add(tensor.kind)
+                asserted |= {tensor.kind: tensor.element} if tensor.element and tensor.kind != tensor.element else {}
                 arguments_given |= {name} if tensor.given else set()
         sides.append(passed)
-    before, after = ({name: next(iter(kinds)) for name, kinds in side.items() if len(kinds) == 1} for side in sides)
+    before, after = (
+        {name: asserted.get(kind, kind) for name, kinds in side.items() if len(kinds) == 1 for kind in kinds} for side in sides
+    )
     both = {name: (before[name], after[name]) for name in before if before[name] and after.get(name) and before[name] != after[name]}
+    functions = [{getattr(scopes[-1], "name", "") for scopes, _ in launching.calls if scopes} for launching in (one, other)]
+    same_functions = functions[0] == functions[1]
     out = []
     for name, kinds in both.items():
         open_kinds = [(kind, side) for kind, side in zip(kinds, (before, after), strict=True) if kind.startswith(_THAT_OF)]
         like = (
             argument for kind, side in open_kinds for argument, its in side.items() if its == kind and argument in arguments_given - {*both}
         )
-        out += [Retyped(name, kinds, next(like, name))] if len(open_kinds) < 2 else []
+        out += [Retyped(name, kinds, next(like, name))] if len(open_kinds) < (2 if same_functions else 1) else []
     return tuple(out)
 
 
