@@ -331,9 +331,11 @@ def handed_on(site: LaunchSite) -> set[str]:
 
 
 def is_handed(site: LaunchSite, name: str) -> bool:
-    """Whether what a launch passes is an argument of the function around it, or an attribute of one: `ctx.BLOCK_SIZE`."""
+    """Whether what a launch passes is an argument of the function around it, or an attribute of one, and not known: `ctx.BLOCK_SIZE`."""
     value = site.first.evaluated(site.passed[name])[0] if name in site.passed else None
-    return isinstance(value, Tensor) and ":" not in value.name
+    root = dotted(site.passed[name]).partition(".")[0] if name in site.passed else ""
+    handed = root in arguments(site.function) - site.first.lines.keys()  # whatever the caller's name for it is
+    return isinstance(value, Tensor) and (handed or ":" not in value.name)
 
 
 def split_grid(text: str) -> tuple[str, set[str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.python_source.callers import given_by_callers
 from advisor.python_source.launch_site import LaunchSite
-from advisor.python_source.launch_sites import grid_from_launches, launches
+from advisor.python_source.launch_sites import grid_from_launches, is_handed, launches
 from advisor.python_source.source import parse_source
 
 KERNEL = """
@@ -292,3 +292,15 @@ def test_what_a_grid_is_given_is_changed_by_nothing():
     text += "    META = k.best_config.kwargs\n    META['BLOCK'] = 1\n    return META\n"
     found = grid_from_launches(parse_source(KERNEL + text, "k.py"), "k", {"n": 1024, "BLOCK": 64})
     assert found is not None and found.grid == (16,)
+
+
+@pytest.mark.parametrize(
+    ("body", "passed", "handed"),
+    [("pass", "block", True), ("pass", "ctx.block", True), ("block = block * 2", "block", False), ("block = 64", "block", False)],
+)
+def test_what_a_caller_passes_and_is_not_known_is_handed_all_the_same(body, passed, handed):
+    """As in Liger-Kernel b7025a70: what other launches of the file pass is as good a guess then."""
+    text = f"def run(ctx, x, block):\n    {body}\n    k[(1,)](x, x, 1, {passed}, False)\n\ndef user(ctx, x):\n    run(ctx, x, made(x))\n"
+    source = parse_source(KERNEL + text, "k.py")
+    ((scopes, launch),) = launches(source, "k")
+    assert is_handed(LaunchSite(source, source.kernel("k"), scopes, launch, None, None), "BLOCK") is handed
