@@ -374,3 +374,18 @@ def test_a_helper_that_has_another_name_is_neither_new_nor_a_change_of_what_call
     text = text.replace("    tl.store(", "    if FLAG == 'on':\n        x = gate(x)\n    tl.store(")
     found = compared_files(repository, predictor, {"op.py": text}, {"op.py": text.replace("gate(x)", "gated(x)")}, compiling=False)
     assert found.around == ("op.py::gated (was gate)",) and not found.subjects
+
+
+def test_a_long_call_says_what_it_is_given_otherwise_and_a_cut_list_folds(repository, predictor):
+    """As in MagiAttention a77026d3c4 and vllm-triton-backend 3422877c6f."""
+    given = ", ".join(f"argument_{number}=x" for number in range(40))
+    base = {"op.py": textwrap.dedent(KERNEL).replace("from .helpers import sized", "def sized(x): return 4")}
+    base["op.py"] = base["op.py"].replace(
+        "    return run(x) if", f"    out = sized(x)\n    out.group({given}, barrier=x)\n    return run(x) if"
+    )
+    found = compared_files(repository, predictor, base, {"op.py": base["op.py"].replace("barrier=x", "barrier=True")}, compiling=False)
+    assert found.around == ("op.py::forward: calls out.group with barrier=True where it was barrier=x",)
+    calls = "\n".join(f"    torch.sum(x, {number}, keepdim=True, dtype=torch.float32)" for number in range(40))
+    head = {"op.py": base["op.py"].replace("    return run(x) if", f"{calls}\n    torch.cat({given})\n    return run(x) if")}
+    comment = to_comment(compared_files(repository, predictor, base, head, compiling=False))
+    assert ("1 functions around kernels that changed" in comment) == ("…" in comment.partition("- forward")[2].partition("\n")[0])

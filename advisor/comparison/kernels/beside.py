@@ -195,8 +195,12 @@ def _kernels_renamed(old: ModuleNames, new: ModuleNames) -> dict[str, str]:
 
 
 def _listed(calls: Sequence[_Made]) -> str:
-    """Calls as they are written, those under one condition together."""
-    some = [*dict.fromkeys(calls)][:MOST_NAMED]
+    """Calls as they are written, those under one condition together; of many those of functions that are not torch's first, which may
+    launch."""
+    every = [*dict.fromkeys(calls)]
+    if len(every) > MOST_NAMED:
+        every.sort(key=lambda made: (not made.name, made.name.startswith("torch.")))
+    some = every[:MOST_NAMED]
     texts = grouped((made.when, _cut(made.text)) for made in some)
     listed = [f"{', '.join(items)}{f' ({when})' * (when != 'always')}" for when, items in texts.items()]
     return "; ".join(listed) + f" and {len({*calls}) - MOST_NAMED} more" * (len({*calls}) > MOST_NAMED)
@@ -273,7 +277,7 @@ def _calls_made(graph: ModuleNames, function: Function, names: Mapping[str, str]
             text = dotted(whole.func)
             root, *rest = text.split(".")
             of_file = root == "torch" or root in graph.imports or bool(graph.statements(root))
-            of_function = text and (of_file or len(rest) <= (root in ("self", "cls")))
+            of_function = text and (of_file or len(rest) <= (root in ("self", "cls")) or len(written(whole)) > 2 * LONGEST)  # else cut
             given = tuple((item.arg or "**", written(item.value)) for item in whole.keywords)
             where = _condition(graph, call, names)
             made.append(_Made(text if of_function else "", written(whole), tuple(map(written, whole.args)), given, where, False))
