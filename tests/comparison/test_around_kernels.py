@@ -383,9 +383,13 @@ def test_a_long_call_says_what_it_is_given_otherwise_and_a_cut_list_folds(reposi
     base["op.py"] = base["op.py"].replace(
         "    return run(x) if", f"    out = sized(x)\n    out.group({given}, barrier=x)\n    return run(x) if"
     )
-    found = compared_files(repository, predictor, base, {"op.py": base["op.py"].replace("barrier=x", "barrier=True")}, compiling=False)
+    other = base["op.py"].replace("barrier=x", "barrier=True")
+    found = compared_files(repository, predictor, base, {"op.py": other}, compiling=False)
     assert found.around == ("op.py::forward: calls out.group with barrier=True where it was barrier=x",)
-    calls = "\n".join(f"    torch.sum(x, {number}, keepdim=True, dtype=torch.float32)" for number in range(40))
-    head = {"op.py": base["op.py"].replace("    return run(x) if", f"{calls}\n    torch.cat({given})\n    return run(x) if")}
-    comment = to_comment(compared_files(repository, predictor, base, head, compiling=False))
-    assert ("1 functions around kernels that changed" in comment) == ("…" in comment.partition("- forward")[2].partition("\n")[0])
+    conditions = "".join(f"    if x.shape[{number}] > {number}:\n        torch.cat({given}, dim={number})\n" for number in range(8))
+    head = {"op.py": base["op.py"].replace("    return run(x) if", f"{conditions}    return run(x) if")}
+    comments = [to_comment(compared_files(repository, predictor, base, side, compiling=False)) for side in (head, {"op.py": other})]
+    long, short = (comment.partition("- forward ")[2].partition("\n")[0] for comment in comments)
+    assert long.endswith("…") and not short.endswith("…")
+    assert ["1 function around kernels that changed" in comment for comment in comments] == [True, False]
+    assert "if x.shape\\[7\\] &gt; 7" in comments[0].partition("1 function around")[2] and "&gt; 7" not in long
